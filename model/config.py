@@ -1,0 +1,115 @@
+"""What one run is: the frozen, validated configuration that `run.json` holds and the trainer reads.
+
+Torch-free. Every field has a description: they become the JSON Schema that editors show.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from model import attention
+from model.errors import did_you_mean
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Frozen(BaseModel):
+    """A record that refuses unknown keys, type coercion of strings, and change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelConfig(Frozen):
+    """A llama: RMSNorm, rotary positions, grouped heads, SwiGLU, untied output head."""
+
+    dim: Positive = Field(4096, description="Width of the residual stream.")
+    layers: Positive = Field(32, description="Number of transformer blocks.")
+    heads: Positive = Field(32, description="Query heads; the head dim is dim / heads.")
+    kv_heads: Positive = Field(8, description="Key and value heads, each shared by heads / kv_heads queries.")
+    ffn_dim: Positive = Field(14336, description="Inner width of the SwiGLU feed-forward.")
+    vocab_size: Positive = Field(131072, description="Number of token ids, at least the tokenizer's.")
+    rope_theta: float = Field(500000.0, gt=0, description="Base of the rotary frequencies.")
+    norm_eps: float = Field(1e-5, gt=0, description="Epsilon of RMSNorm.")
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+        return self.dim // self.heads
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.dim % self.heads:
+            raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}")
+        if self.head_dim % 2:
+            raise ValueError(f"head dim {self.head_dim} (dim / heads) is odd: rotary positions need pairs")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
+        return self
+
+
+class DataConfig(Frozen):
+    """Where the text comes from and how documents become samples."""
+
+    path: str = Field(
+        min_length=1, description="Parquet file with a text column, relative to the study's file."
+    )
+    text_column: str = Field("text", min_length=1, description="The column that holds the documents.")
+    tokenizer: str = Field(
+        "bytes",
+        min_length=1,
+        description="`bytes`, or a Hugging Face tokenizer: a tokenizer.json, its folder, or a hub name.",
+    )
+    mode: Literal["pad", "pack"] = Field(
+        "pack", description="`pad`: one document a sample, cut and padded. `pack`: documents joined."
+    )
+
+
+class TrainConfig(Frozen):
+    """How long, how large and how precise."""
+
+    steps: Positive = Field(1000, description="Optimizer steps.")
+    sequence_length: Positive = Field(4096, description="Tokens a sample that the model sees.")
+    batch_size: Positive = Field(1, description="Samples a step.")
+    learning_rate: float = Field(5e-5, gt=0, description="AdamW's, reached after the warm-up.")
+    warmup_steps: int = Field(100, ge=0, description="Linear warm-up; constant afterwards.")
+    clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay.")
+    log_every: Positive = Field(5, description="A step record every so many steps, and one for step 1.")
+    dtype: Literal["bfloat16", "float16", "float32"] = Field(
+        "bfloat16", description="Precision of parameters, gradients and optimizer states."
+    )
+    compile: bool = Field(False, description="Pass the model through torch.compile.")
+
+
+class RunConfig(Frozen):
+    """One run, seed included, fully resolved. Its hash is the run's id."""
+
+    attention: str = Field("auto", description="Attention backend: a file in model/attention, or an entry point.")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seeds the weights and the order of the documents.")
+    device: Literal["cuda", "cpu"] = Field("cuda", description="Where the run trains. Never guessed.")
+    # Lambdas: pydantic's defaults are validated lazily, and DataConfig has no default path.
+    model: ModelConfig = Field(default_factory=lambda: ModelConfig(), description="The llama's shape.")
+    data: DataConfig = Field(description="The training text.")
+    train: TrainConfig = Field(default_factory=lambda: TrainConfig(), description="The training loop.")
+
+    @field_validator("attention")
+    @classmethod
+    def _known_backend(cls, name: str) -> str:
+        if name not in attention.names():
+            raise ValueError(f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}")
+        return name
+
+    @property
+    def attention_case(self) -> attention.Case:
+        """What this run asks of its attention backend."""
+        return attention.Case(
+            device=self.device,
+            dtype=self.train.dtype,
+            batch=self.train.batch_size,
+            sequence_length=self.train.sequence_length,
+            heads=self.model.heads,
+            kv_heads=self.model.kv_heads,
+            head_dim=self.model.head_dim,
+        )

@@ -1,0 +1,47 @@
+"""The errors that reach a person. Each is caught once, at the command line, and printed without a traceback.
+
+AssayError
+├── UserError            something to type differently: exit code 2
+├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
+├── Diverged             the loss became NaN or infinite: outcome `diverged`
+└── (runner.errors adds InvalidFile and SchedulerError)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AssayError(Exception):
+    """Base of every error that this project raises on purpose; its text is for a person."""
+
+    exit_code = 2
+
+
+class UserError(AssayError):
+    """The user asked for something that is not there or not valid; the text names the valid choices."""
+
+
+class Unsupported(AssayError):
+    """What was asked for cannot run here.
+
+    Args:
+        reasons: one sentence each, saying what is missing and what to do about it.
+    """
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = list(reasons)
+
+
+class Diverged(AssayError):
+    """The loss or the gradient norm is no longer a finite number."""
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """List the valid choices, the nearest one first in mind: `(did you mean 'a'? valid: a, b, c)`."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, choices, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"({hint}valid: {', '.join(choices)})"

@@ -1,0 +1,59 @@
+"""Floating-point operations of a training step, and the peak rates that they are held against.
+
+MFU follows PaLM (Chowdhery et al. 2022, appendix B): (6 N + 12 L H Q T) FLOP a token, where N counts
+the parameters without the input embedding, L layers, H heads, Q head dim, T sequence length. Causality
+is not discounted and recomputation does not count. N comes from the configuration, so that wrapping the
+model (torch.compile, FSDP) cannot change it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from model.config import ModelConfig
+
+
+def parameter_count(model: ModelConfig) -> int:
+    """All trainable parameters of the llama."""
+    attention = 2 * model.dim * model.head_dim * (model.heads + model.kv_heads)
+    block = attention + 3 * model.dim * model.ffn_dim + 2 * model.dim
+    return 2 * model.vocab_size * model.dim + model.layers * block + model.dim
+
+
+def flop_per_token(model: ModelConfig, sequence_length: int) -> int:
+    """FLOP that one token of a training step costs, forward and backward, by the formula above."""
+    without_embedding = parameter_count(model) - model.vocab_size * model.dim
+    attention = 12 * model.layers * model.heads * model.head_dim * sequence_length
+    return 6 * without_embedding + attention
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A device's dense peak rate, in FLOP/s, and where the number is from."""
+
+    flops: float
+    source: str
+
+
+# Dense TFLOP/s of 16-bit tensor cores. A pattern must match the whole name that the driver reports.
+_PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
+    (r"NVIDIA B200", {"bfloat16": 2250, "float16": 2250}, "NVIDIA Blackwell datasheet, B200, dense"),
+    (r"NVIDIA H200", {"bfloat16": 989.4, "float16": 989.4}, "NVIDIA H200 datasheet, SXM, dense"),
+    (r"NVIDIA GH200 .*", {"bfloat16": 989.4, "float16": 989.4}, "NVIDIA GH200 datasheet, dense"),
+    (r"NVIDIA H100 80GB HBM3", {"bfloat16": 989.4, "float16": 989.4}, "NVIDIA H100 datasheet, SXM, dense"),
+    (r"NVIDIA H100 PCIe", {"bfloat16": 756, "float16": 756}, "NVIDIA H100 datasheet, PCIe, dense"),
+    (r"NVIDIA H100 NVL", {"bfloat16": 835, "float16": 835}, "NVIDIA H100 NVL datasheet, dense"),
+    (r"NVIDIA A100.*", {"bfloat16": 312, "float16": 312}, "NVIDIA A100 datasheet, dense"),
+    (r"NVIDIA L40S", {"bfloat16": 362, "float16": 362}, "NVIDIA L40S datasheet, dense"),
+    (r"NVIDIA L4", {"bfloat16": 121, "float16": 121}, "NVIDIA L4 datasheet, dense"),
+    (r"Tesla T4", {"float16": 65.1}, "NVIDIA T4 datasheet, fp16; the T4 has no bf16"),
+)
+
+
+def peak(device_name: str, dtype: str) -> Peak | None:
+    """The device's dense peak at this precision, or None where it is not known: it is never guessed."""
+    for pattern, tflops, source in _PEAKS:
+        if re.fullmatch(pattern, device_name) and dtype in tflops:
+            return Peak(tflops[dtype] * 1e12, source)
+    return None

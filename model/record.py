@@ -1,0 +1,303 @@
+"""The on-disk contract: what a run's folder holds. Files are truth; the database and reports are made of them.
+
+    ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
+    ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know
+    ROOT/STUDY/RUN_ID/attempt-N/manifest.json  Manifest: where the attempt runs, with what
+                               /steps.jsonl    StepRecord a line
+                               /result.json    Result: how it ended, where it could still say so
+                               /stdout.log, /stderr.log
+
+Whole files are written to a temporary name, fsynced and renamed; lines are appended and flushed. Times are
+UTC. Every record carries `schema_version`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from model.config import Frozen, RunConfig
+from model.errors import UserError
+
+SCHEMA_VERSION: Literal[1] = 1
+Version = Literal[1]
+
+
+class Outcome(StrEnum):
+    """How an attempt, and so a run, ended."""
+
+    COMPLETED = "completed"
+    OOM_GPU = "oom_gpu"
+    OOM_HOST = "oom_host"
+    UNSUPPORTED = "unsupported"
+    DIVERGED = "diverged"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    NODE_FAILED = "node_failed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+class Provenance(Frozen):
+    """Which code planned a run, and by which command."""
+
+    git_sha: str | None = Field(description="Commit of the project, None outside a repository.")
+    git_dirty: bool | None = Field(description="Whether the working tree differed from that commit.")
+    command: list[str] = Field(description="The launching command line.")
+    version: str = Field(description="Version of assay-studies.")
+
+
+class RunRecord(Frozen):
+    """`run.json`: one planned run."""
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    group: str = Field(description="Id that runs differing by seed alone share.")
+    study: str
+    study_file: str
+    title: str
+    factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
+    config: RunConfig
+    expected_outcome: Outcome
+    because: str | None = Field(description="Why that outcome is expected, where the study says so.")
+    why: list[str] = Field(description="FILE:LINE:COL of what made this cell.")
+    scale: str
+    profile: str
+    memory_bytes: int | None = Field(description="Host memory that the run may use, enforced on its process.")
+    time_limit_seconds: int | None
+    peak_flops_override: float | None = Field(description="FLOP/s, where the profile states the peak.")
+    data_file: str = Field(description="Absolute path of the Parquet file.")
+    data_fingerprint: str = Field(description="Hash of its size and footer when the run was planned.")
+    provenance: Provenance
+    created_at: datetime
+
+
+class LedgerEvent(Frozen):
+    """One line of `ledger.jsonl`."""
+
+    schema_version: Version = SCHEMA_VERSION
+    time: datetime
+    event: Literal["claimed", "submitted", "ended"]
+    attempt: int
+    executor: Literal["local", "slurm"] | None = None
+    host: str | None = Field(None, description="Of the launcher that claimed.")
+    pid: int | None = Field(None, description="Of the launcher that claimed.")
+    pid_started: float | None = Field(None, description="When that process started, Unix seconds.")
+    job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
+    outcome: Outcome | None = None
+    reason: str | None = None
+
+
+class Manifest(Frozen):
+    """`manifest.json`: where and with what an attempt runs. Device facts are None until torch is imported."""
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    attempt: int
+    started_at: datetime
+    host: str
+    pid: int
+    pid_started: float = Field(description="When the process started, Unix seconds: tells it from a reused pid.")
+    slurm: dict[str, str] = Field(description="SLURM_* variables of the job.")
+    software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
+    device_name: str | None = None
+    gpus: int = Field(0, description="GPUs that the attempt uses.")
+    nodes: int = 1
+    parameter_count: int | None = None
+    flop_per_token: int | None = Field(None, description="By model.flops.flop_per_token.")
+    peak_flops: float | None = Field(None, description="FLOP/s of one device, None where it is not known.")
+    peak_source: str | None = None
+
+
+class StepRecord(Frozen):
+    """One line of `steps.jsonl`: the state at `step`, and rates over the `steps` steps that end with it."""
+
+    schema_version: Version = SCHEMA_VERSION
+    step: int = Field(description="Counts from 1.")
+    steps: int = Field(description="Steps since the record before.")
+    time: datetime
+    loss: float | None = Field(description="Mean cross-entropy in nats at `step`; None if not finite.")
+    learning_rate: float
+    grad_norm: float | None = Field(description="Before clipping, at `step`; None if not finite.")
+    step_seconds: float = Field(description="Mean over the `steps` steps, device synchronised at both ends.")
+    tokens: int = Field(description="In the `steps` steps, padding included.")
+    training_tokens: int = Field(description="In the `steps` steps, those that the loss counts.")
+    memory_bytes: int = Field(description="Peak so far: device memory on a GPU, resident memory on a CPU.")
+
+
+class Result(Frozen):
+    """`result.json`: how an attempt ended, written by the attempt itself."""
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    attempt: int
+    outcome: Outcome
+    reason: str | None
+    steps: int = Field(description="Steps done.")
+    final_loss: float | None
+    peak_memory_bytes: int | None
+    requested_bytes: int | None = Field(None, description="The allocation that failed, for an oom outcome.")
+    started_at: datetime
+    ended_at: datetime
+    wall_seconds: float
+
+
+Record = TypeVar("Record", bound=BaseModel)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Unreadable(UserError):
+    """A record's file is missing, torn, or of another schema; the text names the file and what is wrong."""
+
+
+def now() -> datetime:
+    """This moment, UTC."""
+    return datetime.now(UTC)
+
+
+def finite(number: float) -> float | None:
+    """The number, or None where it is NaN or infinite, which JSON cannot hold."""
+    return number if math.isfinite(number) else None
+
+
+def write(path: Path, record: BaseModel) -> None:
+    """Write a whole record so that a reader sees the old file or the new one, also after a crash."""
+    write_text(path, record.model_dump_json(indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file through a temporary name, fsynced and renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def append(path: Path, record: BaseModel, sync: bool = False) -> None:
+    """Append one line in one write, so that a killed writer tears the last line at most."""
+    line = (record.model_dump_json() + "\n").encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, line)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(path: Path, kind: type[Record]) -> Record:
+    """Read a whole record.
+
+    Raises:
+        Unreadable: no such file, torn JSON, or another schema.
+    """
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise Unreadable(f"{path}: {_first_line(error)}") from error
+
+
+def read_lines(path: Path, kind: type[Record]) -> list[Record]:
+    """Read a JSONL file; a missing one has no lines, and a torn last line is what a killed writer leaves.
+
+    Raises:
+        Unreadable: a line before the last is not a record.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unreadable(f"{path}: {_first_line(error)}") from error
+    *whole, _torn = lines
+    try:
+        return [kind.model_validate_json(line) for line in whole if line]
+    except ValidationError as error:
+        raise Unreadable(f"{path}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return f"{where + ': ' if where else ''}{first['msg']}"
+    return (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+
+
+class RunFolder:
+    """A run's folder, read lazily: the one place that knows how its files fit together."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def run(self) -> RunRecord:
+        """The plan. Raises Unreadable."""
+        return read(self.path / "run.json", RunRecord)
+
+    @property
+    def ledger(self) -> list[LedgerEvent]:
+        """What launchers wrote. Raises Unreadable."""
+        return read_lines(self.path / "ledger.jsonl", LedgerEvent)
+
+    def attempt(self, number: int) -> Path:
+        """Folder of one attempt."""
+        return self.path / f"attempt-{number}"
+
+    def attempts(self) -> list[int]:
+        """Numbers of the attempts that have a folder, in order."""
+        found = (re.fullmatch(r"attempt-(\d+)", entry.name) for entry in os.scandir(self.path))
+        return sorted(int(match[1]) for match in found if match)
+
+    def manifest(self, number: int) -> Manifest | None:
+        """Where an attempt ran, None if it never started. Raises Unreadable."""
+        path = self.attempt(number) / "manifest.json"
+        return read(path, Manifest) if path.exists() else None
+
+    def result(self, number: int) -> Result | None:
+        """How an attempt says that it ended, None if it did not. Raises Unreadable."""
+        path = self.attempt(number) / "result.json"
+        return read(path, Result) if path.exists() else None
+
+
+def settle(result: Result | None, events: list[LedgerEvent]) -> tuple[Outcome, str | None] | None:
+    """An attempt's outcome and reason from its own word and the launcher's; None while it is in flight.
+
+    The attempt's own word stands, except `cancelled`: a process that gets SIGTERM cannot tell a user's
+    cancel from preemption or a time limit, so what the scheduler said of it is preferred.
+
+    Args:
+        events: the ledger's lines for this attempt.
+    """
+    ended = [event for event in events if event.event == "ended" and event.outcome]
+    if result and (result.outcome is not Outcome.CANCELLED or not ended):
+        return result.outcome, result.reason
+    if ended and ended[-1].outcome:
+        return ended[-1].outcome, ended[-1].reason
+    return None
+
+
+def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:
+    """Every run folder under the root, or under one study, in name order."""
+    studies = [root / study] if study else sorted(path for path in root.glob("*") if path.is_dir())
+    for folder in studies:
+        if NAME.fullmatch(folder.name) and folder.is_dir():
+            entries = sorted(path for path in folder.iterdir() if path.is_dir() and NAME.fullmatch(path.name))
+            yield from map(RunFolder, entries)
+
+
+def dumps(value: Any) -> str:
+    """Canonical JSON: sorted keys, no spaces, so that equal values have equal text and hash."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
