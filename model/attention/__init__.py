@@ -91,7 +91,7 @@ def require(name: str, case: Case) -> Backend:
     """
     backend = load(name)
     if reasons := backend.unsupported_reasons(case):
-        raise Unsupported([f"{name}: {reason}" for reason in reasons])
+        raise Unsupported(reasons)
     return backend
 
 

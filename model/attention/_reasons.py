@@ -1,0 +1,118 @@
+"""Why a backend cannot run a case here: one sentence each, saying what is missing and what to do.
+
+Every function gives a list, empty when nothing is missing, and none of them raises: a missing package
+or GPU is an answer. Torch is imported only when a function is called.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection
+from importlib import import_module
+
+from model.attention import Case
+
+Capability = tuple[int, int]
+
+
+def basic(case: Case) -> list[str]:
+    """What every backend needs: the run's own device, and heads that can be grouped."""
+    return _cuda_is_there(case) + _heads_divide(case)
+
+
+def nvidia_gpu(case: Case) -> list[str]:
+    """What every GPU kernel needs."""
+    if case.device != "cuda":
+        return [
+            f"needs an NVIDIA GPU; this run asks for device '{case.device}': "
+            "use --set device=cuda on a GPU node"
+        ]
+    return basic(case)
+
+
+def dtype(case: Case, allowed: Collection[str]) -> list[str]:
+    """The kernel exists in these precisions only."""
+    if case.dtype in allowed:
+        return []
+    choices = " or ".join(allowed)
+    return [f"takes {choices}, not {case.dtype}: use --set train.dtype={next(iter(allowed))}"]
+
+
+def head_dim(case: Case, largest: int, multiple: int = 1) -> list[str]:
+    """The kernel takes head dims up to `largest`, in steps of `multiple`."""
+    if case.head_dim <= largest and case.head_dim % multiple == 0:
+        return []
+    steps = f" that are multiples of {multiple}" if multiple > 1 else ""
+    return [
+        f"takes head dims up to {largest}{steps}, not {case.head_dim}: "
+        "change model.dim or model.heads (the head dim is dim / heads)"
+    ]
+
+
+def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> list[str]:
+    """The kernel is built for some GPU generations; no answer where there is no GPU to ask."""
+    found = gpu_capability(case)
+    if found is None or fits(found):
+        return []
+    return [f"needs {wanted}; this GPU has compute capability {found[0]}.{found[1]}: choose other nodes"]
+
+
+def package(module: str, symbol: str, install: str) -> list[str]:
+    """The package can be imported and has the function, or what to install instead.
+
+    It is imported for real: FlashAttention 2 and 4 share the name `flash_attn`, so that a module's mere
+    presence proves nothing, and a package built for another torch is found but cannot be loaded.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what other people's imports warn about is not an answer
+            getattr(import_module(module), symbol)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            return [f"the package with `{module}` is not installed: {install}"]
+        return [f"`{module}` is installed, but lacks the module `{error.name}`: {install}"]
+    except AttributeError:
+        return [f"the installed `{module}` has no `{symbol}`, so it is another package: {install}"]
+    except Exception as error:  # whatever a foreign binary raises means that it cannot be used
+        return [f"`{module}` cannot be loaded ({_one_line(error)}): {install}"]
+    return []
+
+
+def gpu_capability(case: Case) -> Capability | None:
+    """Compute capability of the GPU that the run would use; None where there is none to ask."""
+    if case.device != "cuda" or _cuda_is_there(case):
+        return None
+    import torch
+
+    return torch.cuda.get_device_capability()
+
+
+def from_sm80(found: Capability) -> bool:
+    """Ampere and later."""
+    return found >= (8, 0)
+
+
+def _cuda_is_there(case: Case) -> list[str]:
+    if case.device != "cuda":
+        return []
+    import torch
+
+    if torch.version.cuda is None:
+        return [f"needs a CUDA build of PyTorch; {torch.__version__} is none: install one that has CUDA"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a driver that is too old warns, then answers no
+        if not torch.cuda.is_available():
+            return ["PyTorch finds no usable NVIDIA GPU here: run on a GPU node, and see nvidia-smi there"]
+    return []
+
+
+def _heads_divide(case: Case) -> list[str]:
+    if case.heads % case.kv_heads == 0:
+        return []
+    return [
+        f"{case.heads} heads cannot share {case.kv_heads} key/value heads: set model.kv_heads to a divisor"
+    ]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

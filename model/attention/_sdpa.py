@@ -1,0 +1,94 @@
+"""PyTorch's scaled_dot_product_attention, with one kernel pinned, in the seam's layout.
+
+Pinning is what keeps a run honest: under `sdpa_kernel([X])` PyTorch runs kernel X or raises.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+from torch.backends.cuda import SDPAParams
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from model.attention import Attend, Case
+
+CUDNN = SDPBackend.CUDNN_ATTENTION
+EFFICIENT = SDPBackend.EFFICIENT_ATTENTION
+FLASH = SDPBackend.FLASH_ATTENTION
+MATH = SDPBackend.MATH
+
+_CAN_USE = {
+    CUDNN: torch.backends.cuda.can_use_cudnn_attention,
+    EFFICIENT: torch.backends.cuda.can_use_efficient_attention,
+    FLASH: torch.backends.cuda.can_use_flash_attention,
+}
+
+
+def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """Attention by whichever kernel PyTorch picks; K and V heads are shared, not repeated, where it can."""
+    q_BHTD, k_BKTD, v_BKTD = (_dense_heads(x).transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
+    grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
+    o_BHTD = scaled_dot_product_attention(q_BHTD, k_BKTD, v_BKTD, is_causal=causal, enable_gqa=grouped)
+    return o_BHTD.transpose(1, 2)
+
+
+def pinned(kernel: SDPBackend, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """Attention by this kernel, or a RuntimeError where PyTorch cannot run it on these tensors."""
+    with sdpa_kernel([kernel]):
+        return free(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+def _plain(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    return pinned(MATH, q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+# The MATH kernel, hidden from torch.compile, because inside a graph the pin does not hold: MATH becomes
+# matrix products and a softmax, which inductor's pass `fuse_attention` recognises and replaces by a
+# FlashAttention kernel (seen with torch 2.13 on a CPU, float32, equal numbers of query and key heads).
+plain: Attend = torch.compiler.disable(_plain)  # type: ignore[no-untyped-call]
+
+
+def _dense_heads(x_BTHD: Tensor) -> Tensor:
+    """The fused kernels read a head's numbers side by side, as they lie unless somebody transposed them."""
+    return x_BTHD if x_BTHD.stride(-1) == 1 else x_BTHD.contiguous()
+
+
+def repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
+    """Copy each key or value head for every query head of its group: (B, T, K, D) to (B, T, H, D)."""
+    return x_BTKD.repeat_interleave(heads // x_BTKD.shape[2], dim=2)
+
+
+def refusals(kernel: SDPBackend, case: Case, *, repeats_heads: bool = False) -> list[str]:
+    """Ask PyTorch itself whether this kernel trains this case on this GPU, and why not."""
+    try:
+        with warnings.catch_warnings(record=True) as caught, sdpa_kernel([kernel]):
+            warnings.simplefilter("always")  # PyTorch gives its reasons as warnings
+            if _CAN_USE[kernel](_params(case, repeats_heads), True):
+                return []
+        said = "; ".join(_first_sentence(str(w.message)) for w in caught) or "no reason given"
+    except RuntimeError as error:  # out of memory, or a GPU in a bad state
+        said = _first_sentence(str(error))
+    return [f"PyTorch refuses its {kernel.name.lower()} kernel ({said}): choose another backend or shape"]
+
+
+def _params(case: Case, repeats_heads: bool) -> SDPAParams:
+    """A short sequence stands for a long one: the kernels' limits are on dtype, heads and head dim."""
+    length = min(case.sequence_length, 128)
+    kv_heads = case.heads if repeats_heads else case.kv_heads
+    q_BHTD, k_BKTD, v_BKTD = (
+        torch.empty(
+            (case.batch, length, heads, case.head_dim),
+            dtype=getattr(torch, case.dtype),
+            device=case.device,
+            requires_grad=True,
+        ).transpose(1, 2)
+        for heads in (case.heads, kv_heads, kv_heads)
+    )
+    return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, 0.0, case.causal, case.heads != kv_heads)
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(" (Triggered internally")[0].strip().partition("\n")[0].rstrip(".")

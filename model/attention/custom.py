@@ -1,0 +1,70 @@
+"""The project's own kernel: FlashAttention for Hopper in Gluon, with PyTorch's own Triton (model/kernels)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model.attention import Backend, Case, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """Grouped heads share K and V in the kernel; dK and dV are summed over the group after it."""
+    from model.kernels import op
+
+    if not causal:
+        raise ValueError("custom: the kernel is causal only")
+    return op.attend(q_BTHD, k_BTKD, v_BTKD)
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """Hopper, and the one shape of problem that the kernel is written for."""
+    return (
+        _reasons.nvidia_gpu(case)
+        + _reasons.dtype(case, ("bfloat16",))
+        + _reasons.capability(case, lambda found: found == (9, 0), "a Hopper GPU (9.0)")
+        + _shape(case)
+        + _gluon()
+    )
+
+
+def _shape(case: Case) -> list[str]:
+    reasons = []
+    if case.head_dim != 128:
+        reasons.append(f"takes head dim 128, not {case.head_dim}: set model.heads to model.dim / 128")
+    if case.sequence_length % 128:
+        reasons.append(
+            f"takes sequences that are multiples of 128, not {case.sequence_length}: "
+            "change train.sequence_length"
+        )
+    if not case.causal:
+        reasons.append("is causal only: choose another backend for attention without a mask")
+    folded_heads = case.batch * case.heads
+    if folded_heads > 65535 or folded_heads * case.sequence_length * case.head_dim >= 2**31:
+        reasons.append(
+            "counts with 32-bit offsets and at most 65535 batch x heads, which this case exceeds: "
+            "lower train.batch_size or train.sequence_length"
+        )
+    return reasons
+
+
+def _gluon() -> list[str]:
+    """Gluon is still experimental, and changes: 3.5 lacks what the kernel needs, 3.9 renamed it."""
+    install = "install PyTorch 2.11 for CUDA, which brings triton 3.6"
+    if missing := _reasons.package("triton.experimental.gluon.language.nvidia.hopper", "tma", install):
+        return missing
+    import triton
+
+    found = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if (3, 6) <= found < (3, 9):
+        return []
+    return [f"is written for triton 3.6 to 3.8, and {triton.__version__} is installed: {install}"]
+
+
+backend = Backend(
+    summary="This project's Gluon kernel for Hopper: bfloat16, head dim 128, causal",
+    unsupported_reasons=unsupported_reasons,
+    attend=attend,
+)

@@ -1,0 +1,58 @@
+"""PyTorch's own FlashAttention: the FlashAttention-2 kernels built into it on a GPU, a C++ kernel on a CPU.
+
+The CPU kernel takes float64, float32, bfloat16 and float16, any head dim, and grouped heads as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model.attention import Backend, Case, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """SDPA's FLASH_ATTENTION kernel alone."""
+    from model.attention import _sdpa
+
+    return _sdpa.pinned(_sdpa.FLASH, q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """On a GPU: sm80 or later, 16 bits, head dims up to 256, and PyTorch's own word. On a CPU: nothing."""
+    if case.device != "cuda":
+        return _reasons.basic(case)
+    reasons = (
+        _reasons.nvidia_gpu(case)
+        + _reasons.dtype(case, ("bfloat16", "float16"))
+        + _reasons.head_dim(case, 256)
+        + _reasons.capability(case, _reasons.from_sm80, "an Ampere or later GPU (8.0 and up)")
+        + _replaced()
+    )
+    if reasons:
+        return reasons
+    from model.attention import _sdpa
+
+    return _sdpa.refusals(_sdpa.FLASH, case)
+
+
+def _replaced() -> list[str]:
+    """PyTorch lets a process put FlashAttention 3 or 4 behind this very kernel: not under this name."""
+    import torch.nn.attention
+
+    current = getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)()
+    if current is None:
+        return []
+    return [
+        f"this process has put {current} in the place of PyTorch's own kernel: "
+        "call torch.nn.attention.restore_flash_attention_impl() first"
+    ]
+
+
+backend = Backend(
+    summary="PyTorch SDPA, its own FlashAttention (FlashAttention-2 on GPUs)",
+    unsupported_reasons=unsupported_reasons,
+    attend=attend,
+)

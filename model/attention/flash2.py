@@ -1,0 +1,36 @@
+"""FlashAttention-2, from its authors' package `flash_attn`, which takes (B, T, H, D) as the seam does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model.attention import Backend, Case, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """`flash_attn.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads as they are."""
+    from flash_attn import flash_attn_func
+
+    o_BTHD: Tensor = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
+    return o_BTHD
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """sm80 or later, 16 bits, head dims up to 256, and FlashAttention 2 itself (4 has the same name)."""
+    return (
+        _reasons.nvidia_gpu(case)
+        + _reasons.dtype(case, ("bfloat16", "float16"))
+        + _reasons.head_dim(case, 256)
+        + _reasons.capability(case, _reasons.from_sm80, "an Ampere or later GPU (8.0 and up)")
+        + _reasons.package("flash_attn", "flash_attn_func", "pip install 'assay-studies[flash2]'")
+    )
+
+
+backend = Backend(
+    summary="FlashAttention-2, the authors' package",
+    unsupported_reasons=unsupported_reasons,
+    attend=attend,
+)

@@ -1,0 +1,56 @@
+"""FlashAttention-3, for Hopper, from its authors' package. Its functions take (B, T, H, D), as the seam does.
+
+The module is `flash_attn_interface`: `flash_attn` is FlashAttention-2, whatever the GPU.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from model.attention import Attend, Backend, Case, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """`flash_attn_interface.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads too."""
+    return _outside_the_graph()(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+@cache
+def _outside_the_graph() -> Attend:
+    """Not every version tells torch.compile its output shapes: the compiler leaves this call alone."""
+    import torch
+    from flash_attn_interface import flash_attn_func
+
+    def call(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+        result = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
+        o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # older ones add the LSE
+        return o_BTHD
+
+    opaque: Attend = torch.compiler.disable(call)  # type: ignore[no-untyped-call]
+    return opaque
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """Hopper, 16 bits, head dims up to 256 in steps of 8, and a build of its own."""
+    return (
+        _reasons.nvidia_gpu(case)
+        + _reasons.dtype(case, ("bfloat16", "float16"))
+        + _reasons.head_dim(case, 256, multiple=8)
+        + _reasons.capability(case, lambda found: found == (9, 0), "a Hopper GPU (9.0)")
+        + _reasons.package(
+            "flash_attn_interface",
+            "flash_attn_func",
+            "build it in the folder `hopper` of the flash-attention repository (python setup.py install)",
+        )
+    )
+
+
+backend = Backend(
+    summary="FlashAttention-3 for Hopper, the authors' package",
+    unsupported_reasons=unsupported_reasons,
+    attend=attend,
+)

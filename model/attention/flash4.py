@@ -1,0 +1,53 @@
+"""FlashAttention-4, written in CuTe, from its authors' package. It takes (B, T, H, D), as the seam does."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from model.attention import Attend, Backend, Case, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """`flash_attn.cute.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads too."""
+    return _outside_the_graph()(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+@cache
+def _outside_the_graph() -> Attend:
+    """It compiles its own kernels at the first call, which torch.compile must not try to trace."""
+    import torch
+    from flash_attn.cute import flash_attn_func
+
+    def call(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+        result = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
+        o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # most versions add the LSE
+        return o_BTHD
+
+    opaque: Attend = torch.compiler.disable(call)  # type: ignore[no-untyped-call]
+    return opaque
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """Hopper or Blackwell, 16 bits, and the package `flash-attn-4` (the module's name is shared with 2)."""
+    found = _reasons.gpu_capability(case)
+    largest = 128 if found is not None and found[0] >= 10 else 256
+    return (
+        _reasons.nvidia_gpu(case)
+        + _reasons.dtype(case, ("bfloat16", "float16"))
+        + _reasons.head_dim(case, largest, multiple=8)
+        + _reasons.capability(
+            case, lambda found: found[0] in (9, 10), "a Hopper or data-centre Blackwell GPU (9.x or 10.x)"
+        )
+        + _reasons.package("flash_attn.cute", "flash_attn_func", "pip install 'assay-studies[flash4]'")
+    )
+
+
+backend = Backend(
+    summary="FlashAttention-4 (CuTe) for Hopper and Blackwell, the authors' package",
+    unsupported_reasons=unsupported_reasons,
+    attend=attend,
+)

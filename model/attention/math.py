@@ -1,0 +1,27 @@
+"""PyTorch's plain attention: two matrix products and a softmax, with the T x T scores in memory.
+
+In 16 bits PyTorch computes it in float32 inside, so that it is also the most exact of the SDPA kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from model.attention import Backend, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """SDPA's MATH kernel alone, also in a compiled model: see `_sdpa.plain`."""
+    from model.attention import _sdpa
+
+    return _sdpa.plain(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+backend = Backend(
+    summary="PyTorch SDPA, plain matrix products: memory grows with T^2",
+    unsupported_reasons=_reasons.basic,
+    attend=attend,
+)

@@ -1,0 +1,1 @@
+"""The project's own GPU kernels. Importing this package imports neither torch nor triton."""
