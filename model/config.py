@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from model import attention
+from model.attention import Case, names
 from model.errors import did_you_mean
 
 Positive = Annotated[int, Field(gt=0)]
@@ -86,25 +86,26 @@ class TrainConfig(Frozen):
 class RunConfig(Frozen):
     """One run, seed included, fully resolved. Its hash is the run's id."""
 
-    attention: str = Field("auto", description="Attention backend: a file in model/attention, or an entry point.")
+    attention: str = Field(
+        "auto", description="Attention backend: a file in model/attention, or an entry point."
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds the weights and the order of the documents.")
     device: Literal["cuda", "cpu"] = Field("cuda", description="Where the run trains. Never guessed.")
-    # Lambdas: pydantic's defaults are validated lazily, and DataConfig has no default path.
-    model: ModelConfig = Field(default_factory=lambda: ModelConfig(), description="The llama's shape.")
+    model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
     data: DataConfig = Field(description="The training text.")
-    train: TrainConfig = Field(default_factory=lambda: TrainConfig(), description="The training loop.")
+    train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
 
     @field_validator("attention")
     @classmethod
     def _known_backend(cls, name: str) -> str:
-        if name not in attention.names():
-            raise ValueError(f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}")
+        if name not in names():
+            raise ValueError(f"unknown attention backend '{name}' {did_you_mean(name, names())}")
         return name
 
     @property
-    def attention_case(self) -> attention.Case:
+    def attention_case(self) -> Case:
         """What this run asks of its attention backend."""
-        return attention.Case(
+        return Case(
             device=self.device,
             dtype=self.train.dtype,
             batch=self.train.batch_size,

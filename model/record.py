@@ -1,4 +1,4 @@
-"""The on-disk contract: what a run's folder holds. Files are truth; the database and reports are made of them.
+"""The on-disk contract: what a run's folder holds. Files are truth; database and reports are made of them.
 
     ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
     ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know
@@ -66,6 +66,7 @@ class RunRecord(Frozen):
     study: str
     study_file: str
     title: str
+    description: str = ""
     factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
     config: RunConfig
     expected_outcome: Outcome
@@ -107,7 +108,9 @@ class Manifest(Frozen):
     started_at: datetime
     host: str
     pid: int
-    pid_started: float = Field(description="When the process started, Unix seconds: tells it from a reused pid.")
+    pid_started: float = Field(
+        description="When the process started, Unix seconds: tells it from a reused pid."
+    )
     slurm: dict[str, str] = Field(description="SLURM_* variables of the job.")
     software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
     device_name: str | None = None

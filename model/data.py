@@ -1,0 +1,218 @@
+"""Real text in, token batches out: a Parquet file is streamed, tokenised, and cut into samples.
+
+Torch-free. The order of the documents depends on the seed alone, so that runs which differ in their
+attention backend see the same tokens in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.config import RunConfig
+from model.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+Tokens = NDArray[np.int64]
+IGNORE = -100  # a label that the loss does not count
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's input.
+
+    Attributes:
+        inputs_BT: token ids.
+        labels_BT: the token that follows each input, IGNORE where it is padding.
+    """
+
+    inputs_BT: Tokens
+    labels_BT: Tokens
+
+    @property
+    def training_tokens(self) -> int:
+        """How many labels the loss counts."""
+        return int((self.labels_BT != IGNORE).sum())
+
+
+class Tokenizer(Protocol):
+    """Text to ids. `encode` adds no special tokens."""
+
+    vocab_size: int
+    begin: int | None
+    end: int
+
+    def encode(self, text: str) -> Tokens:
+        """Ids of a text."""
+        ...
+
+
+class Bytes:
+    """UTF-8 bytes as tokens: ids 0-255, then begin and end of a document. Needs no file and no download."""
+
+    vocab_size = 258
+    begin: int | None = 256
+    end = 257
+
+    def encode(self, text: str) -> Tokens:
+        """One id for each byte."""
+        return np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64)
+
+
+class HuggingFace:
+    """A tokenizer.json of the Hugging Face tokenizers library."""
+
+    _BEGIN = ("<s>", "<|begin_of_text|>", "<bos>", "[CLS]")
+    _END = ("</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>", "[SEP]")
+
+    def __init__(self, name: str) -> None:
+        from tokenizers import Tokenizer as Library
+
+        path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+        try:
+            self._library = Library.from_file(str(path)) if path.is_file() else Library.from_pretrained(name)
+        except Exception as error:  # the library raises bare Exceptions
+            valid = "bytes, a tokenizer.json, its folder, or a hub name"
+            raise UserError(f"tokenizer '{name}': {str(error).splitlines()[0]}; valid: {valid}") from error
+        self.vocab_size = self._library.get_vocab_size()
+        self.begin = self._first(self._BEGIN)
+        end = self._first(self._END)
+        if end is None:
+            raise UserError(f"tokenizer '{name}' has no end-of-text token (one of {', '.join(self._END)})")
+        self.end = end
+
+    def _first(self, tokens: tuple[str, ...]) -> int | None:
+        ids = (self._library.token_to_id(token) for token in tokens)
+        return next((number for number in ids if number is not None), None)
+
+    def encode(self, text: str) -> Tokens:
+        """The library's ids."""
+        return np.asarray(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """Give `bytes` or a Hugging Face tokenizer.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    return Bytes() if name == "bytes" else HuggingFace(name)
+
+
+def fingerprint(path: Path, text_column: str) -> str:
+    """Check a Parquet file and give the hash of its size and footer, which holds every column's statistics.
+
+    Raises:
+        UserError: the file is missing, no Parquet file or empty, or has no such column of text.
+    """
+    import pyarrow as pa
+
+    file = _open(path)
+    schema, rows = file.schema_arrow, file.metadata.num_rows
+    if text_column not in schema.names:
+        raise UserError(f"{path} has no column '{text_column}' {did_you_mean(text_column, schema.names)}")
+    kind = schema.field(text_column).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise UserError(f"{path}: column '{text_column}' holds {kind}, not text")
+    if not rows:
+        raise UserError(f"{path} has no rows")
+    with path.open("rb") as raw:
+        size = raw.seek(0, 2)
+        raw.seek(max(0, size - 8 - file.metadata.serialized_size))
+        return hashlib.sha256(str(size).encode() + raw.read()).hexdigest()[:16]
+
+
+def batches(config: RunConfig, path: Path) -> Iterator[Batch]:
+    """Endless batches of a run, epoch after epoch.
+
+    Raises:
+        UserError: the tokenizer has more ids than the model, or an epoch has no text.
+    """
+    tokenizer = load_tokenizer(config.data.tokenizer)
+    check_vocabulary(config, tokenizer)
+    length = config.train.sequence_length + 1
+    texts = documents(path, config.data.text_column, config.seed)
+    samples = _padded if config.data.mode == "pad" else _packed
+    stream = samples(_tokenised(texts, tokenizer), length, tokenizer.end)
+    while True:
+        samples_BT, labels_BT = zip(*(next(stream) for _ in range(config.train.batch_size)), strict=True)
+        yield Batch(np.stack(samples_BT), np.stack(labels_BT))
+
+
+def check_vocabulary(config: RunConfig, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer with ids that the model's embedding has no row for. Raises UserError."""
+    if tokenizer.vocab_size > config.model.vocab_size:
+        name, ids = config.data.tokenizer, tokenizer.vocab_size
+        too_few = f"tokenizer '{name}' has {ids:,} ids and the model {config.model.vocab_size:,}"
+        raise UserError(f"{too_few}: set model.vocab_size to {ids} or more")
+
+
+def documents(path: Path, text_column: str, seed: int) -> Iterator[str]:
+    """Endless documents: each epoch every row once, row groups and the rows in them in an order of its own.
+
+    Holds one row group in memory.
+    """
+    file = _open(path)
+    for epoch in count():
+        order = np.random.default_rng((seed, epoch))
+        found = False
+        for group in order.permutation(file.num_row_groups):
+            texts = file.read_row_group(int(group), columns=[text_column]).column(0)
+            for row in order.permutation(len(texts)):
+                if text := texts[int(row)].as_py():
+                    found = True
+                    yield text
+        if not found:
+            raise UserError(f"{path}: column '{text_column}' has no text")
+
+
+def _tokenised(texts: Iterator[str], tokenizer: Tokenizer) -> Iterator[Tokens]:
+    begin = [] if tokenizer.begin is None else [tokenizer.begin]
+    for text in texts:
+        yield np.concatenate([begin, tokenizer.encode(text), [tokenizer.end]]).astype(np.int64)
+
+
+def _padded(texts: Iterator[Tokens], length: int, pad: int) -> Iterator[tuple[Tokens, Tokens]]:
+    """One document a sample, cut at `length` tokens or padded up to it; padding is not trained on."""
+    for tokens in texts:
+        sample = np.full(length, pad, dtype=np.int64)
+        labels = np.full(length, IGNORE, dtype=np.int64)
+        kept = tokens[:length]
+        sample[: len(kept)] = labels[: len(kept)] = kept
+        yield sample[:-1], labels[1:]
+
+
+def _packed(texts: Iterator[Tokens], length: int, _pad: int) -> Iterator[tuple[Tokens, Tokens]]:
+    """Documents joined end to end and cut into samples; every token is trained on."""
+    buffer = np.empty(0, dtype=np.int64)
+    while True:
+        parts = [buffer]
+        while sum(map(len, parts)) < length:
+            parts.append(next(texts))
+        buffer = np.concatenate(parts)
+        while len(buffer) >= length:
+            yield buffer[: length - 1], buffer[1:length]
+            buffer = buffer[length - 1 :]  # the last label is the next sample's first input
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise UserError(
+            f"{path}: no such file; `runner data FOLDER --out {path.name}` makes one from a folder of text"
+        )
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from error

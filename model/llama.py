@@ -1,0 +1,123 @@
+"""The llama: pre-norm blocks of grouped attention with rotary positions and SwiGLU, and an untied head.
+
+Shapes: B batch, T sequence, C width (dim), H query heads, K key/value heads, D head dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.config import ModelConfig
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # (q_BTHD, k_BTKD, v_BTKD) -> o_BTHD
+
+
+def rotary_table(config: ModelConfig, sequence_length: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary angles, each (T, D / 2) in float32 (Su et al. 2021, RoFormer)."""
+    pairs = torch.arange(0, config.head_dim, 2, dtype=torch.float32)
+    frequencies = config.rope_theta ** -(pairs / config.head_dim)
+    angles_TD = torch.outer(torch.arange(sequence_length, dtype=torch.float32), frequencies)
+    return angles_TD.cos(), angles_TD.sin()
+
+
+def rotate(x_BTHD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+    """Turn the pairs (i, i + D/2) of each head by their position's angle, in float32."""
+    first, second = x_BTHD.float().chunk(2, dim=-1)
+    cos, sin = cos_TD[:, None, :], sin_TD[:, None, :]
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).type_as(x_BTHD)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention; how softmax(Q K^T) V is computed is the backend's."""
+
+    def __init__(self, config: ModelConfig, attend: Attend) -> None:
+        super().__init__()
+        self.config, self.attend = config, attend
+        self.query = nn.Linear(config.dim, config.heads * config.head_dim, bias=False)
+        self.key = nn.Linear(config.dim, config.kv_heads * config.head_dim, bias=False)
+        self.value = nn.Linear(config.dim, config.kv_heads * config.head_dim, bias=False)
+        self.out = nn.Linear(config.heads * config.head_dim, config.dim, bias=False)
+
+    def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)."""
+        split = (-1, self.config.head_dim)
+        q_BTHD = rotate(self.query(x_BTC).unflatten(-1, split), cos_TD, sin_TD)
+        k_BTKD = rotate(self.key(x_BTC).unflatten(-1, split), cos_TD, sin_TD)
+        v_BTKD = self.value(x_BTC).unflatten(-1, split)
+        o_BTHD = self.attend(q_BTHD, k_BTKD, v_BTKD)
+        out: Tensor = self.out(o_BTHD.flatten(-2))
+        return out
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.dim, config.ffn_dim, bias=False)
+        self.up = nn.Linear(config.dim, config.ffn_dim, bias=False)
+        self.down = nn.Linear(config.ffn_dim, config.dim, bias=False)
+
+    def forward(self, x_BTC: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)."""
+        out: Tensor = self.down(F.silu(self.gate(x_BTC)) * self.up(x_BTC))
+        return out
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each behind a norm and around a residual."""
+
+    def __init__(self, config: ModelConfig, attend: Attend) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.attention = Attention(config, attend)
+        self.feed_forward_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.feed_forward = FeedForward(config)
+
+    def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
+        """(B, T, C) -> (B, T, C)."""
+        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), cos_TD, sin_TD)
+        out: Tensor = x_BTC + self.feed_forward(self.feed_forward_norm(x_BTC))
+        return out
+
+
+class Llama(nn.Module):
+    """Token ids to logits.
+
+    Args:
+        attend: computes attention for the layers, through the seam of model.attention.
+    """
+
+    cos_TD: Tensor
+    sin_TD: Tensor
+
+    def __init__(self, config: ModelConfig, sequence_length: int, attend: Attend) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.blocks = nn.ModuleList(Block(config, attend) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
+        self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
+        cos_TD, sin_TD = rotary_table(config, sequence_length)
+        self.register_buffer("cos_TD", cos_TD, persistent=False)
+        self.register_buffer("sin_TD", sin_TD, persistent=False)
+        self._initialise(config.layers)
+
+    def _initialise(self, layers: int) -> None:
+        """Normal weights of deviation 0.02, narrower where a layer adds to the residual (GPT-2, 2019)."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                narrow = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if narrow else 0.02)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T) -> logits (B, T, V)."""
+        x_BTC = self.embedding(tokens_BT)
+        for block in self.blocks:
+            x_BTC = block(x_BTC, self.cos_TD, self.sin_TD)
+        logits: Tensor = self.head(self.norm(x_BTC))
+        return logits

@@ -1,0 +1,106 @@
+"""What an attempt runs on and with: the facts that stand beside every number."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from model.config import RunConfig
+from model.flops import Peak, flop_per_token, parameter_count, peak
+from model.record import Manifest, now
+
+_PACKAGES = (
+    "torch",
+    "triton",
+    "flash-attn",
+    "flash-attn-4",
+    "flash_attn_3",
+    "numpy",
+    "pyarrow",
+    "tokenizers",
+    "assay-studies",
+)
+
+
+def first_manifest(run_id: str, attempt: int) -> Manifest:
+    """What is known before torch is imported: host, process, job and package versions."""
+    return Manifest(
+        run_id=run_id,
+        attempt=attempt,
+        started_at=now(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        pid_started=psutil.Process().create_time(),
+        slurm={name: value for name, value in sorted(os.environ.items()) if _tells(name)},
+        software={"python": platform.python_version(), **_versions()},
+        nodes=int(os.environ.get("SLURM_JOB_NUM_NODES", "1")),
+    )
+
+
+def with_device(manifest: Manifest, config: RunConfig, peak_override: float | None) -> Manifest:
+    """Add what torch knows of the device, and what MFU is held against."""
+    name, software = _device(config.device)
+    known = (
+        Peak(peak_override, "the profile's peak_tflops") if peak_override else peak(name, config.train.dtype)
+    )
+    facts: dict[str, Any] = {
+        "software": manifest.software | software,
+        "device_name": name,
+        "gpus": int(config.device == "cuda"),
+        "parameter_count": parameter_count(config.model),
+        "flop_per_token": flop_per_token(config.model, config.train.sequence_length),
+        "peak_flops": known.flops if known else None,
+        "peak_source": known.source if known else None,
+    }
+    return manifest.model_copy(update=facts)
+
+
+def _device(device: str) -> tuple[str, dict[str, str]]:
+    import torch
+
+    if device == "cpu":
+        return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", {}
+    properties = torch.cuda.get_device_properties(0)
+    software = {
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]  # torch leaves it so
+        "gpu_uuid": str(properties.uuid),
+    }
+    return properties.name, software | _driver()
+
+
+def _driver() -> dict[str, str]:
+    path = Path("/proc/driver/nvidia/version")
+    words = path.read_text().split() if path.exists() else []
+    return (
+        {"driver": next((word for word in words if word.count(".") == 2 and word[0].isdigit()), "unknown")}
+        if words
+        else {}
+    )
+
+
+def _cpu_name() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _tells(name: str) -> bool:
+    return name.startswith("SLURM_") and not name.startswith(("SLURM_CONF", "SLURM_JWT", "SLURM_TOPOLOGY"))
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,121 @@
+"""The training loop: one run, from its configuration to its last step."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from model import attention, data, optim
+from model.config import RunConfig
+from model.errors import Diverged
+from model.llama import Llama
+from model.loss import cross_entropy
+from model.record import StepRecord, finite, now
+
+Report = Callable[[StepRecord], None]
+
+
+def train(config: RunConfig, data_file: Path, report: Report) -> None:
+    """Train one run to its last step.
+
+    Args:
+        report: called with a StepRecord after step 1, every `log_every` steps and at the last step.
+
+    Raises:
+        Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
+        Diverged: the loss or gradient norm of a reported step is not finite; the record is reported first.
+    """
+    device = torch.device(config.device)
+    backend = attention.require(config.attention, config.attention_case)
+    model = build_model(config, backend)
+    optimizer = optim.adamw(model, config.train)
+    stream = data.batches(config, data_file)
+    meter = Meter(device)
+    for step in range(1, config.train.steps + 1):
+        # Timed region: from here until record() has synchronised the device, data included.
+        inputs_BT, labels_BT = meter.count(next(stream), device)
+        rate = optim.learning_rate(config.train, step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss = cross_entropy(model(inputs_BT), labels_BT)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        norm = nn.utils.clip_grad_norm_(model.parameters(), config.train.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
+            record = meter.record(step, loss, norm, rate)
+            report(record)
+            if record.loss is None or record.grad_norm is None:
+                raise Diverged(f"loss {loss.item()} and gradient norm {norm.item()} at step {step}")
+            meter.restart()
+
+
+def build_model(config: RunConfig, backend: attention.Backend) -> nn.Module:
+    """The run's llama on its device in its precision, its weights drawn from the run's seed."""
+    torch.manual_seed(config.seed)
+    attend = partial(attention.attend, backend, config.attention_case)
+    torch.set_default_dtype(getattr(torch, config.train.dtype))
+    try:
+        with torch.device(config.device):
+            model: nn.Module = Llama(config.model, config.train.sequence_length, attend)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    if config.train.compile:
+        model.compile()
+    return model
+
+
+@dataclass
+class Meter:
+    """Counts tokens and seconds between two records; only record() waits for the device."""
+
+    device: torch.device
+    started: float = field(default_factory=time.perf_counter)
+    steps: int = 0
+    tokens: int = 0
+    training_tokens: int = 0
+
+    def count(self, batch: data.Batch, device: torch.device) -> Iterator[Tensor]:
+        """Note a batch, and give its inputs and labels, (B, T) each, on the device."""
+        self.steps += 1
+        self.tokens += batch.inputs_BT.size
+        self.training_tokens += batch.training_tokens
+        return (torch.from_numpy(array).to(device) for array in (batch.inputs_BT, batch.labels_BT))
+
+    def record(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> StepRecord:
+        """Wait for the device, stop the clock, and give the record of the steps since the last one."""
+        loss_value, norm_value = loss.item(), norm.item()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - self.started
+        return StepRecord(
+            step=step,
+            steps=self.steps,
+            time=now(),
+            loss=finite(loss_value),
+            learning_rate=rate,
+            grad_norm=finite(norm_value),
+            step_seconds=seconds / self.steps,
+            tokens=self.tokens,
+            training_tokens=self.training_tokens,
+            memory_bytes=peak_memory_bytes(self.device),
+        )
+
+    def restart(self) -> None:
+        """Start the next interval; writing the record has not counted."""
+        self.steps = self.tokens = self.training_tokens = 0
+        self.started = time.perf_counter()
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak so far: allocated device memory on a GPU, resident memory of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
