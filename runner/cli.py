@@ -1,0 +1,326 @@
+"""The command line. Each command is thin: it reads options, calls one module, and prints.
+
+Exit codes: 0 all as expected; 1 some run ended otherwise; 2 usage or configuration; 3 the scheduler refused
+or cannot be reached; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from model.errors import AssayError
+
+if TYPE_CHECKING:
+    from runner.launch import Plan
+
+app = typer.Typer(
+    name="runner",
+    help="One YAML study becomes runs, a database and a report.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,  # plain help starts in half the time
+    pretty_exceptions_enable=False,
+)
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
+StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")]
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", help="A profile's name or file [env: RUNNER_PROFILE; default: local]."),
+]
+ScaleName = Annotated[
+    str | None, typer.Option("--scale", "-s", help="A scale of the study [default: the profile's].")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=VALUE", help="Override a setting in every run; repeatable."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="FACTOR=VALUE", help="Only these cells; VALUE,VALUE for several; repeatable."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs and batch script; start nothing.")]
+Wait = Annotated[
+    bool | None, typer.Option("--wait/--detach", help="Wait for the end, or return at once [local: wait].")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before submitting to a cluster.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Root = Annotated[
+    Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
+]
+
+
+class _Settings:
+    root = Path("runs")
+
+
+@app.callback()
+def _globals(root: Root = Path("runs")) -> None:
+    _Settings.root = root.absolute()
+
+
+@app.command()
+def init(folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to write.")] = Path()) -> None:
+    """Write a study and a profile to start from, with schemas for editors."""
+    from runner.starter import write_starter
+
+    for path in write_starter(folder):
+        print(path)
+
+
+@app.command()
+def data(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of text files.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    match: Annotated[str, typer.Option(help="File names to take, as a shell pattern.")] = "*",
+    exclude: Annotated[list[str] | None, typer.Option(help="Folder names to leave out; repeatable.")] = None,
+) -> None:
+    """Make a Parquet file with a text column from any folder of text."""
+    from runner.console import say
+    from runner.corpus import write_corpus
+
+    tally = write_corpus(folder, out, match, exclude or [])
+    say(f"{tally.documents:,} documents, {tally.characters:,} characters")
+    say(f"left out: {tally.not_text:,} files that are not UTF-8")
+    print(out)
+
+
+@app.command()
+def schema(kind: Annotated[Literal["study", "profile"], typer.Argument(help="Which file.")]) -> None:
+    """Print the JSON Schema of a study or profile."""
+    from runner.schema import json_schema
+
+    _print_json(json_schema(kind))
+
+
+@app.command()
+def validate(study: StudyPath) -> None:
+    """Check a study at each of its scales: FILE:LINE:COL, what is wrong, and what would be right."""
+    from runner.errors import InvalidFile
+    from runner.matrix import expand as cells
+    from runner.study import read_study
+
+    parsed = read_study(study)
+    problems = []
+    for name in dict.fromkeys(["full", *parsed.file.scales]):
+        try:
+            print(f"{study}: scale {name}: {len(cells(parsed, name))} runs")
+        except InvalidFile as error:
+            problems += error.problems
+    if problems:
+        raise InvalidFile(problems)
+
+
+@app.command()
+def expand(
+    study: StudyPath,
+    profile: ProfileName = None,
+    scale: ScaleName = None,
+    sets: Sets = None,
+    only: Only = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the runs, their factors, and why each exists."""
+    from runner.cluster import read_cluster
+    from runner.console import table
+    from runner.matrix import expand as cells
+    from runner.study import read_study
+
+    parsed = read_study(study)
+    at = parsed.scale_for(scale, read_cluster(profile).profile.scale)
+    found = cells(parsed, at, sets or (), only or ())
+    if as_json:
+        _print_json([cell.as_json() for cell in found])
+        return
+    axes = list(found[0].factors) if found else []
+    rows = [
+        [cell.run_id, *(str(cell.factors[axis]) for axis in axes), cell.expected, " ".join(cell.why)]
+        for cell in found
+    ]
+    table(["run", *axes, "expected", "why"], rows)
+
+
+@app.command()
+def launch(
+    study: StudyPath,
+    profile: ProfileName = None,
+    scale: ScaleName = None,
+    sets: Sets = None,
+    only: Only = None,
+    dry_run: DryRun = False,
+    wait: Wait = None,
+    yes: Yes = False,
+) -> None:
+    """Run what is not completed, on this machine or on a cluster."""
+    from runner import launching
+    from runner.cluster import read_cluster
+    from runner.launch import plan
+    from runner.matrix import expand as cells
+    from runner.study import read_study
+
+    cluster, parsed = read_cluster(profile), read_study(study)
+    at = parsed.scale_for(scale, cluster.profile.scale)
+    planned = plan(parsed, cells(parsed, at, sets or (), only or ()), at, cluster, _Settings.root)
+    if dry_run:
+        launching.show_plan(planned)
+        return
+    if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
+        typer.confirm(f"Submit {len(planned.left)} runs to {cluster.name}?", abort=True)
+    raise typer.Exit(_launch(planned, wait))
+
+
+def _launch(planned: Plan, wait: bool | None) -> int:
+    from runner import launching
+
+    if planned.cluster.profile.executor == "local":
+        return launching.detach(planned.root) if wait is False else launching.run_here(planned)
+    return launching.submit(planned, wait=bool(wait))
+
+
+@app.command()
+def status(
+    study: StudyName = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where every run stands."""
+    from runner import standing
+    from runner import status as stands
+
+    name = stands.study_name(_Settings.root, study) if study else None
+    if as_json:
+        _print_json(standing.rows(stands.reconciled(_Settings.root, name)))
+    elif watch:
+        standing.watch(_Settings.root, name)
+    else:
+        standing.show(stands.reconciled(_Settings.root, name))
+
+
+@app.command()
+def logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its start.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
+) -> None:
+    """Print what a run's newest attempt printed, and how it ended."""
+    from runner import standing
+    from runner import status as stands
+
+    standing.logs(_Settings.root, stands.find(_Settings.root, run).run.run_id, follow)
+
+
+@app.command()
+def cancel(
+    target: Annotated[
+        str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run's id.")
+    ],
+) -> None:
+    """Stop what is in flight."""
+    from runner import status as stands
+    from runner.console import say
+
+    is_study = target.endswith((".yaml", ".yml")) or target in stands.study_names(_Settings.root)
+    if is_study:
+        found = stands.reconciled(_Settings.root, stands.study_name(_Settings.root, target))
+    else:
+        found = [stands.find(_Settings.root, target)]
+    stopped = stands.cancel(found)
+    say(f"{len(stopped)} of {len(found)} runs were in flight and told to stop")
+
+
+@app.command()
+def collect(
+    study: StudyName = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make the database anew from the run folders.")
+    ] = False,
+) -> None:
+    """Bring the run folders' records into the database."""
+    from analysis.collect import collect as gather
+    from runner import status as stands
+    from runner.console import say
+
+    name = stands.study_name(_Settings.root, study) if study else None
+    stands.reconciled(_Settings.root, name)
+    say(str(gather(_Settings.root, name, rebuild)))
+    print(_Settings.root / "results.duckdb")
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL over runs, steps, attempts, ...")],
+    form: Annotated[
+        Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="How to print it.")
+    ] = "table",
+) -> None:
+    """Ask the database: read-only, and without access to anything else."""
+    from analysis.query import query as ask
+
+    ask(_Settings.root, query, form)
+
+
+@app.command()
+def report(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to [default: reports/build/STUDY].")
+    ] = None,
+) -> None:
+    """Build a study's report pages, self-contained and offline, from what is on disk now."""
+    from analysis.collect import collect as gather
+    from analysis.report import build_report
+    from runner import status as stands
+
+    name = stands.study_name(_Settings.root, study)
+    stands.reconciled(_Settings.root, name)
+    gather(_Settings.root, name)
+    print(build_report(_Settings.root, name, out or Path("reports/build") / name))
+
+
+@app.command()
+def doctor(profile: ProfileName = None, as_json: AsJson = False) -> None:
+    """Say what works here, and what does not and why."""
+    from runner import doctor as examine
+    from runner.cluster import read_cluster
+    from runner.console import table
+
+    checks = examine.checks(read_cluster(profile), _Settings.root)
+    if as_json:
+        _print_json([check.__dict__ for check in checks])
+    else:
+        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in checks])
+    raise typer.Exit(2 if any(check.needed and not check.works for check in checks) else 0)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
+def _stop(code: int, text: str = "") -> NoReturn:
+    if text:
+        print(text, file=sys.stderr)
+    sys.exit(code)
+
+
+def main() -> None:
+    """Run the command line; a person's error is printed without a traceback."""
+    try:
+        app()
+    except AssayError as error:
+        _stop(error.exit_code, str(error))
+    except KeyboardInterrupt:
+        _stop(130, "interrupted")
+    except BrokenPipeError:  # `runner sql ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _stop(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""From cells to runs: plan them on disk, claim what is left to do, and hand it to the executor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from model.config import DataConfig
+from model.data import check_vocabulary, fingerprint, load_tokenizer
+from model.errors import UserError
+from model.record import Provenance, RunFolder, RunRecord, now, write
+from runner import ledger
+from runner.cluster import Cluster
+from runner.errors import InvalidFile, Problem
+from runner.ledger import RunState
+from runner.matrix import Cell
+from runner.study import Study
+from runner.tasks import Task
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study's runs under one root, and which of them are left to do."""
+
+    study: Study
+    scale: str
+    cluster: Cluster
+    root: Path
+    runs: list[tuple[RunRecord, RunState | None]]
+
+    @property
+    def left(self) -> list[RunRecord]:
+        """Runs to start: not done, and nobody is at them."""
+        return [run for run, state in self.runs if state is None or state.phase == "planned" or _over(state)]
+
+    def folder(self, run: RunRecord) -> RunFolder:
+        """Where a run's files are."""
+        return RunFolder(self.root / run.study / run.run_id)
+
+
+def _over(state: RunState) -> bool:
+    return state.phase == "ended" and not state.done
+
+
+def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root: Path) -> Plan:
+    """Check the cells' data and say what is left to do. Writes nothing.
+
+    Raises:
+        InvalidFile: a data file or tokenizer is missing or wrong, where the study names it.
+        UserError: a run's data has changed since it was planned.
+    """
+    checks = _check_data(study, cells)
+    records = [_record(study, cell, scale, cluster, *checks[cell.config.data]) for cell in cells]
+    return Plan(study, scale, cluster, root, [(record, _known(root, record)) for record in records])
+
+
+def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[Path, str]]:
+    """The file and fingerprint of each way in which the cells read data, each checked once."""
+    problems: list[Problem] = []
+    checks: dict[DataConfig, tuple[Path, str]] = {}
+    for cell in {(cell.config.data, cell.config.model.vocab_size): cell for cell in cells}.values():
+        data, here = cell.config.data, study.document.mark(("base",))
+        file = (study.path.parent / data.path).resolve()
+        try:
+            checks[data] = file, fingerprint(file, data.text_column)
+        except UserError as error:
+            setting = (
+                "data.text_column"
+                if "column" in str(error) and "data.text_column" in cell.marks
+                else "data.path"
+            )
+            problems.append(Problem(cell.marks.get(setting, here), str(error)))
+        try:
+            check_vocabulary(cell.config, load_tokenizer(data.tokenizer))
+        except UserError as error:
+            problems.append(Problem(cell.marks.get("data.tokenizer", here), str(error)))
+    if problems:
+        raise InvalidFile(problems)
+    return checks
+
+
+def _known(root: Path, record: RunRecord) -> RunState | None:
+    folder = RunFolder(root / record.study / record.run_id)
+    if not (folder.path / "run.json").exists():
+        return None
+    state = ledger.state(folder)
+    if state.run.data_fingerprint != record.data_fingerprint:
+        changed = f"{record.data_file} has changed since run {record.run_id} was planned"
+        raise UserError(f"{changed}: give the study another name, or remove {folder.path}")
+    return state
+
+
+def _record(study: Study, cell: Cell, scale: str, cluster: Cluster, file: Path, check: str) -> RunRecord:
+    profile = cluster.profile
+    return RunRecord(
+        run_id=cell.run_id,
+        group=cell.group,
+        study=study.name,
+        study_file=str(study.path),
+        title=study.file.title,
+        description=study.file.description,
+        factors=cell.factors,
+        config=cell.config,
+        expected_outcome=cell.expected,
+        because=cell.because,
+        why=list(cell.why),
+        scale=scale,
+        profile=cluster.name,
+        memory_bytes=profile.memory_bytes,
+        time_limit_seconds=profile.time_limit_seconds,
+        peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
+        data_file=str(file),
+        data_fingerprint=check,
+        provenance=provenance(study.path.resolve().parent),
+        created_at=now(),
+    )
+
+
+@cache
+def provenance(folder: Path) -> Provenance:
+    """Commit and state of the repository that holds the study, and the command line."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain")
+    return Provenance(
+        git_sha=commit.strip() if commit else None,
+        git_dirty=bool(changes.strip()) if changes is not None else None,
+        command=["runner", *sys.argv[1:]],
+        version=version("assay-studies"),
+    )
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def write_runs(plan: Plan) -> list[Task]:
+    """Write run.json of every run that is left, and give their next attempts, not yet claimed.
+
+    Raises:
+        UserError: the root cannot be written.
+    """
+    for run, state in plan.runs:
+        folder = plan.folder(run).path
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if state is None or run in plan.left:
+                write(folder / "run.json", run)
+            elif (state.run.expected_outcome, state.run.because) != (run.expected_outcome, run.because):
+                changes = {"expected_outcome": run.expected_outcome, "because": run.because}
+                write(folder / "run.json", state.run.model_copy(update=changes))
+        except OSError as error:
+            raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+    return [_task(plan.folder(run), run) for run in plan.left]
+
+
+def _task(folder: RunFolder, run: RunRecord) -> Task:
+    number = max(folder.attempts(), default=0) + 1
+    return Task(folder, number, label(run), run.config.train.steps)
+
+
+def label(run: RunRecord) -> str:
+    """A run for a person: the values of its factors."""
+    return (
+        " ".join(
+            f"{value}" if axis == "attention" else f"{axis}={value}" for axis, value in run.factors.items()
+        )
+        or run.run_id
+    )
+
+
+def submit(plan: Plan, tasks: Sequence[Task]) -> int:
+    """Claim tasks and submit them to Slurm; how many were submitted.
+
+    Raises:
+        SchedulerError: sbatch refused.
+    """
+    from runner import slurm
+
+    claimed = [task for task in tasks if ledger.claim(task.folder, task.attempt, "slurm")]
+    slurm.submit(claimed, plan.cluster.profile, jobs_folder(plan), plan.study.name)
+    return len(claimed)
+
+
+def jobs_folder(plan: Plan) -> Path:
+    """Where submitit keeps its files."""
+    return plan.root / plan.study.name / ".submitit"
