@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import RunConfig
+from model.config import DataConfig, RunConfig
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,6 +24,26 @@ if TYPE_CHECKING:
 
 Tokens = NDArray[np.int64]
 IGNORE = -100  # a label that the loss does not count
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a run's text comes from, resolved: a run starts in another working directory than its launch.
+
+    Attributes:
+        file: the Parquet file.
+        tokenizer: `bytes`, an absolute path, or a name on the hub.
+    """
+
+    file: Path
+    tokenizer: str = "bytes"
+
+    @staticmethod
+    def of(config: DataConfig, folder: Path) -> Source:
+        """What a study's data section means; relative paths start at the study's folder."""
+        local = (folder / config.tokenizer).resolve()
+        here = config.tokenizer != "bytes" and local.exists()
+        return Source((folder / config.path).resolve(), str(local) if here else config.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class HuggingFace:
     def __init__(self, name: str) -> None:
         from tokenizers import Tokenizer as Library
 
-        path = Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+        path = _tokenizer_file(name)
         try:
             self._library = Library.from_file(str(path)) if path.is_file() else Library.from_pretrained(name)
         except Exception as error:  # the library raises bare Exceptions
@@ -99,6 +119,10 @@ class HuggingFace:
         return np.asarray(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
 
 
+def _tokenizer_file(name: str) -> Path:
+    return Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
+
+
 def load_tokenizer(name: str) -> Tokenizer:
     """Give `bytes` or a Hugging Face tokenizer.
 
@@ -108,14 +132,17 @@ def load_tokenizer(name: str) -> Tokenizer:
     return Bytes() if name == "bytes" else HuggingFace(name)
 
 
-def fingerprint(path: Path, text_column: str) -> str:
-    """Check a Parquet file and give the hash of its size and footer, which holds every column's statistics.
+def fingerprint(source: Source, text_column: str) -> str:
+    """Check a Parquet file and give a hash of what a run reads.
+
+    It covers the file's size and footer, which holds every column's statistics, and a tokenizer's file.
 
     Raises:
         UserError: the file is missing, no Parquet file or empty, or has no such column of text.
     """
     import pyarrow as pa
 
+    path = source.file
     file = _open(path)
     schema, rows = file.schema_arrow, file.metadata.num_rows
     if text_column not in schema.names:
@@ -128,19 +155,22 @@ def fingerprint(path: Path, text_column: str) -> str:
     with path.open("rb") as raw:
         size = raw.seek(0, 2)
         raw.seek(max(0, size - 8 - file.metadata.serialized_size))
-        return hashlib.sha256(str(size).encode() + raw.read()).hexdigest()[:16]
+        content = str(size).encode() + raw.read()
+    if (tokenizer := _tokenizer_file(source.tokenizer)).is_file():
+        content += tokenizer.read_bytes()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
-def batches(config: RunConfig, path: Path) -> Iterator[Batch]:
+def batches(config: RunConfig, source: Source) -> Iterator[Batch]:
     """Endless batches of a run, epoch after epoch.
 
     Raises:
         UserError: the tokenizer has more ids than the model, or an epoch has no text.
     """
-    tokenizer = load_tokenizer(config.data.tokenizer)
+    tokenizer = load_tokenizer(source.tokenizer)
     check_vocabulary(config, tokenizer)
     length = config.train.sequence_length + 1
-    texts = documents(path, config.data.text_column, config.seed)
+    texts = documents(source.file, config.data.text_column, config.seed)
     samples = _padded if config.data.mode == "pad" else _packed
     stream = samples(_tokenised(texts, tokenizer), length, tokenizer.end)
     while True:

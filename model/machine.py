@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import socket
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,15 @@ def with_device(manifest: Manifest, config: RunConfig, peak_override: float | No
         "peak_source": known.source if known else None,
     }
     return manifest.model_copy(update=facts)
+
+
+def peak_memory_bytes(device: str) -> int:
+    """Peak so far: allocated device memory on a GPU, resident memory of the process on a CPU."""
+    if device == "cuda" and "torch" in sys.modules:
+        import torch
+
+        return torch.cuda.max_memory_allocated()  # 0 where CUDA was never used
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _device(device: str) -> tuple[str, dict[str, str]]:

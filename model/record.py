@@ -78,7 +78,8 @@ class RunRecord(Frozen):
     time_limit_seconds: int | None
     peak_flops_override: float | None = Field(description="FLOP/s, where the profile states the peak.")
     data_file: str = Field(description="Absolute path of the Parquet file.")
-    data_fingerprint: str = Field(description="Hash of its size and footer when the run was planned.")
+    tokenizer: str = Field(description="`bytes`, the tokenizer's absolute path, or its name on the hub.")
+    data_fingerprint: str = Field(description="Hash of the data file and tokenizer when the run was planned.")
     provenance: Provenance
     created_at: datetime
 

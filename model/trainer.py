@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +15,13 @@ from model.config import RunConfig
 from model.errors import Diverged
 from model.llama import Llama
 from model.loss import cross_entropy
+from model.machine import peak_memory_bytes
 from model.record import StepRecord, finite, now
 
 Report = Callable[[StepRecord], None]
 
 
-def train(config: RunConfig, data_file: Path, report: Report) -> None:
+def train(config: RunConfig, source: data.Source, report: Report) -> None:
     """Train one run to its last step.
 
     Args:
@@ -36,7 +35,7 @@ def train(config: RunConfig, data_file: Path, report: Report) -> None:
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
     optimizer = optim.adamw(model, config.train)
-    stream = data.batches(config, data_file)
+    stream = data.batches(config, source)
     meter = Meter(device)
     for step in range(1, config.train.steps + 1):
         # Timed region: from here until record() has synchronised the device, data included.
@@ -105,17 +104,10 @@ class Meter:
             step_seconds=seconds / self.steps,
             tokens=self.tokens,
             training_tokens=self.training_tokens,
-            memory_bytes=peak_memory_bytes(self.device),
+            memory_bytes=peak_memory_bytes(self.device.type),
         )
 
     def restart(self) -> None:
         """Start the next interval; writing the record has not counted."""
         self.steps = self.tokens = self.training_tokens = 0
         self.started = time.perf_counter()
-
-
-def peak_memory_bytes(device: torch.device) -> int:
-    """Peak so far: allocated device memory on a GPU, resident memory of the process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

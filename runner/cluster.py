@@ -150,8 +150,12 @@ class Cluster:
 
 def profile_files() -> dict[str, Path]:
     """Profiles by name: the project's own, then those that come with the package."""
-    here = Path(__file__).parent
-    folders = [here / "_cluster_profiles", here.parent / "cluster_profiles", Path.cwd() / "cluster_profiles"]
+    home = Path(__file__).parent.parent  # the repository, or site-packages
+    folders = [
+        home / "assay_data" / "cluster_profiles",
+        home / "cluster_profiles",
+        Path.cwd() / "cluster_profiles",
+    ]
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 

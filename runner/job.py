@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from model import machine
-from model.data import fingerprint
+from model.data import Source, fingerprint
 from model.errors import Unsupported, UserError
 from model.record import Manifest, Outcome, Result, RunFolder, RunRecord, StepRecord, append, now, write
 from runner.outcomes import Ending, Terminated, of_exception
@@ -30,7 +30,6 @@ class Progress:
 
     steps: int = 0
     loss: float | None = None
-    memory_bytes: int | None = None
     manifest: Manifest | None = field(default=None, repr=False)
 
 
@@ -57,21 +56,21 @@ def run_attempt(run_folder: str, number: int) -> str:
         ending = of_exception(error)
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
-    write(attempt / "result.json", _result(progress, ending))
+    write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
     return ending.outcome.value
 
 
 def _train(run: RunRecord, attempt: Path, progress: Progress) -> None:
-    data_file = Path(run.data_file)
-    if fingerprint(data_file, run.config.data.text_column) != run.data_fingerprint:
-        raise UserError(f"{data_file} is another file than when this run was planned")
+    source = Source(Path(run.data_file), run.tokenizer)
+    if fingerprint(source, run.config.data.text_column) != run.data_fingerprint:
+        raise UserError(f"{run.data_file} or the tokenizer is not what it was when this run was planned")
     import torch
 
     from model.trainer import train
 
     def report(record: StepRecord) -> None:
         append(attempt / "steps.jsonl", record)
-        progress.steps, progress.loss, progress.memory_bytes = record.step, record.loss, record.memory_bytes
+        progress.steps, progress.loss = record.step, record.loss
 
     if run.config.device == "cuda" and not torch.cuda.is_available():
         from model import attention
@@ -81,10 +80,10 @@ def _train(run: RunRecord, attempt: Path, progress: Progress) -> None:
     assert progress.manifest
     progress.manifest = machine.with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
-    train(run.config, data_file, report)
+    train(run.config, source, report)
 
 
-def _result(progress: Progress, ending: Ending) -> Result:
+def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Result:
     manifest = progress.manifest
     assert manifest
     ended = now()
@@ -95,7 +94,7 @@ def _result(progress: Progress, ending: Ending) -> Result:
         reason=ending.reason,
         steps=progress.steps,
         final_loss=progress.loss,
-        peak_memory_bytes=progress.memory_bytes,
+        peak_memory_bytes=peak_memory_bytes,
         requested_bytes=ending.requested_bytes,
         started_at=manifest.started_at,
         ended_at=ended,

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from model.config import DataConfig
-from model.data import check_vocabulary, fingerprint, load_tokenizer
+from model.data import Source, check_vocabulary, fingerprint, load_tokenizer
 from model.errors import UserError
 from model.record import Provenance, RunFolder, RunRecord, now, write
 from runner import ledger
@@ -59,15 +59,15 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
     return Plan(study, scale, cluster, root, [(record, _known(root, record)) for record in records])
 
 
-def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[Path, str]]:
+def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[Source, str]]:
     """The file and fingerprint of each way in which the cells read data, each checked once."""
     problems: list[Problem] = []
-    checks: dict[DataConfig, tuple[Path, str]] = {}
+    checks: dict[DataConfig, tuple[Source, str]] = {}
     for cell in {(cell.config.data, cell.config.model.vocab_size): cell for cell in cells}.values():
         data, here = cell.config.data, study.document.mark(("base",))
-        file = (study.path.parent / data.path).resolve()
+        source = Source.of(data, study.path.parent)
         try:
-            checks[data] = file, fingerprint(file, data.text_column)
+            checks[data] = source, fingerprint(source, data.text_column)
         except UserError as error:
             setting = (
                 "data.text_column"
@@ -76,7 +76,7 @@ def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[P
             )
             problems.append(Problem(cell.marks.get(setting, here), str(error)))
         try:
-            check_vocabulary(cell.config, load_tokenizer(data.tokenizer))
+            check_vocabulary(cell.config, load_tokenizer(source.tokenizer))
         except UserError as error:
             problems.append(Problem(cell.marks.get("data.tokenizer", here), str(error)))
     if problems:
@@ -95,7 +95,7 @@ def _known(root: Path, record: RunRecord) -> RunState | None:
     return state
 
 
-def _record(study: Study, cell: Cell, scale: str, cluster: Cluster, file: Path, check: str) -> RunRecord:
+def _record(study: Study, cell: Cell, scale: str, cluster: Cluster, source: Source, check: str) -> RunRecord:
     profile = cluster.profile
     return RunRecord(
         run_id=cell.run_id,
@@ -114,7 +114,8 @@ def _record(study: Study, cell: Cell, scale: str, cluster: Cluster, file: Path, 
         memory_bytes=profile.memory_bytes,
         time_limit_seconds=profile.time_limit_seconds,
         peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
-        data_file=str(file),
+        data_file=str(source.file),
+        tokenizer=source.tokenizer,
         data_fingerprint=check,
         provenance=provenance(study.path.resolve().parent),
         created_at=now(),

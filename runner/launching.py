@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from model.record import Outcome
-from runner import ledger, local, status
+from runner import ledger, local, scheduler, status
 from runner.console import say, table, watcher
 from runner.launch import Plan, jobs_folder, label, write_runs
 from runner.launch import submit as submit_tasks
@@ -75,6 +75,7 @@ def submit(plan: Plan, wait: bool) -> int:
     Raises:
         SchedulerError: Slurm refused or cannot be reached.
     """
+    scheduler.require("sbatch")
     status.reconciled(plan.root, plan.study.name)
     count = submit_tasks(plan, write_runs(plan))
     say(f"{len(plan.runs)} runs at scale {plan.scale}, {count} submitted to {plan.cluster.name}")

@@ -12,16 +12,20 @@ from runner.outcomes import Ending, of_slurm
 TIMEOUT_SECONDS = 60
 
 
+def require(command: str) -> None:
+    """Make sure that one of Slurm's commands is there. Raises SchedulerError."""
+    if not shutil.which(command):
+        where = "run this on a login node of the cluster, or use --profile local"
+        raise SchedulerError(f"{command} is not on PATH: {where}")
+
+
 def ask(*command: str) -> str:
     """Run one of Slurm's commands and give its standard output.
 
     Raises:
         SchedulerError: it is not installed, fails, or does not answer; the text has its own words.
     """
-    if not shutil.which(command[0]):
-        raise SchedulerError(
-            f"{command[0]} is not on PATH: run this on a login node of the cluster, or use --profile local"
-        )
+    require(command[0])
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
@@ -41,10 +45,34 @@ def endings(job_ids: Iterable[str]) -> dict[str, Ending]:
     if not wanted:
         return {}
     arrays = ",".join(sorted({job_id.partition("_")[0] for job_id in wanted}))
-    lines = ask("sacct", "-X", "-n", "-P", "-j", arrays, "-o", "JobID,State,ExitCode").splitlines()
-    states = {job_id: (state, code) for job_id, state, code in (line.split("|") for line in lines if line)}
-    found = {job_id: of_slurm(*states[job_id]) for job_id in wanted if job_id in states}
+    answer = ask("sacct", "-n", "-P", "-j", arrays, "-o", "JobID,State,ExitCode")
+    found = {job_id: of_slurm(*state) for job_id, state in _states(answer).items() if job_id in wanted}
     return {job_id: ending for job_id, ending in found.items() if ending}
+
+
+def _states(answer: str) -> dict[str, tuple[str, str]]:
+    """State and exit code by job, from sacct's lines for jobs and their steps.
+
+    A job whose step ran out of memory is FAILED to Slurm, because its script gave an exit code.
+    """
+    states: dict[str, tuple[str, str]] = {}
+    for job, state, code in (line.split("|") for line in answer.splitlines() if line):
+        job_id, _, step = job.partition(".")
+        for element in _elements(job_id):
+            if not step:
+                states.setdefault(element, (state, code))
+            elif state == "OUT_OF_MEMORY" and states.get(element, ("", ""))[0] == "FAILED":
+                states[element] = (state, code)
+    return states
+
+
+def _elements(job_id: str) -> list[str]:
+    """`12_[0-2,5%4]`, as waiting elements of an array are shown, to `12_0`, `12_1`, `12_2`, `12_5`."""
+    array, bracket, ranges = job_id.partition("_[")
+    if not bracket:
+        return [job_id]
+    parts = [part.split("-") for part in ranges.rstrip("]").partition("%")[0].split(",")]
+    return [f"{array}_{index}" for part in parts for index in range(int(part[0]), int(part[-1]) + 1)]
 
 
 def cancel(job_ids: Iterable[str]) -> None:

@@ -114,7 +114,9 @@ def attend(
 def _check(what: str, tensor: torch.Tensor, heads: int, case: Case) -> None:
     wanted = (case.batch, case.sequence_length, heads, case.head_dim)
     if tuple(tensor.shape) != wanted:
-        raise ValueError(f"{what} has shape {tuple(tensor.shape)}; the seam takes (B, T, heads, D) = {wanted}")
+        raise ValueError(
+            f"{what} has shape {tuple(tensor.shape)}; the seam takes (B, T, heads, D) = {wanted}"
+        )
 
 
 @cache

@@ -1,0 +1,83 @@
+"""What every test can use: a small corpus, tiny studies, and the command line as a user calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+Runner = Callable[..., subprocess.CompletedProcess[str]]
+
+TINY = """\
+title: A tiny study
+base:
+  device: cpu
+  model: {dim: 32, layers: 1, heads: 2, kv_heads: 1, ffn_dim: 64, vocab_size: 300}
+  data: {path: text.parquet}
+  train: {steps: 6, sequence_length: 32, batch_size: 2, learning_rate: 1e-2, warmup_steps: 0, log_every: 2, dtype: float32}
+"""
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Parquet file of this project's own sources."""
+    from runner.corpus import write_corpus
+
+    out = tmp_path_factory.mktemp("corpus") / "text.parquet"
+    write_corpus(REPOSITORY / "model", out, "*.py")
+    return out
+
+
+@pytest.fixture
+def study(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
+    """Writes a study with the text after TINY's base, beside its corpus."""
+
+    def make(extra: str = "matrix: {seed: [0]}\n", name: str = "tiny", base: str = TINY) -> Path:
+        (tmp_path / "text.parquet").unlink(missing_ok=True)
+        (tmp_path / "text.parquet").symlink_to(corpus)
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(base + extra)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where a test's runs go."""
+    return tmp_path / "runs"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The caller's environment without what steers the runner, and one thread a run."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
+    return {**clean, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
+
+
+@pytest.fixture
+def runner(root: Path, tmp_path: Path) -> Runner:
+    """The command line, with its own root and working directory."""
+
+    def call(*arguments: Any, rc: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment(**env),
+            stdin=subprocess.DEVNULL,
+            timeout=240,
+            check=False,
+        )
+        assert rc is None or done.returncode == rc, (
+            f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
+        return done
+
+    return call

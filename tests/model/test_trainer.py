@@ -1,0 +1,97 @@
+"""Training learns, repeats itself exactly, and records what it did."""
+
+import math
+
+import pytest
+import torch
+
+from model import attention
+from model.data import Source
+from model.errors import Diverged, Unsupported
+from model.optim import learning_rate
+from model.trainer import train
+from tests.model.conftest import run_config
+
+
+def records(config, corpus):
+    found = []
+    train(config, Source(corpus), found.append)
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(corpus):
+    return records(run_config(), corpus)
+
+
+def test_the_loss_starts_near_chance_and_falls(reference):
+    assert reference[0].loss == pytest.approx(math.log(300), abs=0.3)
+    assert reference[-1].loss < reference[0].loss - 1
+
+
+def test_steps_are_recorded_at_the_first_every_nth_and_the_last(reference, corpus):
+    assert [record.step for record in reference] == [1, 5, 10, 15, 20, 25, 30]
+    assert [record.steps for record in reference] == [1, 4, 5, 5, 5, 5, 5]
+    assert all(record.tokens == record.training_tokens == 128 * record.steps for record in reference)
+    assert all(record.step_seconds > 0 and record.memory_bytes > 0 for record in reference)
+    assert [record.step for record in records(run_config(steps=3), corpus)] == [1, 3]
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(reference, corpus):
+    again = records(run_config(), corpus)
+    assert [record.loss for record in again] == [record.loss for record in reference]
+    assert [record.loss for record in records(run_config(seed=1), corpus)] != [
+        record.loss for record in reference
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in attention.names()
+        if not attention.load(name).unsupported_reasons(run_config().attention_case)
+    ],
+)
+def test_every_backend_that_runs_here_trains_to_the_same_losses(name, reference, corpus):
+    losses = [record.loss for record in records(run_config(name), corpus)]
+    assert losses == pytest.approx([record.loss for record in reference], rel=5e-3)
+
+
+def test_the_learning_rate_warms_up_in_a_line_and_stays():
+    config = run_config(learning_rate=1.0, warmup_steps=3).train
+    assert [learning_rate(config, step) for step in (1, 2, 3, 4, 5, 99)] == [0.25, 0.5, 0.75, 1, 1, 1]
+
+
+def test_padding_counts_as_tokens_and_not_as_training_tokens(corpus):
+    config = run_config(mode="pad", sequence_length=4000, batch_size=1, steps=3, log_every=1)
+    found = records(config, corpus)
+    assert all(record.tokens == 4000 for record in found)
+    assert all(0 < record.training_tokens <= 4000 for record in found)
+    assert any(record.training_tokens < 4000 for record in found)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_after_its_record(corpus):
+    found = []
+    with pytest.raises(Diverged, match="at step"):
+        train(run_config(learning_rate=1e30), Source(corpus), found.append)
+    assert found[-1].loss is None or found[-1].grad_norm is None
+
+
+def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus):
+    with pytest.raises(Unsupported, match="NVIDIA GPU"):
+        train(run_config("custom"), Source(corpus), lambda record: pytest.fail("it trained"))
+
+
+def test_training_leaves_the_default_precision_alone(corpus):
+    records(run_config(dtype="bfloat16", steps=2), corpus)
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compile_", [False, True])
+def test_training_on_the_gpu_gives_the_losses_of_the_cpu(corpus, compile_, reference):
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    config = run_config(compile=compile_).model_copy(update={"device": "cuda"})
+    assert [r.loss for r in records(config, corpus)] == pytest.approx([r.loss for r in reference], rel=1e-2)

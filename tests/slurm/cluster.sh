@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# A real Slurm cluster with accounting on this machine: four nodes of 2 CPUs, 4000 MB and 4 stand-in GPUs.
+#
+#   cluster.sh up FOLDER     starts it, everything it writes below FOLDER; then: . FOLDER/env
+#   cluster.sh down FOLDER   stops it
+#
+# Needs root and Debian's packages slurm-wlm slurmdbd munge mariadb-server. Its ports, sockets and files are
+# its own: a Slurm or a database that runs on this machine already is not touched.
+set -euo pipefail
+verb=${1:?up or down} folder=$(realpath -m "${2:?a folder}")
+export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
+socket=$folder/db.sock munge=$folder/munge.sock
+
+down() {
+  for pid in "$folder"/pid/*; do
+    [ -s "$pid" ] && kill "$(cat "$pid")" 2>/dev/null
+  done
+  for _ in $(seq 100); do # slurmctld saves its state before it ends
+    pgrep -F "$folder/pid/slurmctld" >/dev/null 2>&1 || break
+    sleep 0.1
+  done
+  return 0
+}
+
+wait_for() { # SECONDS COMMAND...: until it succeeds
+  local until=$((SECONDS + $1)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ "$SECONDS" -lt "$until" ] || { echo "cluster.sh: gave up on: $*; see $folder/log" >&2; tail -n 5 "$folder"/log/* >&2; exit 1; }
+    sleep 0.1
+  done
+}
+
+all_idle() { [ "$(sinfo -h -t idle -o %D)" = 4 ]; }
+
+configure() {
+  local host memory_cgroup=false
+  host=$(hostname -s)
+  [ -d /sys/fs/cgroup/memory ] && memory_cgroup=true # version 1: version 2 wants systemd's bus
+  cat >"$folder/slurmdbd.conf" <<X
+AuthType=auth/munge
+AuthInfo=socket=$munge
+DbdHost=localhost
+DbdPort=16819
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_acct_db
+LogFile=$folder/log/slurmdbd.log
+PidFile=$folder/pid/slurmdbd
+X
+  chmod 600 "$folder/slurmdbd.conf"
+  cat >"$folder/slurm.conf" <<X
+ClusterName=assay
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=16817
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$munge,cred_expire=5
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/spool.%n
+SlurmdPidFile=$folder/pid/slurmd.%n
+SlurmctldPidFile=$folder/pid/slurmctld
+SlurmdLogFile=$folder/log/slurmd.%n
+SlurmctldLogFile=$folder/log/slurmctld
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=100000
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerCPU=500
+ReturnToService=2
+KillWait=3
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort=16819
+AccountingStoragePass=$munge
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=2
+GresTypes=gpu
+MpiDefault=none
+NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=2 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+X
+  if $memory_cgroup; then
+    printf 'ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n' >>"$folder/slurm.conf"
+  else
+    printf 'ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n' >>"$folder/slurm.conf"
+  fi
+  printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\nConstrainCores=no\nConstrainDevices=no\n' >"$folder/cgroup.conf"
+  echo 'NodeName=n[1-4] Name=gpu File=/dev/tty[0-3]' >"$folder/gres.conf"
+  printf 'export SLURM_CONF=%q PATH=$PATH:/usr/sbin\n' "$SLURM_CONF" >"$folder/env"
+}
+
+up() {
+  mkdir -p "$folder"/{pid,log,state,db}
+  chmod 755 "$folder" && chmod 700 "$folder/state"
+  configure
+  [ -s "$folder/munge.key" ] || head -c 1024 /dev/urandom >"$folder/munge.key"
+  chmod 400 "$folder/munge.key"
+  munged --force --key-file="$folder/munge.key" --socket="$munge" --pid-file="$folder/pid/munged" \
+    --log-file="$folder/log/munged" --seed-file="$folder/munge.seed" 2>>"$folder/log/munged.start"
+  [ -d "$folder/db/mysql" ] || mariadb-install-db --user=root --datadir="$folder/db" --skip-test-db >"$folder/log/db.install" 2>&1
+  setsid mariadbd --no-defaults --user=root --datadir="$folder/db" --socket="$socket" --pid-file="$folder/pid/db" \
+    --skip-networking --skip-grant-tables --innodb-buffer-pool-size=64M >"$folder/log/db" 2>&1 &
+  wait_for 60 mysqladmin --no-defaults --socket="$socket" ping
+  mysql --no-defaults --socket="$socket" -e "create database if not exists slurm_acct_db"
+  MYSQL_UNIX_PORT=$socket slurmdbd
+  wait_for 60 sacctmgr -n show cluster
+  slurmctld
+  for node in n1 n2 n3 n4; do slurmd -N $node; done
+  wait_for 60 all_idle
+}
+
+case $verb in
+  up) down; up ;;
+  down) down ;;
+  *) echo "cluster.sh: up or down, not $verb" >&2; exit 2 ;;
+esac

@@ -1,0 +1,128 @@
+"""Studies on a real Slurm cluster: arrays, real kills, real out-of-memory, and outcomes that are true."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.slurm
+SANDBOX = Path(__file__).with_name("sandbox.yaml")
+
+
+@pytest.fixture
+def slurm(runner, cluster):
+    """The command line with a cluster in reach."""
+    return lambda *arguments, rc=None: runner(*arguments, rc=rc, **cluster)
+
+
+def outcomes(slurm):
+    rows = json.loads(slurm("status", "--json", rc=0).stdout)
+    return {row["run_id"]: row["outcome"] or row["phase"] for row in rows}
+
+
+def until(condition, seconds=90):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if result := condition():
+            return result
+        time.sleep(0.3)
+    pytest.fail("it did not happen in time")
+
+
+def training(root):
+    """The process of a run that has written a step record and no result."""
+    for manifest in root.glob("*/*/attempt-*/manifest.json"):
+        if (manifest.parent / "steps.jsonl").exists() and not (manifest.parent / "result.json").exists():
+            return psutil.Process(json.loads(manifest.read_text())["pid"])
+    return None
+
+
+def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcome(slurm, root, corpus):
+    study = REPOSITORY / "experiments" / "backends.yaml"
+    arguments = [
+        "launch",
+        study,
+        "--profile",
+        SANDBOX,
+        "--set",
+        f"data.path={corpus}",
+        "--set",
+        "train.steps=30",
+    ]
+    slurm(*arguments, "--wait", rc=0)
+    rows = json.loads(slurm("status", "--json", rc=0).stdout)
+    found = {row["factors"]["attention"]: row["outcome"] for row in rows}
+    assert len(found) == 10
+    assert {name for name, outcome in found.items() if outcome == "completed"} == {"auto", "flash", "tiled"}
+    assert found["math"] == "oom_host"
+    assert list(found.values()).count("unsupported") == 6
+    assert len({row["job_id"].split("_")[0] for row in rows}) == 1, "all runs are elements of one array"
+    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(10))
+    assert "0 submitted" in slurm(*arguments, "--wait", rc=0).stderr, "a second launch has nothing to do"
+    assert len(list(root.glob("*/*/attempt-*"))) == 10
+    slurm("collect", rc=0)
+    query = "select outcome, count(*) as n from runs group by all order by all"
+    counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
+    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 6}
+
+
+def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study):
+    path = study("matrix: {train.steps: [1000000, 5, 6]}\n")
+    slurm("launch", path, "--profile", SANDBOX, rc=0)
+    until(lambda: training(root)).kill()
+    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
+    assert sorted(outcomes(slurm).values()) == ["completed", "completed", "failed"]
+    (reason,) = [row["reason"] for row in json.loads(slurm("status", "--json").stdout) if row["reason"]]
+    assert reason.startswith("Slurm: FAILED")
+
+
+def test_cancel_ends_running_and_waiting_jobs(slurm, root, study):
+    path = study("matrix: {train.steps: [1000000], seed: [0, 1, 2, 3, 4, 5]}\n")
+    slurm("launch", path, "--profile", SANDBOX, rc=0)
+    until(lambda: training(root))
+    assert "6 of 6 runs were in flight" in slurm("cancel", path, rc=0).stderr
+    until(lambda: set(outcomes(slurm).values()) == {"cancelled"})
+
+
+def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path):
+    if not Path("/sys/fs/cgroup/memory").is_dir():
+        pytest.skip("no memory cgroup of version 1 on this machine")
+    (profile := tmp_path / "small.yaml").write_text(
+        "executor: slurm\nslurm: {options: {mem: 150M}}\n"  # less than importing torch takes
+    )
+    slurm("launch", study(), "--profile", profile, "--wait", rc=1)
+    assert list(outcomes(slurm).values()) == ["oom_host"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [("partition: nowhere", "nvalid partition"), ("gres: 'gpu:9'", "not available")],
+)
+def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, says):
+    (profile := tmp_path / "wrong.yaml").write_text(f"executor: slurm\nslurm: {{{setting}}}\n")
+    assert says in slurm("launch", study(), "--profile", profile, rc=3).stderr
+    assert list(outcomes(slurm).values()) == ["cancelled"]
+
+
+def test_a_run_gets_its_own_gpu_from_gres(slurm, study, root, tmp_path):
+    """The stand-in GPUs of the sandbox show in the manifest as Slurm gave them."""
+    (profile := tmp_path / "gpu.yaml").write_text("executor: slurm\nmemory: 1GiB\nslurm: {gres: 'gpu:1'}\n")
+    slurm("launch", study("matrix: {seed: [0, 1]}\n"), "--profile", profile, "--wait", rc=0)
+    manifests = [json.loads(path.read_text()) for path in root.glob("*/*/attempt-1/manifest.json")]
+    assert all(manifest["slurm"]["SLURM_JOB_PARTITION"] == "debug" for manifest in manifests)
+    assert all(manifest["slurm"]["SLURM_GPUS_ON_NODE"] == "1" for manifest in manifests)
+
+
+def test_jobs_start_in_an_environment_of_their_own(slurm, study, root, tmp_path):
+    """A module of the same name as ours, in the folder from which the launch was made, is not imported."""
+    (tmp_path / "model.py").write_text("raise SystemExit('the wrong model')")
+    slurm("launch", study(), "--profile", SANDBOX, "--wait", rc=0)
+    (log,) = root.glob("*/*/attempt-1/stderr.log")
+    assert "wrong model" not in log.read_text()
+    assert (root / "tiny" / ".submitit").stat().st_mode & 0o077 == 0, "pickles are their owner's alone"
+    assert subprocess.run(["pgrep", "-f", "runner.job"], check=False).returncode == 1
