@@ -5,7 +5,6 @@ Shapes: B batch, T sequence, C width (dim), H query heads, K key/value heads, D 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -87,7 +86,7 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Token ids to logits.
+    """Token ids to logits. Weights start as PyTorch's layers draw them, as in the study that this repeats.
 
     Args:
         attend: computes attention for the layers, through the seam of model.attention.
@@ -105,14 +104,6 @@ class Llama(nn.Module):
         cos_TD, sin_TD = rotary_table(config, sequence_length)
         self.register_buffer("cos_TD", cos_TD, persistent=False)
         self.register_buffer("sin_TD", sin_TD, persistent=False)
-        self._initialise(config.layers)
-
-    def _initialise(self, layers: int) -> None:
-        """Normal weights of deviation 0.02, narrower where a layer adds to the residual (GPT-2, 2019)."""
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                narrow = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if narrow else 0.02)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """(B, T) -> logits (B, T, V)."""
