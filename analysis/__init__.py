@@ -1,0 +1,1 @@
+"""Analysis: run folders into DuckDB, SQL out of it, and report pages. Imports model, never runner."""

@@ -1,0 +1,89 @@
+"""The registry of charts: every file here whose name has no leading underscore is one.
+
+A chart file defines `chart = Chart(...)`. A new file is a new figure, on the page that it names; a page
+that no other chart names is a new page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from analysis.charts._style import Style
+from model.errors import UserError, did_you_mean
+
+Row = dict[str, Any]
+Styles = dict[str, Style]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn chart.
+
+    Attributes:
+        spec: Vega-Lite, data inline.
+        caption: what is shown and how to read it; the report adds devices, software, commit and exclusions.
+        description: the same for who cannot see it.
+        interval: what the intervals are, in words.
+        used: run ids that the figure shows; every other run of the study is listed as left out.
+        title: where the figure is not what the chart is named after.
+        note: what the reader must know first, such as why a quantity is not shown.
+    """
+
+    spec: dict[str, Any]
+    caption: str
+    description: str
+    interval: str
+    used: frozenset[str]
+    title: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure of a report.
+
+    Attributes:
+        title: heading of the figure.
+        page: name of the page it is on.
+        order: place among all figures; a page stands where its first figure does.
+        question: what it answers, in one sentence.
+        sql: its data; `$study` stands for the study's name. Also shown, so that it can be run by hand.
+        build: rows of that query and a style by label -> the figure, or None where there is nothing to draw.
+        empty: what to say then.
+        warmup: whether the warm-up rule concerns it.
+    """
+
+    title: str
+    page: str
+    order: int
+    question: str
+    sql: str
+    build: Callable[[list[Row], Styles], Figure | None]
+    empty: str = "No run of this study has what this figure needs."
+    warmup: bool = field(default=True)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every chart's name, sorted, without importing any."""
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py")))
+
+
+@cache
+def load(name: str) -> Chart:
+    """Import one chart.
+
+    Raises:
+        UserError: there is no chart of that name, or its file defines no `Chart`.
+    """
+    if name not in names():
+        raise UserError(f"unknown chart '{name}' {did_you_mean(name, names())}")
+    chart: object = getattr(import_module(f"analysis.charts.{name}"), "chart", None)
+    if not isinstance(chart, Chart):
+        raise UserError(f"analysis/charts/{name}.py defines no `chart = Chart(...)`")
+    return chart

@@ -1,0 +1,160 @@
+"""A line a label over steps, named at its right end. For what changes while a run trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts._style import INK, chart, colours, config, right_edge
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from analysis.charts import Row, Styles
+
+_HEIGHT = 360
+_CROSS = "M-1,-1L1,1M1,-1L-1,1"
+_LABEL_HEIGHT = 15  # of a line of text
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What to draw.
+
+    Attributes:
+        title: of the vertical axis, with its unit.
+        number: d3 format of a value.
+        rows: label, step and value; one line a label.
+        faint: the same with run_id, drawn under them; one line a run.
+        ends: label, step, value and outcome of runs that stopped early.
+        warmup_steps: shade up to here, None for no shading.
+        rule: a horizontal line, None for none.
+        zero: whether the vertical axis starts at zero.
+        least: half the smallest range that the vertical axis spans round zero, so that rounding stays flat.
+    """
+
+    title: str
+    number: str
+    rows: list[Row]
+    faint: list[Row]
+    ends: list[Row]
+    warmup_steps: int | None = None
+    rule: float | None = None
+    zero: bool = False
+    least: float | None = None
+
+
+def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
+    """Draw it. Only what is drawn is put on the page."""
+    import altair as alt
+
+    lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
+
+    layers = [_lines(lines, styles), *_names(lines, styles)]
+    if lines.faint:
+        layers.insert(0, _faint(lines, styles))
+    if lines.ends:
+        layers.append(_ends(lines, styles))
+    if lines.rule is not None:
+        layers.insert(0, chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y="at:Q"))
+    if lines.warmup_steps:
+        layers.insert(0, _warmup(lines.warmup_steps))
+    spec: dict[str, Any] = alt.layer(*layers).properties(width="container", height=_HEIGHT).to_dict()
+    fit = {"type": "fit-x", "contains": "padding"}
+    padding = {"left": 2, "top": 6, "right": 2, "bottom": 4}
+    return spec | {"config": config(), "autosize": fit, "padding": padding}
+
+
+def smoothing(rows: list[Row]) -> str:
+    """How the lines were smoothed, for the caption: a short run is shown as it is."""
+    points = max(row["points"] for row in rows)
+    return f"smoothed over {points} points" if points > 1 else "not smoothed"
+
+
+def _only(rows: list[Row], *names: str) -> list[Row]:
+    return [{name: row[name] for name in (*names, "step", "value")} for row in rows]
+
+
+def _x() -> alt.X:
+    import altair as alt
+
+    return alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickCount=6), scale=alt.Scale(nice=False))
+
+
+def _y(lines: Lines, field: str = "value") -> alt.Y:
+    import altair as alt
+
+    low, high = _domain(lines)
+    scale = alt.Scale(zero=lines.zero, domain=[low, high], nice=False)
+    return alt.Y(f"{field}:Q", title=lines.title, scale=scale, axis=alt.Axis(tickCount=6))
+
+
+def _domain(lines: Lines) -> tuple[float, float]:
+    values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
+    values += [-lines.least, lines.least] if lines.least else []
+    low, high = (0.0 if lines.zero else min(values)), max(values)
+    room = 0.04 * ((high - low) or abs(high) or 1)
+    return (low if lines.zero else low - room), high + room
+
+
+def _lines(lines: Lines, styles: Styles) -> alt.Chart:
+    import altair as alt
+
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("step:Q"),
+        alt.Tooltip("value:Q", title=lines.title, format=lines.number),
+    ]
+    mark: alt.Chart = chart(lines.rows).mark_line(strokeWidth=1.8, clip=True)
+    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), strokeDash=_dash(styles), tooltip=tips)
+
+
+def _faint(lines: Lines, styles: Styles) -> alt.Chart:
+    mark: alt.Chart = chart(lines.faint).mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
+    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), detail="run_id:N")
+
+
+def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
+    """Each label in ink, which is always legible, behind a sample of its line."""
+    base = chart(_apart(lines)).encode(y=_y(lines, "at"))
+    sample = base.mark_rule(strokeWidth=1.8, xOffset=6, x2Offset=26)
+    sample = sample.encode(x=right_edge(), x2=right_edge(2), color=colours(styles), strokeDash=_dash(styles))
+    return [sample, base.mark_text(align="left", dx=32, color=INK).encode(x=right_edge(), text="label:N")]
+
+
+def _dash(styles: Styles) -> alt.StrokeDash:
+    import altair as alt
+
+    scale = alt.Scale(domain=list(styles), range=[list(style.dash) for style in styles.values()])
+    return alt.StrokeDash("label:N", scale=scale, legend=None)
+
+
+def _apart(lines: Lines) -> list[Row]:
+    """The last point of every label, moved up or down so that no two names overlap."""
+    low, high = _domain(lines)
+    room = (high - low) * _LABEL_HEIGHT / _HEIGHT
+    last = {row["label"]: row["value"] for row in lines.rows if row["value"] is not None}
+    names = sorted(last, key=lambda label: last[label])
+    places: list[float] = []
+    for label in names:
+        places.append(max(last[label], places[-1] + room) if places else last[label])
+    # Whatever was pushed above the top is pushed back down, from the top.
+    for index in reversed(range(len(places))):
+        ceiling = high if index == len(places) - 1 else places[index + 1] - room
+        places[index] = min(places[index], ceiling)
+    return [{"label": label, "at": at} for label, at in zip(names, places, strict=True)]
+
+
+def _ends(lines: Lines, styles: Styles) -> alt.Chart:
+    import altair as alt
+
+    tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
+    mark: alt.Chart = chart(lines.ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), tooltip=tips)
+
+
+def _warmup(steps: int) -> alt.Chart:
+    import altair as alt
+
+    mark: alt.Chart = chart([{"from": 0, "to": steps}]).mark_rect(color=INK, opacity=0.08)
+    return mark.encode(x=alt.X("from:Q", title="step"), x2="to:Q")

@@ -1,0 +1,81 @@
+"""What every chart shares: a colour, dash and shape for each label, and a configuration for both themes.
+
+Text and rules are drawn in `currentColor`, which is the page's: one SVG serves light, dark and print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair as alt
+
+# Okabe & Ito, "Color Universal Design" (2008), without yellow and black, which vanish on white and on dark.
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C8C8C")
+_DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+INK = "currentColor"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a label is drawn on every figure of a report."""
+
+    colour: str
+    dash: tuple[int, ...]
+    shape: str
+
+
+def styles(labels: Sequence[str]) -> dict[str, Style]:
+    """A style for each label, in their order; the colour alone never tells two apart."""
+    return {label: _style(index) for index, label in enumerate(labels)}
+
+
+def _style(index: int) -> Style:
+    """Seven colours and four dashes have no common factor: 28 labels before two lines look the same."""
+    turn, place = divmod(index, len(_COLOURS))
+    return Style(_COLOURS[place], _DASHES[index % len(_DASHES)], _SHAPES[(place + turn) % len(_SHAPES)])
+
+
+def colours(styles: dict[str, Style]) -> alt.Color:
+    """The colour of a mark's label."""
+    import altair as alt
+
+    scale = alt.Scale(domain=list(styles), range=[style.colour for style in styles.values()])
+    return alt.Color("label:N", scale=scale, legend=None)
+
+
+def right_edge(end: int = 1) -> Any:
+    """The right end of the plot, wherever the page's width puts it; `end` 2 for the second end of a rule."""
+    import altair as alt
+
+    kind: Any = alt.XValue if end == 1 else alt.X2Value
+    return kind("width")
+
+
+def chart(rows: list[dict[str, Any]]) -> alt.Chart:
+    """A chart over inline rows: the SQL bounds their number, so Altair's own limit is not needed."""
+    import altair as alt
+
+    return alt.Chart(alt.InlineData(values=rows))
+
+
+def config() -> dict[str, Any]:
+    """Vega-Lite configuration of every figure."""
+    axis = {
+        "labelColor": INK, "titleColor": INK, "tickColor": INK, "domainColor": INK, "gridColor": INK,
+        "gridOpacity": 0.13, "domainOpacity": 0.6, "tickOpacity": 0.6, "labelOpacity": 0.85,
+        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8,
+    }  # fmt: skip
+    return {
+        "font": FONT,
+        "background": None,
+        "view": {"stroke": None},
+        "axis": axis,
+        "axisY": {"domain": False, "ticks": False},
+        "text": {"color": INK, "fontSize": 12},
+        "rule": {"color": INK},
+    }

@@ -1,0 +1,88 @@
+"""Training loss over steps: every run's trace under its group's smoothed mean."""
+
+from __future__ import annotations
+
+from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts._lines import Lines, plot, smoothing
+
+_SQL = """\
+WITH logged AS (  -- at most 200 points a run
+  SELECT r.label, r.run_id, r.seed, r.outcome, s.step, s.loss,
+    (s.step - 1) // ceil(max(s.step) OVER () / 200.0)::BIGINT AS bin
+  FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
+  WHERE r.study = $study
+), traces AS (  -- a mean of what is not all finite is unknown
+  SELECT label, run_id, seed, outcome, bin, max(step) AS step,
+    CASE WHEN count(loss) = count(*) THEN round(avg(loss), 9) END AS loss
+  FROM logged GROUP BY ALL
+), groups AS (  -- only where every run of the group has a loss
+  SELECT label, bin, max(step) AS step, avg(loss) AS loss, count(DISTINCT run_id) AS n,
+    (SELECT count(DISTINCT bin) // 40 FROM logged) AS half  -- a window of a twentieth of the points
+  FROM traces GROUP BY label, bin
+  HAVING count(loss) = (SELECT count(DISTINCT run_id) FROM logged l WHERE l.label = traces.label)
+)
+SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points FROM traces
+UNION ALL
+SELECT 'group', label, NULL, NULL, NULL, step,
+  round(avg(loss) OVER (PARTITION BY label ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING), 9),
+  n, 2 * half + 1
+FROM groups
+ORDER BY kind, label, run_id, step"""
+
+
+def _build(rows: list[Row], styles: Styles) -> Figure | None:
+    traces = [row for row in rows if row["kind"] == "run"]
+    groups = [row for row in rows if row["kind"] == "group"]
+    if not any(row["value"] is not None for row in groups):
+        return None
+    ends = _ended_early(traces)
+    said = " A cross marks where a run ended that did not complete." if ends else ""
+    said += _caution(traces)
+    lines = Lines("training loss, nats a token", ".4f", groups, traces, ends)
+    return Figure(
+        spec=plot(lines, styles),
+        caption=(
+            "Cross-entropy of the training batch. Faint: each run, at most 200 points, each the mean of "
+            "the steps logged since the one before. Solid: the mean over a group's runs, "
+            f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
+            f"training is one sequence.{said}"
+        ),
+        description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
+        interval="none: traces, not estimates",
+        used=frozenset(row["run_id"] for row in traces),
+    )
+
+
+def _ended_early(traces: list[Row]) -> list[Row]:
+    known = [row for row in traces if row["value"] is not None and row["outcome"] not in ("completed", None)]
+    return list({row["run_id"]: row for row in known}.values())  # rows come in step order: the last stays
+
+
+def _caution(traces: list[Row]) -> str:
+    seeds = {
+        label: {row["seed"] for row in traces if row["label"] == label}
+        for label in {row["label"] for row in traces}
+    }
+    if len({frozenset(mine) for mine in seeds.values()}) == 1:
+        return ""
+    return (
+        "  Groups have different seeds here, and another seed is another order of the text: a gap "
+        "between two lines may be that alone. The next figure pairs them."
+    )
+
+
+def _last(groups: list[Row]) -> str:
+    last = {row["label"]: row["value"] for row in groups if row["value"] is not None}
+    return "; ".join(f"{label} {value:.4f}" for label, value in last.items())
+
+
+chart = Chart(
+    title="Training loss",
+    page="loss",
+    order=10,
+    question="Does every group learn the same?",
+    sql=_SQL,
+    build=_build,
+    empty="No run has a step record with a loss.",
+    warmup=False,
+)

@@ -1,0 +1,56 @@
+"""Model FLOPs utilisation; model TFLOP/s, and why, where the device's peak is not known."""
+
+from __future__ import annotations
+
+from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts._dots import Axis
+from analysis.charts._rates import COMPLETED_RUNS, dots, rate
+
+
+def _build(rows: list[Row], styles: Styles) -> Figure | None:
+    known = [row for row in rows if row["mfu"] is not None]
+    if known:
+        return _utilisation(known, styles)
+    measured = [row for row in rows if row["tflops"] is not None]
+    return _rate(measured, styles) if measured else None
+
+
+def _utilisation(rows: list[Row], styles: Styles) -> Figure:
+    peaks = {
+        f"{row['device']}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})" for row in rows
+    }
+    what = (
+        "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP a token x tokens a second / peak. "
+        "N leaves out the input embedding; no causal discount, no recomputation. Not comparable with a "
+        f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
+    )
+    return dots(rows, styles, Axis("MFU, percent", ".1f"), rate("mfu"), what)
+
+
+def _rate(rows: list[Row], styles: Styles) -> Figure:
+    devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in rows}))
+    what = (
+        "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP a token x tokens a second. N leaves out "
+        "the input embedding; no causal discount, no recomputation. Not comparable with a kernel's "
+        "TFLOP/s."
+    )
+    note = (
+        f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known here, and a peak "
+        "is never guessed. The profile can state it. Until then the figure shows the rate that MFU "
+        "would divide by the peak."
+    )
+    axis = Axis("model TFLOP/s", ".3~g")
+    return dots(
+        rows, styles, axis, rate("tflops"), what, title="Model TFLOP/s (the peak is not known)", note=note
+    )
+
+
+chart = Chart(
+    title="Model FLOPs utilisation",
+    page="mfu",
+    order=30,
+    question="What share of the device's peak does the training reach?",
+    sql=COMPLETED_RUNS,
+    build=_build,
+    empty="No run completed with step records after the warm-up and a known FLOP count.",
+)

@@ -1,0 +1,48 @@
+"""Throughput while the runs train, warm-up included and marked."""
+
+from __future__ import annotations
+
+from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts._lines import Lines, plot
+
+_SQL = """\
+WITH logged AS (  -- at most 100 points a group
+  SELECT r.label, r.run_id, r.warmup_steps, s.step, s.tokens, s.step_seconds * s.steps AS seconds,
+    (s.step - 1) // ceil(max(s.step) OVER () / 100.0)::BIGINT AS bin
+  FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
+  WHERE r.study = $study
+)
+SELECT label, max(step) AS step, round(sum(tokens) / sum(seconds), 6) AS value, count(DISTINCT run_id) AS n,
+  list(DISTINCT run_id ORDER BY run_id) AS run_ids, max(warmup_steps) AS warmup_steps
+FROM logged GROUP BY label, bin HAVING sum(seconds) > 0
+ORDER BY label, step"""
+
+
+def _build(rows: list[Row], styles: Styles) -> Figure | None:
+    if not rows:
+        return None
+    warmup = max(row["warmup_steps"] for row in rows)
+    lines = Lines("tokens per second", ",.0f", rows, [], [], warmup_steps=warmup, zero=True)
+    return Figure(
+        spec=plot(lines, styles),
+        caption=(
+            "Tokens over seconds of the steps up to each point, at most 100 points a group, all its "
+            "runs together. The warm-up, shaded, is shown here and counts nowhere else (up to step "
+            f"{warmup})."
+        ),
+        description="Tokens per second over steps, one line a group. The figure above has the numbers.",
+        interval="none: a trace, not an estimate",
+        used=frozenset(run for row in rows for run in row["run_ids"]),
+    )
+
+
+chart = Chart(
+    title="Tokens per second over the run",
+    page="tokens",
+    order=21,
+    question="Is the throughput steady while a run trains?",
+    sql=_SQL,
+    build=_build,
+    empty="No run has step records.",
+    warmup=False,
+)

@@ -1,0 +1,26 @@
+"""Throughput of every completed run."""
+
+from __future__ import annotations
+
+from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts._dots import Axis
+from analysis.charts._rates import COMPLETED_RUNS, dots, rate
+
+
+def _build(rows: list[Row], styles: Styles) -> Figure | None:
+    if not rows:
+        return None
+    what = "Tokens a second, padding included: tokens a step over the median seconds a step."
+    axis = Axis("tokens per second", ",.0f")
+    return dots(rows, styles, axis, rate("tokens_per_second"), what)
+
+
+chart = Chart(
+    title="Tokens per second",
+    page="tokens",
+    order=20,
+    question="How many tokens does each group train on in a second?",
+    sql=COMPLETED_RUNS,
+    build=_build,
+    empty="No run completed with step records after the warm-up.",
+)

@@ -1,0 +1,186 @@
+"""One run folder to rows of the base tables, steps apart. What cannot be read goes to quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from analysis.scan import Key, Seen, attempt_numbers
+from model.record import LedgerEvent, Manifest, Result, RunFolder, RunRecord, Unreadable, dumps, settle
+
+Row = dict[str, Any]
+# Fields of run.json that are a column under their own name.
+_SAME_NAME = (
+    *("study", "run_id", "title", "description", "study_file", "scale", "profile", "because"),
+    *("time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
+)
+Read = TypeVar("Read")
+
+
+@dataclass
+class Rows:
+    """Rows by table, and the steps.jsonl files that are still to be loaded."""
+
+    run_records: list[Row] = field(default_factory=list)
+    attempts: list[Row] = field(default_factory=list)
+    files: list[Row] = field(default_factory=list)
+    quarantine: list[Row] = field(default_factory=list)
+    step_files: list[Row] = field(default_factory=list)
+
+    def refuse(self, key: Key, path: str, reason: str) -> None:
+        """Put a file in quarantine."""
+        self.quarantine.append({"study": key[0], "run_id": key[1], "path": path, "reason": reason})
+
+
+def read_run(root: Path, seen: Seen, rows: Rows) -> None:
+    """Add a run folder's rows. Never raises for what the folder holds."""
+    rows.files += file_rows(seen)
+    reader = _Reader(root, seen.key, rows)
+    run = reader.read(seen.folder.path / "run.json", lambda: _placed_run(seen.folder))
+    if run is None:
+        return  # nothing else of the folder can be understood without its plan
+    rows.run_records.append(_run_row(run))
+    events = reader.read(seen.folder.path / "ledger.jsonl", lambda: seen.folder.ledger) or []
+    for number in sorted({*attempt_numbers(seen.folder), *(event.attempt for event in events)}):
+        _read_attempt(reader, seen.folder, number, [event for event in events if event.attempt == number])
+
+
+def file_rows(seen: Seen) -> list[Row]:
+    """The ledger's rows of a run folder."""
+    return [{"study": seen.key[0], "run_id": seen.key[1], **vars(file)} for file in seen.files]
+
+
+@dataclass
+class _Reader:
+    root: Path
+    key: Key
+    rows: Rows
+
+    def read(self, path: Path, load: Callable[[], Read]) -> Read | None:
+        """Load a file's record, or put the file in quarantine and give None."""
+        try:
+            return load()
+        except Unreadable as error:
+            # The message starts with this machine's path of the file, which the row gives in its own column.
+            reason = str(error).removeprefix(f"{path}: ")
+            self.rows.refuse(self.key, path.relative_to(self.root).as_posix(), reason)
+            return None
+
+
+def _read_attempt(reader: _Reader, folder: RunFolder, number: int, events: list[LedgerEvent]) -> None:
+    study, run_id = reader.key
+    path = folder.attempt(number)
+    manifest = reader.read(path / "manifest.json", lambda: _placed(folder.manifest(number), path))
+    result = reader.read(path / "result.json", lambda: _placed(folder.result(number), path))
+    row = {"study": study, "run_id": run_id, "attempt": number}
+    reader.rows.attempts.append(row | _attempt_row(manifest, result, events))
+    if (path / "steps.jsonl").exists():
+        reader.rows.step_files.append({**row, "path": str(path / "steps.jsonl")})
+
+
+Placed = TypeVar("Placed", Manifest, Result)
+
+
+def _placed(record: Placed | None, attempt: Path) -> Placed | None:
+    """A record only where it belongs: a folder that was copied or renamed by hand would count twice."""
+    if record and (record.run_id, f"attempt-{record.attempt}") != (attempt.parent.name, attempt.name):
+        raise Unreadable(f"it says run {record.run_id} attempt {record.attempt}, which is another folder's")
+    return record
+
+
+def _placed_run(folder: RunFolder) -> RunRecord:
+    if not (folder.path / "run.json").exists():
+        raise Unreadable("missing: the folder holds records but not its run's plan")
+    run = folder.run
+    if (run.study, run.run_id) != (folder.path.parent.name, folder.path.name):
+        raise Unreadable(f"it says study {run.study} run {run.run_id}, which is another folder's")
+    return run
+
+
+def _run_row(run: RunRecord) -> Row:
+    config, plan, origin = run.config, run.config.train, run.provenance
+    return {
+        **{name: getattr(run, name) for name in _SAME_NAME},
+        "group_id": run.group,
+        "attention": config.attention,
+        "seed": config.seed,
+        "factors": dumps(run.factors),
+        "config": dumps(config.model_dump(mode="json")),
+        "planned_steps": plan.steps,
+        "sequence_length": plan.sequence_length,
+        "batch_size": plan.batch_size,
+        "expected_outcome": str(run.expected_outcome),
+        "why": dumps(run.why),
+        "memory_limit_bytes": run.memory_bytes,
+        "command": dumps(origin.command),
+        "version": origin.version,
+        "git_sha": origin.git_sha,
+        "git_dirty": origin.git_dirty,
+        "created_at": utc(run.created_at),
+    }
+
+
+def _attempt_row(manifest: Manifest | None, result: Result | None, events: list[LedgerEvent]) -> Row:
+    outcome, reason = settle(result, events) or (None, None)
+    first = {event.event: event for event in reversed(events)}
+    submitted = first.get("submitted") or first.get("claimed")
+    started = manifest.started_at if manifest else result.started_at if result else None
+    noticed = first["ended"].time if "ended" in first else None
+    ended = result.ended_at if result else (noticed if outcome else None)
+    return {
+        "outcome": outcome and str(outcome),
+        "reason": reason,
+        "executor": submitted and submitted.executor,
+        "job_id": submitted and submitted.job_id,
+        "claimed_at": utc(first["claimed"].time) if "claimed" in first else None,
+        "started_at": utc(started),
+        "ended_at": utc(ended),
+        "wall_seconds": result.wall_seconds if result else _between(started, ended),
+        **_where(manifest),
+        **_said(result),
+    }
+
+
+def _where(manifest: Manifest | None) -> Row:
+    if manifest is None:
+        return {}
+    return {
+        "node": manifest.host,
+        "nodes": manifest.nodes,
+        "device": manifest.device_name,
+        "gpus": manifest.gpus,
+        "software": dumps(manifest.software),
+        "slurm": dumps(manifest.slurm),
+        "parameter_count": manifest.parameter_count,
+        "flop_per_token": manifest.flop_per_token,
+        "peak_flops": manifest.peak_flops,
+        "peak_source": manifest.peak_source,
+    }
+
+
+def _said(result: Result | None) -> Row:
+    if result is None:
+        return {}
+    return {
+        "steps": result.steps,
+        "final_loss": result.final_loss,
+        "peak_memory_bytes": result.peak_memory_bytes,
+        "requested_bytes": result.requested_bytes,
+    }
+
+
+def _between(started: datetime | None, ended: datetime | None) -> float | None:
+    """Seconds an attempt took by its launcher's clock: none if it ended without ever starting."""
+    if ended is None:
+        return None
+    return max(0.0, (ended - started).total_seconds()) if started else 0.0
+
+
+def utc(moment: datetime | None) -> datetime | None:
+    """The moment as naive UTC: DuckDB needs another package to give back anything else."""
+    if moment is None or moment.tzinfo is None:
+        return moment
+    return moment.astimezone(UTC).replace(tzinfo=None)

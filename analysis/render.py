@@ -1,0 +1,115 @@
+"""Templates into pages. Every page opens from file:// with no network: all that it needs lies beside it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.stats import Estimate
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+UNKNOWN = "\N{EN DASH}"  # in a table, where a number would stand
+_STATIC_WIDTH = 680  # of a figure that no page gives a width
+
+
+def templates() -> Path:
+    """Folder of the templates: beside the packages in a wheel, in `reports/` in a checkout."""
+    beside = Path(__file__).parent.parent
+    packed = beside / "assay_data" / "templates"
+    return packed if packed.is_dir() else beside / "reports" / "templates"
+
+
+@cache
+def environment() -> Environment:
+    """Jinja with everything escaped, and undefined names as errors."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(templates()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": number,
+        "interval": interval,
+        "gib": lambda size: number(None if size is None else size / 2**30, ",.1f"),
+        "moment": moment,
+        "duration": duration,
+        "script_json": script_json,
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    return made
+
+
+def script_json(value: Any) -> Any:
+    """JSON that can stand in a script element whatever its strings hold: no `<` can end the element."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 - escaped just above; HTML escapes would not be JSON
+
+
+def number(value: float | None, form: str = ",.4g") -> str:
+    """A number, or a dash where it is unknown."""
+    return UNKNOWN if value is None else format(value, form)
+
+
+def interval(estimate: Estimate | None, form: str = ",.0f") -> str:
+    """The two ends, or a dash where there are none."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return UNKNOWN
+    return f"{estimate.low:{form}} {UNKNOWN} {estimate.high:{form}}"
+
+
+def moment(value: datetime | None) -> str:
+    """A UTC time to the second."""
+    return UNKNOWN if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as a person says them."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
+
+
+def static_svg(spec: dict[str, Any]) -> str:
+    """The figure as an SVG document, black on white: for print, for LaTeX, and where scripts are off."""
+    import vl_convert
+
+    sized = spec | {"width": _STATIC_WIDTH, "background": "white"}
+    sized["config"] = {name: value for name, value in spec["config"].items() if name != "background"}
+    svg: str = vl_convert.vegalite_to_svg(
+        json.dumps(sized).replace("currentColor", "#1a1a1a"), vl_version=_version()
+    )
+    return svg
+
+
+@cache
+def vega() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that fetches nothing."""
+    import vl_convert
+
+    bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
+    return str(bundle(vl_version=_version()))
+
+
+def _version() -> str:
+    """The Vega-Lite that Altair writes for, or the newest that the bundle has."""
+    import altair
+    import vl_convert
+
+    wanted = altair.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
+    known: list[str] = vl_convert.get_vegalite_versions()
+    return wanted if wanted in known else known[-1]

@@ -1,0 +1,162 @@
+"""A study's report: a folder of HTML pages, each number of which can be traced to its runs and its SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis import charts, facts, render, store
+from analysis.charts import Chart, Figure
+from analysis.charts._style import styles
+from analysis.facts import Facts, Row
+from analysis.query import answer, as_csv
+from model.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+WARMUP_RULE = (
+    "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
+    "W = max(1, min(10, planned steps // 10))"
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart with its data, ready for a page; `figure` is None where there was nothing to draw.
+
+    Attributes:
+        left_out: label, seed, run id and reason of every run that the figure does not show.
+        facts: (topic, text) for the list under the caption.
+    """
+
+    name: str
+    chart: Chart
+    sql: str
+    csv: bytes
+    figure: Figure | None
+    left_out: list[Row]
+    facts: list[tuple[str, str]]
+
+    @property
+    def title(self) -> str:
+        """The figure's own heading, else its chart's."""
+        return (self.figure and self.figure.title) or self.chart.title
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of figures, named after its first."""
+
+    name: str
+    title: str
+    figures: list[Drawn]
+
+
+def build_report(root: Path, study: str, out: Path) -> Path:
+    """Write a study's report from what `collect` put into the database.
+
+    Args:
+        root: the workspace.
+        study: name of the study.
+        out: folder to write to; made if missing, files of the same names are replaced.
+
+    Returns:
+        Path of its index.html.
+
+    Raises:
+        UserError: no database, or no run of that study in it; the text names the studies there are.
+    """
+    with store.open_for_reading(root) as connection:
+        _check(connection, study)
+        known = facts.gather(connection, study)
+        drawn = [_draw(connection, name, known) for name in charts.names()]
+        runs_csv = as_csv(answer(connection, facts.literal(facts.RUNS_SQL, study)))
+    pages = _pages(drawn)
+    _write_assets(out)
+    for figure in drawn:
+        _write_figure(out, figure)
+    (out / "data" / "runs.csv").write_bytes(runs_csv)
+    return _write_pages(out, known, pages)
+
+
+def _check(connection: DuckDBPyConnection, study: str) -> None:
+    names = [row[0] for row in answer(connection, "SELECT DISTINCT study FROM runs ORDER BY study").rows]
+    if study not in names:
+        raise UserError(
+            f"no collected runs of study '{study}' {did_you_mean(study, names)}: run `runner collect`"
+        )
+
+
+def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
+    chart = charts.load(name)
+    sql = facts.literal(chart.sql, known.study)
+    found = answer(connection, sql)
+    figure = chart.build(found.records(), styles(known.labels))
+    if figure:
+        figure.spec["description"] = figure.description
+    shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
+    left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
+    return Drawn(name, chart, sql, as_csv(found), figure, left_out, _figure_facts(chart, figure, shown))
+
+
+def _figure_facts(chart: Chart, figure: Figure | None, shown: list[Row]) -> list[tuple[str, str]]:
+    if figure is None:
+        return []
+    counts: dict[str, int] = {}
+    for run in shown:
+        counts[run["label"]] = counts.get(run["label"], 0) + 1
+    sizes = ", ".join(f"{label} {count}" for label, count in sorted(counts.items()))
+    warmup = sorted({run["warmup_steps"] for run in shown})
+    rule = f"excluded: {WARMUP_RULE}; here W = {', '.join(map(str, warmup))}" if chart.warmup else "included"
+    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
+    return [
+        ("Runs", f"n = {len(shown)} ({sizes})"),
+        ("Interval", figure.interval),
+        ("Warm-up", rule),
+        *where,
+    ]
+
+
+def _pages(drawn: list[Drawn]) -> list[Page]:
+    ordered = sorted(drawn, key=lambda figure: (figure.chart.order, figure.name))
+    names = dict.fromkeys(figure.chart.page for figure in ordered)
+    grouped = {name: [figure for figure in ordered if figure.chart.page == name] for name in names}
+    return [Page(name, figures[0].chart.title, figures) for name, figures in grouped.items()]
+
+
+def _write_assets(out: Path) -> None:
+    assets = out / "assets"
+    for folder in (assets, out / "data", out / "figures"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (assets / "vega.js").write_text(render.vega(), encoding="utf-8")
+    for name in ("style.css", "page.js"):
+        (assets / name).write_text((render.templates() / name).read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _write_figure(out: Path, drawn: Drawn) -> None:
+    (out / "data" / f"{drawn.name}.csv").write_bytes(drawn.csv)
+    if drawn.figure:
+        svg = render.static_svg(drawn.figure.spec)
+        (out / "figures" / f"{drawn.name}.svg").write_text(svg, encoding="utf-8")
+
+
+def _write_pages(out: Path, known: Facts, pages: list[Page]) -> Path:
+    common: dict[str, Any] = {
+        "facts": known,
+        "pages": pages,
+        "environment": facts.environment(known.runs),
+        "differences": facts.differences(known.runs),
+        "warmup_rule": WARMUP_RULE,
+        "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
+    }
+    for page in pages:
+        _write(out / f"{page.name}.html", "figures.html", common | {"page": page, "here": page.name})
+    for name in ("runs", "methods", "index"):
+        _write(out / f"{name}.html", f"{name}.html", common | {"here": name})
+    return out / "index.html"
+
+
+def _write(path: Path, template: str, values: dict[str, Any]) -> None:
+    path.write_text(render.environment().get_template(template).render(values), encoding="utf-8")

@@ -1,0 +1,96 @@
+"""What lies in the run folders, by stat alone, and what of it changed since the last collect."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from model.record import RunFolder
+
+_IN_RUN = ("run.json", "ledger.jsonl")
+_IN_ATTEMPT = ("manifest.json", "steps.jsonl", "result.json")
+
+Key = tuple[str, str]  # study, run_id: the names of the two folders
+
+
+@dataclass(frozen=True)
+class FileState:
+    """One file as the ledger knows it; the hash is empty until it is needed.
+
+    Attributes:
+        path: relative to the root, with slashes.
+    """
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run folder and its record files."""
+
+    folder: RunFolder
+    files: tuple[FileState, ...]
+
+    @property
+    def key(self) -> Key:
+        """Study and run_id, by the folders' names."""
+        return self.folder.path.parent.name, self.folder.path.name
+
+
+def look(folder: RunFolder) -> Seen:
+    """Stat the record files of a run folder, before anything is read: a later write changes the stat."""
+    names = [*_IN_RUN, *(f"attempt-{n}/{name}" for n in attempt_numbers(folder) for name in _IN_ATTEMPT)]
+    return Seen(folder, tuple(state for name in names if (state := _stat(folder.path, name))))
+
+
+def attempt_numbers(folder: RunFolder) -> list[int]:
+    """Numbers of the attempts that have a folder; none where the run's folder cannot be listed."""
+    try:
+        return folder.attempts()
+    except OSError:  # reading its run.json will say why
+        return []
+
+
+def hashed(root: Path, seen: Seen) -> Seen:
+    """The same with the contents' hashes; a file that cannot be read has an empty one."""
+    return replace(seen, files=tuple(replace(file, sha256=_sha256(root / file.path)) for file in seen.files))
+
+
+def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
+    """Whether every file has the size and time that the ledger has, and none is missing or new.
+
+    A file that could not be read then is looked at again: chmod leaves its size and time alone.
+    """
+    return len(seen.files) == len(known) and all(
+        (old := known.get(file.path)) is not None and old.sha256 != "" and replace(old, sha256="") == file
+        for file in seen.files
+    )
+
+
+def same_content(seen: Seen, known: dict[str, FileState]) -> bool:
+    """Whether every file, hashed, has the content that the ledger has: a copied or touched folder."""
+    return {file.path: file.sha256 for file in seen.files} == {
+        path: old.sha256 for path, old in known.items()
+    }
+
+
+def _stat(run: Path, name: str) -> FileState | None:
+    path = f"{run.parent.name}/{run.name}/{name}"
+    try:
+        stat = (run / name).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # there, but out of reach: reading it will say why
+        return FileState(path, -1, -1)
+    return FileState(path, stat.st_size, stat.st_mtime_ns)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""

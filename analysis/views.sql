@@ -1,0 +1,185 @@
+-- What is derived, in one place. Rates come from seconds and counts, never from averages of rates.
+--
+-- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
+-- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps.
+
+CREATE VIEW steps AS
+SELECT
+    s.study, s.run_id, s.attempt, s.step, s.steps, s.time, s.loss, s.learning_rate, s.grad_norm, s.step_seconds,
+    s.tokens, s.training_tokens,
+    s.tokens / s.steps / nullif(s.step_seconds, 0) AS tokens_per_second,
+    100.0 * s.training_tokens / s.tokens AS training_tokens_percentage,
+    100.0 * a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0))
+        / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
+    a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
+    s.memory_bytes,
+    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10)) AS counted
+FROM step_records s
+JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
+LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
+QUALIFY row_number() OVER (PARTITION BY s.study, s.run_id, s.step ORDER BY s.attempt DESC, s.time DESC) = 1;
+COMMENT ON VIEW steps IS 'Step records with their rates. A step appears once: the latest attempt that reached it wins.';
+COMMENT ON COLUMN steps.study IS 'Name of the study.';
+COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
+COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN steps.step IS 'Optimizer step, from 1.';
+COMMENT ON COLUMN steps.steps IS 'Steps since the record before: the interval is (step - steps, step].';
+COMMENT ON COLUMN steps.time IS 'When it was written, UTC.';
+COMMENT ON COLUMN steps.loss IS 'Mean cross-entropy at the step, nats a token; NULL if not finite.';
+COMMENT ON COLUMN steps.learning_rate IS 'Learning rate at the step.';
+COMMENT ON COLUMN steps.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
+COMMENT ON COLUMN steps.step_seconds IS 'Mean seconds a step over the interval.';
+COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, padding included.';
+COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that the loss counts.';
+COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens a second over the interval, all GPUs together.';
+COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percent of the tokens that the loss counts; the rest is padding.';
+COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL where the peak is not known.';
+COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s a GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
+COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident on a CPU.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps.';
+
+-- The attempt that decides a run: the last one that completed, else the last one.
+CREATE VIEW deciding_attempts AS
+SELECT study, run_id, attempt
+FROM attempts
+QUALIFY row_number() OVER (
+    PARTITION BY study, run_id ORDER BY coalesce(outcome = 'completed', false) DESC, attempt DESC
+) = 1;
+COMMENT ON VIEW deciding_attempts IS 'The attempt that a run''s outcome is taken from: the last that completed, else the last.';
+COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
+COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
+COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
+
+-- A short name for a group: the values of the factors that really vary in its study, seed apart.
+CREATE VIEW labels AS
+WITH cells AS (
+    SELECT study, run_id, axis.key AS axis, axis.value ->> '$' AS value
+    FROM run_records, json_each(factors) axis WHERE axis.key NOT IN ('seed', 'scale')
+    UNION ALL SELECT study, run_id, 'scale', scale FROM run_records
+), varying AS (
+    SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1
+), named AS (
+    SELECT study, run_id, string_agg(
+        CASE WHEN axis = 'attention' THEN value ELSE axis || '=' || value END,
+        ', ' ORDER BY axis <> 'attention', axis) AS label
+    FROM cells JOIN varying USING (study, axis) GROUP BY study, run_id
+), filled AS (
+    SELECT study, run_id, r.group_id, coalesce(label, r.attention) AS label
+    FROM run_records r LEFT JOIN named USING (study, run_id)
+)
+SELECT study, run_id, CASE
+    WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
+    ELSE label END AS label
+FROM filled;
+COMMENT ON VIEW labels IS 'What charts call a group: the factors that vary in its study, seed apart.';
+COMMENT ON COLUMN labels.study IS 'Name of the study.';
+COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
+COMMENT ON COLUMN labels.label IS 'Label of the run''s group, different for each group of a study.';
+
+CREATE VIEW runs AS
+WITH measured AS (
+    -- Only records from the device that the deciding attempt ran on: two devices have no common rate.
+    SELECT s.study, s.run_id,
+        max(s.step) AS last_step,
+        last(s.loss ORDER BY s.step) AS final_loss,
+        100.0 * sum(s.training_tokens) / sum(s.tokens) AS training_tokens_percentage,
+        max(s.memory_bytes) FILTER (s.attempt = d.attempt) AS memory_bytes,
+        count(*) FILTER (s.counted AND same) AS counted_records,
+        median(s.step_seconds) FILTER (s.counted AND same) AS step_seconds,
+        sum(s.tokens) FILTER (s.counted AND same) / sum(s.steps) FILTER (s.counted AND same) AS tokens_per_step,
+        -- Rounded: the last bits of a sum depend on the order of its terms.
+        round(sum(s.step_seconds * s.steps), 6) AS training_seconds
+    FROM (
+        SELECT s.*, a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same
+        FROM steps s
+        JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
+        JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt
+        JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
+    ) s
+    JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
+    GROUP BY s.study, s.run_id
+), spent AS (
+    SELECT study, run_id, count(*) AS attempts, min(started_at) AS started_at, max(ended_at) AS ended_at,
+        CASE WHEN count(*) = count(wall_seconds) THEN sum(wall_seconds) END AS wall_seconds,
+        CASE WHEN count(*) = count(wall_seconds * coalesce(gpus, 0)) THEN sum(wall_seconds * coalesce(gpus, 0)) / 3600 END
+            AS gpu_hours
+    FROM attempts GROUP BY study, run_id
+)
+SELECT
+    r.run_id, r.study, r.attention, r.seed, r.factors, r.config, r.profile,
+    a.outcome, r.expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
+    CASE WHEN a.gpus > 0 THEN a.device END AS gpu, a.node, a.nodes, a.gpus,
+    greatest(m.last_step, a.steps) AS steps,
+    m.step_seconds,
+    m.tokens_per_step / nullif(m.step_seconds, 0) AS tokens_per_second,
+    100.0 * a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
+        / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
+    a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
+    m.training_tokens_percentage, m.final_loss,
+    greatest(a.peak_memory_bytes, m.memory_bytes) AS peak_memory_bytes,
+    NULL::DOUBLE AS energy_joules,
+    p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
+    CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
+    r.group_id, l.label, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
+    greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
+    coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
+    a.device, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
+    d.attempt AS deciding_attempt
+FROM run_records r
+JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
+LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
+LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.attempt
+LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
+LEFT JOIN measured m ON m.study = r.study AND m.run_id = r.run_id;
+COMMENT ON VIEW runs IS 'One run a row: its plan, how it ended, and its rates with the warm-up excluded.';
+COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, seed included.';
+COMMENT ON COLUMN runs.study IS 'Name of the study.';
+COMMENT ON COLUMN runs.attention IS 'Attention backend that was asked for.';
+COMMENT ON COLUMN runs.seed IS 'Seed of the weights and of the order of the documents.';
+COMMENT ON COLUMN runs.factors IS 'What varies in the study, by axis: a JSON object.';
+COMMENT ON COLUMN runs.config IS 'Resolved configuration: a JSON object.';
+COMMENT ON COLUMN runs.profile IS 'Name of the cluster profile.';
+COMMENT ON COLUMN runs.outcome IS 'completed if any attempt completed, else the last attempt''s; NULL while in flight or never started.';
+COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects; an expected failure is a result.';
+COMMENT ON COLUMN runs.reason IS 'Why it ended so, where something could say.';
+COMMENT ON COLUMN runs.attempts IS 'Number of attempts, those that never started included.';
+COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
+COMMENT ON COLUMN runs.node IS 'Host name.';
+COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
+COMMENT ON COLUMN runs.gpus IS 'Number of GPUs; 0 on a CPU.';
+COMMENT ON COLUMN runs.steps IS 'Optimizer steps done.';
+COMMENT ON COLUMN runs.step_seconds IS 'Median seconds a step over the step records after the warm-up (see warmup_steps).';
+COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens a second, all GPUs together, padding included, warm-up excluded.';
+COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL where the peak is not known.';
+COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s a GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount, no recomputation.';
+COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percent of the tokens that the loss counts; the rest is padding.';
+COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step, nats a token; one step''s loss, not a mean; NULL if not finite.';
+COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident on a CPU.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy in joules; NULL until it is measured.';
+COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; NULL if unknown for one of them.';
+COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
+COMMENT ON COLUMN runs.git_sha IS 'Commit that planned the run; NULL outside a repository.';
+COMMENT ON COLUMN runs.git_dirty IS 'Whether the working tree differed from that commit.';
+COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
+COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
+COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
+COMMENT ON COLUMN runs.group_id IS 'Id that runs differing by seed alone share.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, seed apart.';
+COMMENT ON COLUMN runs.title IS 'Title of the study.';
+COMMENT ON COLUMN runs.description IS 'What the study asks.';
+COMMENT ON COLUMN runs.scale IS 'Named set of overrides that the run was planned at.';
+COMMENT ON COLUMN runs.because IS 'Why the expected outcome is expected, where the study says so.';
+COMMENT ON COLUMN runs.planned_steps IS 'Optimizer steps planned.';
+COMMENT ON COLUMN runs.sequence_length IS 'Tokens a sample.';
+COMMENT ON COLUMN runs.batch_size IS 'Samples a step.';
+COMMENT ON COLUMN runs.warmup_steps IS 'W = greatest(1, least(10, planned steps // 10)): only step records whose interval starts at or after W steps count.';
+COMMENT ON COLUMN runs.counted_records IS 'Step records that count: after the warm-up, on the deciding attempt''s device.';
+COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens a step, padding included, over the counted records.';
+COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, warm-up included: the sum of step_seconds x steps.';
+COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as it reports itself.';
+COMMENT ON COLUMN runs.software IS 'Version by package: a JSON object.';
+COMMENT ON COLUMN runs.flop_per_token IS 'FLOP a token: 6 N + 12 L H Q T, N without the input embedding.';
+COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL where it is not known.';
+COMMENT ON COLUMN runs.peak_source IS 'Where the peak is from.';
+COMMENT ON COLUMN runs.requested_bytes IS 'The allocation that failed, in bytes, where the run ran out of memory.';
+COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device and memory are taken from: the last that completed, else the last.';

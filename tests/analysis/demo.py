@@ -1,0 +1,81 @@
+"""A study as it might come out: nine backends, three seeds of some, and most ways to end."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+from model.record import Outcome
+from tests.analysis.fabricate import Folder, plan
+
+SECONDS = {
+    "auto": 0.4332,
+    "flash": 0.4336,
+    "cudnn": 0.4205,
+    "efficient": 0.468,
+    "flash2": 0.4319,
+    "flash3": 0.402,
+    "tiled": 0.61,
+    "custom": 0.49,
+}
+CPU = {"device": "AMD EPYC 9454 48-Core Processor", "peak": None, "gpus": 0}
+SEEDS = {"auto": 3, "flash": 3, "cudnn": 3, "flash3": 3, "efficient": 3}
+STEPS = 1000
+
+
+def write_demo(root: Path, study: str = "backends", cpu: bool = False, **changes: Any) -> None:
+    """Fabricate the study; flash3 computes something else, and is the fastest at it."""
+    for place, backend in enumerate(SECONDS):
+        for seed in range(SEEDS.get(backend, 1)):
+            run_id = f"{place}{seed}abcdef0123"
+            factors = {"attention": backend, "seed": seed}
+            run = plan(run_id, study, backend, seed, STEPS, **({"factors": factors} | changes))
+            _train(Folder(root, run), backend, seed, cpu)
+    _never_trained(root, study, changes)
+
+
+def _train(folder: Folder, backend: str, seed: int, cpu: bool) -> None:
+    draw, text = random.Random(f"{backend}{seed}"), random.Random(seed)
+    folder.event("claimed", executor="slurm", host="login1")
+    folder.event("submitted", executor="slurm", job_id="77_1")
+    folder.start(**(CPU if cpu else {}))
+    seconds = SECONDS[backend] * draw.gauss(1, 0.003)
+    last = {"tiled": 640, "efficient": 300 if seed == 2 else STEPS}.get(backend, STEPS)
+    memory = int((68 + 8 * SECONDS[backend]) * 2**30)
+    for step in (1, *range(5, last + 1, 5)):
+        loss = 5.9 + 5.6 * math.exp(-step / 160) + text.gauss(0, 0.18) + draw.gauss(0, 0.005)
+        loss += 0.1 * (1 - math.exp(-step / 100)) * (backend == "flash3")
+        nan = last == 300 and step == 300
+        took = 14 if step == 1 else seconds * (1 + abs(draw.gauss(0, 0.004)))
+        width = {1: 1, 5: 4}.get(step, 5)
+        folder.step(step, took, width, loss=None if nan else loss, memory_bytes=memory)
+    if backend == "tiled":
+        folder.event("ended", outcome="timeout", reason="the time limit of 300 s was reached", after=300)
+    elif last == 300:
+        folder.end("diverged", seconds=150, steps=300, final_loss=None, reason="the loss is NaN at step 300")
+    else:
+        folder.end(seconds=seconds * STEPS + 40, peak_memory_bytes=memory)
+
+
+def _never_trained(root: Path, study: str, changes: dict[str, Any]) -> None:
+    expected = {
+        "expected_outcome": Outcome.OOM_GPU,
+        "because": "it stores every score, 32 heads x 4096 x 4096",
+    }
+    math_run = Folder(root, plan("90math00aa11", study, "math", steps=STEPS, **(expected | changes)))
+    math_run.event("claimed", executor="slurm")
+    math_run.start()
+    reason = "CUDA out of memory: tried to allocate 2.00 GiB"
+    math_run.end("oom_gpu", steps=0, seconds=31, final_loss=None, reason=reason, requested_bytes=2 * 2**30)
+    flash4 = Folder(root, plan("91flash4aa11", study, "flash4", steps=STEPS, **changes))
+    flash4.event("claimed", executor="slurm")
+    flash4.start()
+    why = "flash4: needs a GPU of compute capability 10.0, this is 9.0"
+    flash4.end("unsupported", steps=0, seconds=9, final_loss=None, peak_memory_bytes=None, reason=why)
+    waiting = Folder(root, plan("92wait00aa11", study, "flash2", 1, STEPS, **changes))
+    waiting.event("submitted", executor="slurm", job_id="78_1")
+    torn = root / study / "93torn00aa11"
+    torn.mkdir()
+    (torn / "run.json").write_text('{"schema_version": 1, "run_')

@@ -1,0 +1,152 @@
+"""Run folders as launchers and trainers write them, through model.record: what the tests collect."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from model import record
+from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from model.flops import flop_per_token
+from model.record import LedgerEvent, Manifest, Outcome, Provenance, Result, RunRecord, StepRecord
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+H200 = "NVIDIA H200"
+LLAMA = ModelConfig()  # the 8B model of the study that the project grew out of
+
+
+def plan(
+    run_id: str,
+    study: str = "backends",
+    attention: str = "auto",
+    seed: int = 0,
+    steps: int = 100,
+    model: ModelConfig = LLAMA,
+    **changes: Any,
+) -> RunRecord:
+    """A planned run; `changes` are fields of RunRecord."""
+    fields: dict[str, Any] = {
+        "run_id": run_id,
+        "group": f"g-{attention}",
+        "study": study,
+        "study_file": f"experiments/{study}.yaml",
+        "title": "Attention backends compared",
+        "factors": {"attention": attention, "seed": seed},
+        "config": RunConfig(
+            attention=attention,
+            seed=seed,
+            model=model,
+            data=DataConfig(path="train.parquet"),
+            train=TrainConfig(steps=steps),
+        ),
+        "expected_outcome": Outcome.COMPLETED,
+        "because": None,
+        "why": [f"experiments/{study}.yaml:4:3"],
+        "scale": "full",
+        "profile": "alps",
+        "memory_bytes": None,
+        "time_limit_seconds": 3600,
+        "peak_flops_override": None,
+        "data_file": "/data/train.parquet",
+        "tokenizer": "bytes",
+        "data_fingerprint": "f" * 16,
+        "provenance": Provenance(
+            git_sha="a1b2c3d4e5f60718293a4b5c6d7e8f9012345678",
+            git_dirty=False,
+            command=["runner"],
+            version="0.1.0",
+        ),
+        "created_at": START,
+    }
+    return RunRecord(**(fields | changes))
+
+
+class Folder:
+    """A run folder being written."""
+
+    def __init__(self, root: Path, run: RunRecord) -> None:
+        self.run = run
+        self.path = root / run.study / run.run_id
+        self.path.mkdir(parents=True)
+        record.write(self.path / "run.json", run)
+
+    def event(self, event: str, attempt: int = 1, after: float = 0, **fields: Any) -> None:
+        """A ledger line."""
+        moment = START + timedelta(seconds=after)
+        line = LedgerEvent(time=moment, event=event, attempt=attempt, **fields)  # type: ignore[arg-type]
+        record.append(self.path / "ledger.jsonl", line)
+
+    def start(
+        self, attempt: int = 1, device: str | None = H200, peak: float | None = 989.4e12, **fields: Any
+    ) -> Path:
+        """The manifest, in a new attempt folder."""
+        path = self.path / f"attempt-{attempt}"
+        path.mkdir()
+        train = self.run.config.train
+        values: dict[str, Any] = {
+            "run_id": self.run.run_id,
+            "attempt": attempt,
+            "started_at": START + timedelta(hours=attempt - 1),
+            "host": "nid001234",
+            "pid": 1,
+            "pid_started": 1.0,
+            "slurm": {"SLURM_JOB_ID": "77"},
+            "software": {"python": "3.11.7", "torch": "2.13.0", "driver": "570.86"},
+            "device_name": device,
+            "gpus": 1,
+            "flop_per_token": flop_per_token(self.run.config.model, train.sequence_length),
+            "peak_flops": peak,
+            "peak_source": peak and "a datasheet",
+        }
+        record.write(path / "manifest.json", Manifest(**(values | fields)))
+        return path
+
+    def step(self, step: int, seconds: float = 0.4, steps: int = 5, attempt: int = 1, **fields: Any) -> None:
+        """A step record, of a full batch unless `fields` says otherwise."""
+        train = self.run.config.train
+        values: dict[str, Any] = {
+            "step": step,
+            "steps": steps,
+            "time": START + timedelta(hours=attempt - 1, seconds=step * seconds),
+            "loss": 10 - step / 100,
+            "learning_rate": 5e-5,
+            "grad_norm": 1.0,
+            "step_seconds": seconds,
+            "tokens": steps * train.sequence_length * train.batch_size,
+            "training_tokens": steps * train.sequence_length * train.batch_size // 2,
+            "memory_bytes": 70 * 2**30,
+        }
+        line = StepRecord(**(values | fields))
+        record.append(self.path / f"attempt-{attempt}" / "steps.jsonl", line)
+
+    def end(self, outcome: str = "completed", attempt: int = 1, seconds: float = 60, **fields: Any) -> None:
+        """The attempt's own word of how it ended."""
+        began = START + timedelta(hours=attempt - 1)
+        values: dict[str, Any] = {
+            "run_id": self.run.run_id,
+            "attempt": attempt,
+            "outcome": Outcome(outcome),
+            "reason": None,
+            "steps": self.run.config.train.steps,
+            "final_loss": 9.0,
+            "peak_memory_bytes": 71 * 2**30,
+            "started_at": began,
+            "ended_at": began + timedelta(seconds=seconds),
+            "wall_seconds": seconds,
+        }
+        record.write(self.path / f"attempt-{attempt}" / "result.json", Result(**(values | fields)))
+
+
+def completed(root: Path, run_id: str, seconds: float = 0.4, **changes: Any) -> Folder:
+    """A run that completed, with a record for step 1 and then one every 5 steps."""
+    folder = Folder(root, plan(run_id, **changes))
+    folder.event("claimed", executor="local", host="login1", pid=7)
+    folder.start()
+    folder.step(1, seconds=9.0, steps=1)
+    folder.step(5, seconds=seconds, steps=4)
+    for step in range(10, folder.run.config.train.steps + 1, 5):
+        folder.step(step, seconds=seconds)
+    folder.end()
+    folder.event("ended", outcome="completed", after=61)
+    return folder

@@ -1,0 +1,176 @@
+"""Every chart: what each must be, whatever the study, and what particular ones must say."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import vl_convert
+
+from analysis import charts, facts, store
+from analysis.charts import Chart, Figure
+from analysis.charts._style import styles
+from analysis.collect import collect
+from analysis.query import answer, ask
+from model.errors import UserError
+from tests.analysis.demo import write_demo
+from tests.analysis.fabricate import Folder, completed, plan
+
+
+def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
+    """A chart as the report builds it."""
+    chart = charts.load(name)
+    with store.open_for_reading(root) as connection:
+        labels = facts.gather(connection, study).labels
+        return chart.build(answer(connection, facts.literal(chart.sql, study)).records(), styles(labels))
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_demo(root)
+    collect(root)
+    return root
+
+
+def test_the_registry_is_the_folder() -> None:
+    folder = Path(charts.__file__).parent
+    assert set(charts.names()) == {path.stem for path in folder.glob("*.py") if path.stem[0] != "_"}
+    assert {"loss", "tokens_per_second", "mfu", "time", "memory"} <= set(charts.names())
+
+
+def test_an_unknown_chart_names_the_valid_ones() -> None:
+    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: loss"):
+        charts.load("mfus")
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_every_chart_says_what_it_is(name: str) -> None:
+    chart = charts.load(name)
+    assert isinstance(chart, Chart)
+    assert chart.title
+    assert chart.question.endswith("?")
+    assert chart.empty.endswith(".")
+    assert "$study" in chart.sql
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
+    figure = draw(demo, name)
+    assert figure
+    assert figure.caption
+    assert figure.description
+    assert figure.interval
+    assert figure.used
+    assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_every_chart_is_left_out_of_a_study_that_has_not_started(root: Path, name: str) -> None:
+    Folder(root, plan("r1"))
+    collect(root)
+    assert draw(root, name) is None
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_every_chart_draws_a_single_run(root: Path, name: str) -> None:
+    """All but the comparison with the median backend, which one backend has nothing to be compared with."""
+    completed(root, "r1", steps=20)
+    collect(root)
+    assert (draw(root, name) is None) == (name == "loss_difference")
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_no_chart_inlines_more_points_than_a_page_can_hold(root: Path, name: str) -> None:
+    folder = Folder(root, plan("r1", steps=4000))
+    folder.start()
+    for step in range(1, 4001, 1):
+        folder.step(step, steps=1)
+    folder.end()
+    collect(root)
+    figure = draw(root, name)
+    assert figure is None or len(json.dumps(figure.spec)) < 100_000
+
+
+def test_only_completed_runs_have_a_rate(demo: Path) -> None:
+    figure = draw(demo, "tokens_per_second")
+    assert figure
+    done = ask(demo, "SELECT run_id FROM runs WHERE outcome = 'completed'").rows
+    assert figure.used == {row[0] for row in done}
+
+
+def test_mfu_says_why_it_is_missing_and_shows_tflops(root: Path) -> None:
+    write_demo(root, cpu=True)
+    collect(root)
+    figure = draw(root, "mfu")
+    assert figure
+    assert figure.note
+    assert "AMD EPYC 9454" in figure.note
+    assert "never guessed" in " ".join(figure.note.split())
+    assert figure.title == "Model TFLOP/s (the peak is not known)"
+    assert "model TFLOP/s" in json.dumps(figure.spec)
+
+
+def test_mfu_names_its_peak_and_formula(demo: Path) -> None:
+    figure = draw(demo, "mfu")
+    assert figure
+    assert figure.title is None
+    assert "6 N + 12 L H Q T" in figure.caption
+    assert "NVIDIA H200: 989.4 TFLOP/s (a datasheet)" in figure.caption
+
+
+def test_a_backend_that_computes_something_else_leaves_the_band(demo: Path) -> None:
+    """As seeds/000's third FlashAttention did: 0.1 nats off, and the fastest."""
+    chart = charts.load("loss_difference")
+    rows = ask(demo, facts.literal(chart.sql, "backends")).records()
+    last = {row["label"]: row["value"] for row in rows}
+    assert last.pop("flash3") == pytest.approx(0.1, abs=0.01)
+    assert all(abs(value) < 0.01 for value in last.values())
+
+
+def test_rounding_between_backends_is_not_blown_up(root: Path) -> None:
+    for number, backend in enumerate(("auto", "flash", "cudnn")):
+        folder = Folder(root, plan(f"r{number}", attention=backend))
+        folder.start()
+        for step in range(5, 101, 5):
+            folder.step(step, loss=3 + 1e-8 * number)
+    collect(root)
+    figure = draw(root, "loss_difference")
+    assert figure
+    lines = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line"]
+    low, high = lines[0]["encoding"]["y"]["scale"]["domain"]
+    assert low < -0.01 < 0.01 < high
+
+
+def test_losses_of_other_seeds_or_lengths_are_not_paired(root: Path) -> None:
+    for number, backend in enumerate(("auto", "flash", "cudnn")):
+        completed(root, f"r{number}", attention=backend, seed=number)
+    collect(root)
+    assert draw(root, "loss_difference") is None
+
+
+def test_intervals_say_which_are_within_one_run(demo: Path) -> None:
+    figure = draw(demo, "tokens_per_second")
+    assert figure
+    assert "n = 3: range of the runs, which holds the median with 75 % confidence" in figure.interval
+    assert "custom, flash2, n = 1: 95 % block bootstrap within the one run" in figure.interval
+
+
+def test_no_two_labels_look_alike() -> None:
+    made = styles([f"label{number}" for number in range(28)])
+    assert len({(style.colour, style.dash) for style in made.values()}) == 28
+    assert len({(style.colour, style.shape) for style in made.values()}) == 28
+
+
+def test_labels_of_lines_that_end_together_do_not_overlap(demo: Path) -> None:
+    figure = draw(demo, "loss")
+    assert figure
+    (names,) = [values for values in figure.spec["datasets"].values() if "at" in values[0]]
+    places = sorted(row["at"] for row in names)
+    lines = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line"]
+    low, high = lines[0]["encoding"]["y"]["scale"]["domain"]
+    apart = (high - low) * 15 / 360
+    assert len(places) == 8
+    assert all(after - before > 0.99 * apart for before, after in pairwise(places))

@@ -1,0 +1,248 @@
+"""The report: complete, traceable, inert, and without the network."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urldefrag, urlparse
+
+import pytest
+
+from analysis import render
+from analysis.collect import collect
+from analysis.query import ask
+from analysis.report import build_report
+from model.errors import UserError
+from tests.analysis.demo import write_demo
+from tests.analysis.fabricate import Folder, completed, plan
+
+EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(2)> \u2028 {{ 7 * 7 }} & "quoted"'
+
+
+class Page(HTMLParser):
+    """What a test asks of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, name: str) -> list[str]:
+        """Every value of an attribute."""
+        return [
+            value for _, attributes in self.tags for key, value in attributes.items() if key == name and value
+        ]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_demo(root)
+    collect(root)
+    return build_report(root, "backends", tmp_path_factory.mktemp("out") / "deep" / "report").parent
+
+
+def words(path: Path) -> str:
+    """A page's text, tags apart, spaces folded."""
+    return " ".join(re.sub(r"<[^>]*>", " ", path.read_text(encoding="utf-8")).split())
+
+
+def test_it_has_its_pages(report: Path) -> None:
+    assert {"index", "loss", "tokens", "mfu", "time", "memory", "runs", "methods"} == {
+        path.stem for path in report.glob("*.html")
+    }
+
+
+def test_every_link_leads_somewhere_in_the_folder(report: Path) -> None:
+    pages = {path.name: Page(path) for path in report.glob("*.html")}
+    anchors = {name: set(page.all("id")) for name, page in pages.items()}
+    for name, page in pages.items():
+        assert len(page.all("id")) == len(anchors[name]), f"an id twice in {name}"
+        for link in (*page.all("href"), *page.all("src")):
+            if link.startswith("data:"):
+                continue
+            assert not urlparse(link).scheme
+            target, anchor = urldefrag(link)
+            assert (report / (target or name)).exists(), link
+            assert not anchor or anchor in anchors[target or name], link
+
+
+def test_nothing_points_to_the_network(report: Path) -> None:
+    for path in (*report.glob("*.html"), *report.glob("assets/*.css")):
+        text = path.read_text(encoding="utf-8")
+        found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text))
+        assert found <= {"https://vega.github.io"}, path  # the name of the schema, which nothing fetches
+
+
+def test_every_run_is_on_the_index_with_its_outcome_and_reason(report: Path) -> None:
+    text = words(report / "index.html")
+    for expected in (
+        "oom_gpu as expected",
+        "timeout expected completed",
+        "unsupported expected completed",
+        "the loss is NaN at step 300",
+        "flash4: needs a GPU of compute capability 10.0, this is 9.0",
+        "it stores every score, 32 heads x 4096 x 4096",
+        "waiting",
+        "backends/93torn00aa11/run.json",
+        "16 completed",
+        "1 oom_gpu as expected",
+    ):
+        assert expected in text, expected
+
+
+def test_every_run_has_its_section_with_provenance(report: Path) -> None:
+    anchors = set(Page(report / "runs.html").all("id"))
+    with (report / "data" / "runs.csv").open(encoding="utf-8") as file:
+        runs = {row["run_id"] for row in csv.DictReader(file)}
+    assert runs
+    assert runs <= anchors
+    text = words(report / "runs.html")
+    assert "a1b2c3d4e5f60718293a4b5c6d7e8f9012345678" in text
+    assert "experiments/backends.yaml:4:3" in text
+    assert "peak 989.4 TFLOP/s (a datasheet)" in text
+
+
+def test_a_figure_tells_how_it_was_measured(report: Path) -> None:
+    text = words(report / "tokens.html")
+    for expected in (
+        "n = 16 (auto 3",
+        "starts at or after W steps",
+        "here W = 10",
+        "NVIDIA H200",
+        "torch 2.13.0",
+        "a1b2c3d4e5",
+        "Left out: 5 runs",
+    ):
+        assert expected in text, expected
+
+
+def test_a_figures_sql_gives_its_csv(root: Path, tmp_path: Path) -> None:
+    write_demo(root)
+    collect(root)
+    out = build_report(root, "backends", tmp_path / "out").parent
+    html = (out / "memory.html").read_text(encoding="utf-8")
+    block = re.search(r'<details class="sql">.*?<code>(.*?)</code>', html, re.S)
+    assert block
+    sql = block[1].replace("&#39;", "'").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    with (out / "data" / "memory.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    answer = ask(root, sql)
+    assert [row["run_id"] for row in rows] == [row["run_id"] for row in answer.records()]
+    assert [float(row["peak_memory_gib"]) for row in rows] == [
+        row["peak_memory_gib"] for row in answer.records()
+    ]
+
+
+def test_text_from_a_study_is_inert(root: Path, tmp_path: Path) -> None:
+    """A title, factors, reasons and reasons for expecting them are shown as they are and run nothing."""
+    factors = {"attention": "auto", "seed": 0, "note<b>": EVIL}
+    changes = {"title": EVIL, "description": EVIL, "because": EVIL}
+    completed(root, "r1", factors=factors, **changes)
+    other = completed(root, "r2", attention="flash", factors={**factors, "note<b>": "plain"}, **changes)
+    other.event("claimed", attempt=2)
+    other.start(attempt=2, device=EVIL, host=EVIL, software={EVIL: EVIL})
+    other.end("failed", attempt=2, reason=EVIL)
+    collect(root)
+    out = build_report(root, "backends", tmp_path / "out").parent
+    for path in out.glob("*.html"):
+        page = Page(path)
+        sources = [attributes.get("src") for tag, attributes in page.tags if tag == "script"]
+        assert {source for source in sources if source} <= {"assets/vega.js", "assets/page.js"}
+        assert all("onerror" not in attributes for _, attributes in page.tags)
+        text = path.read_text(encoding="utf-8")
+        assert "<script>alert" not in text
+        assert "\u2028" not in "".join(re.findall(r'<script type="application/json">(.*?)</script>', text))
+        assert "49" not in re.findall(r"<title>(.*?)</title>", text, re.S)[0]
+
+
+def test_every_template_is_there() -> None:
+    names = {path.name for path in render.templates().iterdir() if path.suffix in (".html", ".css", ".js")}
+    assert {
+        "base.html",
+        "index.html",
+        "figures.html",
+        "runs.html",
+        "methods.html",
+        "style.css",
+        "page.js",
+    } <= names
+
+
+def test_a_spec_survives_its_script_element() -> None:
+    value = {"a": EVIL, "b": [1.5, None, "<!--"]}
+    text = str(render.script_json(value))
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == value
+
+
+def test_a_laptop_report_says_why_there_is_no_mfu(root: Path, tmp_path: Path) -> None:
+    write_demo(root, cpu=True)
+    collect(root)
+    out = build_report(root, "backends", tmp_path / "out").parent
+    assert "MFU is not shown: the peak FLOP/s of AMD EPYC 9454" in words(out / "mfu.html")
+
+
+def test_a_study_that_has_not_started_still_has_a_report(root: Path, tmp_path: Path) -> None:
+    Folder(root, plan("r1"))
+    collect(root)
+    index = build_report(root, "backends", tmp_path / "out")
+    assert "not started" in words(index)
+    assert "There is no figure: no run completed" in words(index.with_name("time.html"))
+
+
+def test_runs_on_two_devices_are_flagged_before_they_are_compared(root: Path, tmp_path: Path) -> None:
+    completed(root, "r1")
+    other = Folder(root, plan("r2", attention="flash"))
+    other.start(device="NVIDIA A100-SXM4-80GB", peak=312e12)
+    other.step(20)
+    other.end()
+    collect(root)
+    text = words(build_report(root, "backends", tmp_path / "out"))
+    assert "Completed runs ran on different devices: NVIDIA A100-SXM4-80GB, NVIDIA H200." in text
+
+
+def test_overlapping_groups_are_named_and_single_runs_are_compared_with_none(
+    root: Path, tmp_path: Path
+) -> None:
+    for seed, (auto, flash) in enumerate(((0.40, 0.41), (0.42, 0.43))):
+        completed(root, f"a{seed}", auto, attention="auto", seed=seed)
+        completed(root, f"f{seed}", flash, attention="flash", seed=seed)
+    completed(root, "c0", 0.2, attention="cudnn")
+    collect(root)
+    page = build_report(root, "backends", tmp_path / "out").read_text(encoding="utf-8")
+    cells = re.findall(r'<th scope="row">(\w+)</th>.*?<td class="after">(.*?)</td>', page, re.S)
+    shown = {name: re.sub(r"<[^>]*>", "", cell) for name, cell in cells[:3]}
+    assert shown == {"auto": "flash", "flash": "auto", "cudnn": "one run"}
+
+
+def test_an_uncollected_study_names_those_there_are(root: Path, tmp_path: Path) -> None:
+    completed(root, "r1")
+    collect(root)
+    with pytest.raises(UserError, match="did you mean 'backends'"):
+        build_report(root, "backend", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quote_in_a_study_cannot_leave_its_literal(root: Path) -> None:
+    from analysis.facts import literal
+
+    completed(root, "r1")
+    collect(root)
+    sql = literal("SELECT count(*) AS n FROM runs WHERE study = $study", "x' OR 'a' = 'a")
+    assert ask(root, sql).rows == ((0,),)
+
+
+def test_two_builds_are_the_same(root: Path, tmp_path: Path) -> None:
+    write_demo(root)
+    collect(root)
+    first = build_report(root, "backends", tmp_path / "one").parent
+    second = build_report(root, "backends", tmp_path / "two").parent
+    for path in (*first.glob("*.html"), *first.glob("data/*")):
+        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path.name

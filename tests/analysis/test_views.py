@@ -1,0 +1,268 @@
+"""What is derived: outcomes, rates, the warm-up rule, labels, and the comments that say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.collect import collect
+from model.config import DataConfig, RunConfig, TrainConfig
+from model.flops import flop_per_token
+from tests.analysis.conftest import Ask
+from tests.analysis.fabricate import LLAMA, Folder, completed, plan
+
+
+def test_rates_follow_their_formulas(root: Path, sql: Ask) -> None:
+    """8B llama: 51.541204992 GFLOP a token; 9,454 tokens/s on an H200's 989.4 TFLOP/s are 49.25 % of it."""
+    assert flop_per_token(LLAMA, 4096) == 51_541_204_992
+    completed(root, "r1", seconds=4096 / 9454)
+    collect(root)
+    (run,) = sql("SELECT * FROM runs")
+    assert run["tokens_per_second"] == pytest.approx(9454)
+    assert run["tflops"] == pytest.approx(487.2705519943680)
+    assert run["mfu"] == pytest.approx(49.2490956129339)
+    assert run["training_tokens_percentage"] == pytest.approx(50)
+    steps = sql("SELECT * FROM steps WHERE counted")
+    assert {round(step["mfu"], 9) for step in steps} == {round(run["mfu"], 9)}
+    assert {round(step["tflops"], 9) for step in steps} == {round(run["tflops"], 9)}
+
+
+def test_tflops_and_mfu_are_a_gpus_share(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start(gpus=4)
+    folder.step(20, seconds=0.1)
+    collect(root)
+    (run,) = sql("SELECT tokens_per_second, tflops, mfu FROM runs")
+    assert run["tokens_per_second"] == pytest.approx(40960)
+    assert run["tflops"] == pytest.approx(40960 * 51_541_204_992 / 4 / 1e12)
+    assert run["mfu"] == pytest.approx(100 * 40960 * 51_541_204_992 / (4 * 989.4e12))
+
+
+def test_an_unknown_peak_gives_no_mfu(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start(device="a CPU", peak=None, gpus=0)
+    folder.step(20)
+    collect(root)
+    (run,) = sql("SELECT mfu, tflops, gpu, device FROM runs")
+    assert run["mfu"] is None
+    assert run["tflops"] == pytest.approx(10240 * 51_541_204_992 / 1e12)
+    assert (run["gpu"], run["device"]) == (None, "a CPU")
+    assert sql("SELECT DISTINCT mfu FROM steps") == [{"mfu": None}]
+
+
+def test_the_warm_up_does_not_count(root: Path, sql: Ask) -> None:
+    """100 steps: W = 10, so the intervals (0, 1], (1, 5] and (5, 10] do not count and (10, 15] does."""
+    completed(root, "r1")
+    collect(root)
+    assert sql("SELECT step, counted FROM steps WHERE step <= 15 ORDER BY step") == [
+        {"step": 1, "counted": False},
+        {"step": 5, "counted": False},
+        {"step": 10, "counted": False},
+        {"step": 15, "counted": True},
+    ]
+    (run,) = sql("SELECT warmup_steps, counted_records, step_seconds FROM runs")
+    assert run == {"warmup_steps": 10, "counted_records": 18, "step_seconds": 0.4}
+
+
+@pytest.mark.parametrize(("planned", "warmup"), [(1, 1), (9, 1), (20, 2), (99, 9), (100, 10), (5000, 10)])
+def test_the_warm_up_is_a_tenth_of_the_run_within_bounds(
+    root: Path, sql: Ask, planned: int, warmup: int
+) -> None:
+    Folder(root, plan("r1", steps=planned))
+    collect(root)
+    assert sql("SELECT warmup_steps FROM runs") == [{"warmup_steps": warmup}]
+
+
+def test_a_run_too_short_for_its_warm_up_has_no_rate(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1", steps=5))
+    folder.start()
+    folder.step(5, steps=5)
+    collect(root)
+    assert sql("SELECT step_seconds, tokens_per_second, mfu, steps FROM runs") == [
+        {"step_seconds": None, "tokens_per_second": None, "mfu": None, "steps": 5}
+    ]
+
+
+def test_a_rate_is_tokens_over_the_median_step_and_no_mean_of_rates(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    for step, seconds in ((20, 1.0), (25, 1.0), (30, 4.0)):
+        folder.step(step, seconds=seconds)
+    collect(root)
+    assert sql("SELECT tokens_per_second FROM runs") == [{"tokens_per_second": 4096.0}]
+
+
+def test_a_step_that_two_attempts_reached_is_the_later_ones(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    for attempt, steps in ((1, (5, 10, 15)), (2, (10, 15, 20))):
+        folder.event("claimed", attempt=attempt)
+        folder.start(attempt=attempt)
+        for step in steps:
+            folder.step(step, attempt=attempt, loss=float(attempt))
+    folder.event("ended", attempt=1, outcome="preempted")
+    folder.end(attempt=2)
+    collect(root)
+    rows = sql("SELECT step, attempt, loss FROM steps ORDER BY step")
+    assert [(row["step"], row["attempt"]) for row in rows] == [(5, 1), (10, 2), (15, 2), (20, 2)]
+    (run,) = sql("SELECT outcome, attempts, final_loss, deciding_attempt FROM runs")
+    assert run == {"outcome": "completed", "attempts": 2, "final_loss": 2.0, "deciding_attempt": 2}
+
+
+def test_a_completed_attempt_decides_whatever_came_after(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    folder.event("claimed", attempt=2)
+    folder.start(attempt=2)
+    folder.end("failed", attempt=2, reason="a second try")
+    collect(root)
+    assert sql("SELECT outcome, reason FROM runs") == [{"outcome": "completed", "reason": None}]
+
+
+def test_rates_use_the_deciding_attempts_device_alone(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start(attempt=1, device="NVIDIA A100-SXM4-80GB", peak=312e12)
+    folder.step(20, seconds=1.0, attempt=1)
+    folder.start(attempt=2)
+    folder.step(25, seconds=0.4, attempt=2)
+    folder.end(attempt=2)
+    collect(root)
+    (run,) = sql("SELECT step_seconds, counted_records, gpu FROM runs")
+    assert run == {"step_seconds": 0.4, "counted_records": 1, "gpu": "NVIDIA H200"}
+    assert sql("SELECT step, mfu > 40 AS high FROM steps ORDER BY step") == [
+        {"step": 20, "high": True},
+        {"step": 25, "high": True},
+    ]
+
+
+def test_a_killed_run_has_its_launchers_word(root: Path, sql: Ask) -> None:
+    """SIGKILL: no result.json, but the launcher saw the process end."""
+    folder = Folder(root, plan("r1"))
+    folder.event("claimed", executor="local")
+    folder.start()
+    folder.step(20)
+    folder.event("ended", outcome="failed", reason="killed by signal 9", after=90)
+    collect(root)
+    (run,) = sql("SELECT outcome, reason, wall_seconds, gpu_hours, steps FROM runs")
+    assert run == {
+        "outcome": "failed",
+        "reason": "killed by signal 9",
+        "wall_seconds": 90.0,
+        "gpu_hours": 90 / 3600,
+        "steps": 20,
+    }
+
+
+def test_a_run_in_flight_has_no_outcome(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    (folder.path / "attempt-1" / "result.json").unlink()
+    (folder.path / "ledger.jsonl").unlink()
+    folder.event("claimed")
+    collect(root)
+    (run,) = sql("SELECT outcome, ended_at, wall_seconds, gpu_hours, attempts FROM runs")
+    assert run == {"outcome": None, "ended_at": None, "wall_seconds": None, "gpu_hours": None, "attempts": 1}
+
+
+def test_a_run_that_nothing_launched_is_listed(root: Path, sql: Ask) -> None:
+    Folder(root, plan("r1"))
+    collect(root)
+    assert sql("SELECT outcome, attempts, steps FROM runs") == [
+        {"outcome": None, "attempts": 0, "steps": None}
+    ]
+
+
+def test_an_attempt_that_never_started_took_no_time(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.event("submitted", executor="slurm", job_id="77_3")
+    folder.event("ended", outcome="cancelled", reason="by the user")
+    collect(root)
+    assert sql("SELECT outcome, wall_seconds, job_id, executor FROM attempts") == [
+        {"outcome": "cancelled", "wall_seconds": 0.0, "job_id": "77_3", "executor": "slurm"}
+    ]
+
+
+def test_time_with_an_offset_is_kept_as_utc(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    path = folder.path / "attempt-1" / "steps.jsonl"
+    path.write_text(path.read_text().replace("T12:00:09Z", "T14:00:09+02:00"))
+    collect(root)
+    assert sql("SELECT time::VARCHAR AS time FROM steps WHERE step = 1") == [{"time": "2026-03-01 12:00:09"}]
+
+
+def test_a_loss_that_is_not_finite_is_null_at_the_end(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    folder.step(5, loss=9.0)
+    folder.step(10, loss=None)
+    folder.end("diverged", reason="the loss is NaN at step 10")
+    collect(root)
+    assert sql("SELECT final_loss, outcome FROM runs") == [{"final_loss": None, "outcome": "diverged"}]
+
+
+def test_a_label_is_the_factors_that_vary_seed_apart(root: Path, sql: Ask) -> None:
+    for run_id, attention, length in (("r1", "auto", 512), ("r2", "flash", 512), ("r3", "flash", 1024)):
+        factors = {
+            "attention": attention,
+            "seed": 0,
+            "train.sequence_length": length,
+            "train.dtype": "bfloat16",
+        }
+        Folder(root, plan(run_id, attention=attention, factors=factors, group=run_id))
+    collect(root)
+    assert [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")] == [
+        "auto, train.sequence_length=512",
+        "flash, train.sequence_length=512",
+        "flash, train.sequence_length=1024",
+    ]
+
+
+def test_where_nothing_varies_the_label_is_the_backend(root: Path, sql: Ask) -> None:
+    Folder(root, plan("r1", factors={"seed": 0}))
+    Folder(root, plan("r2", seed=1, factors={"seed": 1}))
+    collect(root)
+    assert sql("SELECT DISTINCT label FROM runs") == [{"label": "auto"}]
+
+
+def test_two_groups_never_share_a_label(root: Path, sql: Ask) -> None:
+    """The study's file was edited between two launches: same factors, another configuration."""
+    config = RunConfig(data=DataConfig(path="t.parquet"), train=TrainConfig(steps=7))
+    Folder(root, plan("r1", group="aaaaaaaaaa"))
+    Folder(root, plan("r2", group="bbbbbbbbbb", config=config))
+    collect(root)
+    labels = {row["label"] for row in sql("SELECT label FROM runs")}
+    assert labels == {"auto #aaaaaa", "auto #bbbbbb"}
+
+
+def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
+    collect(root)
+    mine = "database_name = 'results' AND NOT internal"
+    assert sql(f"SELECT table_name, column_name FROM duckdb_columns() WHERE {mine} AND comment IS NULL") == []
+    assert sql(f"SELECT table_name FROM duckdb_tables() WHERE {mine} AND comment IS NULL") == []
+    assert sql(f"SELECT view_name FROM duckdb_views() WHERE {mine} AND comment IS NULL") == []
+
+
+CONTRACT = {
+    "runs": """run_id study attention seed factors config profile outcome expected_outcome reason attempts gpu node
+        nodes gpus steps step_seconds tokens_per_second mfu tflops training_tokens_percentage final_loss
+        peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at""",
+    "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
+        training_tokens_percentage mfu tflops memory_bytes""",
+    "attempts": "run_id attempt outcome reason",
+    "verifications": "attention",
+    "kernels": "attention direction milliseconds tflops",
+    "nodes": "node gpu driver",
+    "quarantine": "path reason",
+}
+
+
+@pytest.mark.parametrize("table", CONTRACT)
+def test_the_contracts_columns_are_there(root: Path, sql: Ask, table: str) -> None:
+    collect(root)
+    columns = {row["column_name"] for row in sql(f"DESCRIBE {table}")}
+    assert set(CONTRACT[table].split()) <= columns
+
+
+def test_json_columns_are_json(root: Path, sql: Ask) -> None:
+    completed(root, "r1", attention="flash")
+    collect(root)
+    query = "SELECT factors ->> 'attention' AS a, (config -> 'train' ->> 'steps')::INT AS n FROM runs"
+    assert sql(query) == [{"a": "flash", "n": 100}]
