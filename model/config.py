@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from model.attention import Case, names
-from model.errors import did_you_mean
+from model.attention import Case
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -94,13 +93,6 @@ class RunConfig(Frozen):
     model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
     data: DataConfig = Field(description="The training text.")
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
-
-    @field_validator("attention")
-    @classmethod
-    def _known_backend(cls, name: str) -> str:
-        if name not in names():
-            raise ValueError(f"unknown attention backend '{name}' {did_you_mean(name, names())}")
-        return name
 
     @property
     def attention_case(self) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import socket
 import sys
@@ -47,13 +48,14 @@ def first_manifest(run_id: str, attempt: int) -> Manifest:
 
 def with_device(manifest: Manifest, config: RunConfig, peak_override: float | None) -> Manifest:
     """Add what torch knows of the device, and what MFU is held against."""
-    name, software = _device(config.device)
+    name, uuid, software = _device(config.device)
     known = (
         Peak(peak_override, "the profile's peak_tflops") if peak_override else peak(name, config.train.dtype)
     )
     facts: dict[str, Any] = {
         "software": manifest.software | software,
         "device_name": name,
+        "gpu_uuid": uuid,
         "gpus": int(config.device == "cuda"),
         "parameter_count": parameter_count(config.model),
         "flop_per_token": flop_per_token(config.model, config.train.sequence_length),
@@ -72,28 +74,24 @@ def peak_memory_bytes(device: str) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _device(device: str) -> tuple[str, dict[str, str]]:
+def _device(device: str) -> tuple[str, str | None, dict[str, str]]:
     import torch
 
     if device == "cpu":
-        return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", {}
+        return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", None, {}
     properties = torch.cuda.get_device_properties(0)
     software = {
         "cuda": str(torch.version.cuda),
         "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]  # torch leaves it so
-        "gpu_uuid": str(properties.uuid),
     }
-    return properties.name, software | _driver()
+    return properties.name, str(properties.uuid), software | _driver()
 
 
 def _driver() -> dict[str, str]:
+    """The kernel module's version: the first word of its line that looks like one."""
     path = Path("/proc/driver/nvidia/version")
-    words = path.read_text().split() if path.exists() else []
-    return (
-        {"driver": next((word for word in words if word.count(".") == 2 and word[0].isdigit()), "unknown")}
-        if words
-        else {}
-    )
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", path.read_text()) if path.exists() else None
+    return {"driver": found[0]} if found else {}
 
 
 def _cpu_name() -> str:

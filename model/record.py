@@ -115,6 +115,7 @@ class Manifest(Frozen):
     slurm: dict[str, str] = Field(description="SLURM_* variables of the job.")
     software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
     device_name: str | None = None
+    gpu_uuid: str | None = None
     gpus: int = Field(0, description="GPUs that the attempt uses.")
     nodes: int = 1
     parameter_count: int | None = None

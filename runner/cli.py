@@ -249,7 +249,10 @@ def collect(
 
     name = stands.study_name(_Settings.root, study) if study else None
     stands.reconciled(_Settings.root, name)
-    say(str(gather(_Settings.root, name, rebuild)))
+    done = gather(_Settings.root, name, rebuild)
+    say(f"{done.updated} runs read, {done.unchanged} unchanged, {done.removed} gone")
+    if done.quarantined:
+        say(f"{done.quarantined} files could not be read: runner sql 'from quarantine'")
     print(_Settings.root / "results.duckdb")
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from model import attention
 from model.config import RunConfig
 from model.errors import UserError, did_you_mean
 from model.record import Outcome, dumps
@@ -199,6 +200,11 @@ def _resolve(
             Problem(_setter(study, settings, detail["loc"]), explain(RunConfig, detail))
             for detail in error.errors(include_url=False)
         ]
+    if config.attention not in attention.names():
+        # Not a rule of RunConfig: a record of a backend that has since been removed must stay readable.
+        unknown = f"unknown attention backend '{config.attention}'"
+        choices = did_you_mean(config.attention, attention.names())
+        return [Problem(_setter(study, settings, ["attention"]), f"{unknown} {choices}")]
     resolved = config.model_dump()
     return Cell(
         run_id=_hash(study.name, resolved),
