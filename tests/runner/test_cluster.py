@@ -13,7 +13,7 @@ def test_every_shipped_profile_is_valid_and_described(name):
     assert read_cluster(name).profile.description
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(profile_files()) if name != "local"])
+@pytest.mark.parametrize("name", [name for name in sorted(profile_files()) if read_cluster(name).profile.slurm])
 def test_every_slurm_profile_renders_a_script_of_its_own_settings(name, tmp_path):
     profile = read_cluster(name).profile
     text = script(profile, tmp_path / ".submitit", "study", 10)
