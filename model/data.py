@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from model.config import DataConfig, RunConfig
+from model.config import DataConfig, Frozen, RunConfig
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -161,21 +162,54 @@ def fingerprint(source: Source, text_column: str) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def batches(config: RunConfig, source: Source) -> Iterator[Batch]:
+class Position(Frozen):
+    """Where a run's samples stand; `Batches` goes on from there to the token.
+
+    The tokens left over from packing always end the document that was read last, so that this document
+    and the number of its tokens that are used stand for all of them.
+    """
+
+    epoch: int = Field(0, ge=0)
+    row: int = Field(0, ge=0, description="The document to read first, counted in the epoch's own order.")
+    used: int = Field(0, ge=0, description="Tokens of that document that earlier samples hold.")
+
+
+START = Position()
+
+
+class Batches:
     """Endless batches of a run, epoch after epoch.
 
+    Args:
+        position: where to start, as another `Batches` of the same configuration and source gave it. Getting
+            there reads one row group and tokenises one document.
+
+    Attributes:
+        position: where the batches after the last one given start.
+
     Raises:
-        UserError: the tokenizer has more ids than the model, or an epoch has no text.
+        UserError: the tokenizer has more ids than the model; when a batch is taken, an epoch has no text.
     """
-    tokenizer = load_tokenizer(source.tokenizer)
-    check_vocabulary(config, tokenizer)
-    length = config.train.sequence_length + 1
-    texts = documents(source.file, config.data.text_column, config.seed)
-    samples = _padded if config.data.mode == "pad" else _packed
-    stream = samples(_tokenised(texts, tokenizer), length, tokenizer.end)
-    while True:
-        samples_BT, labels_BT = zip(*(next(stream) for _ in range(config.train.batch_size)), strict=True)
-        yield Batch(np.stack(samples_BT), np.stack(labels_BT))
+
+    def __init__(self, config: RunConfig, source: Source, position: Position = START) -> None:
+        tokenizer = load_tokenizer(source.tokenizer)
+        check_vocabulary(config, tokenizer)
+        self.position = position
+        self._batch_size = config.train.batch_size
+        rows = _rows(source.file, config.data.text_column, config.seed, position)
+        length = config.train.sequence_length + 1
+        if config.data.mode == "pad":
+            self._samples = _padded(_tokenised(rows, tokenizer), length, tokenizer.end)
+        else:
+            self._samples = _packed(_tokenised(rows, tokenizer), length, position.used)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        samples = [next(self._samples) for _ in range(self._batch_size)]
+        self.position = samples[-1].after
+        return Batch(np.stack([s.inputs_T for s in samples]), np.stack([s.labels_T for s in samples]))
 
 
 def check_vocabulary(config: RunConfig, tokenizer: Tokenizer) -> None:
@@ -190,48 +224,102 @@ def documents(path: Path, text_column: str, seed: int) -> Iterator[str]:
     """Endless documents: each epoch every row once, row groups and the rows in them in an order of its own.
 
     Holds one row group in memory.
+
+    Raises:
+        UserError: an epoch has no text.
     """
+    return (row.text for row in _rows(path, text_column, seed, START))
+
+
+class _Row(NamedTuple):
+    epoch: int
+    row: int
+    text: str
+
+
+class _Document(NamedTuple):
+    epoch: int
+    row: int
+    tokens: Tokens
+
+
+class _Sample(NamedTuple):
+    inputs_T: Tokens
+    labels_T: Tokens
+    after: Position
+
+
+def _rows(path: Path, text_column: str, seed: int, start: Position) -> Iterator[_Row]:
     file = _open(path)
-    for epoch in count():
-        order = np.random.default_rng((seed, epoch))
-        found = False
-        for group in order.permutation(file.num_row_groups):
-            texts = file.read_row_group(int(group), columns=[text_column]).column(0)
-            for row in order.permutation(len(texts)):
-                if text := texts[int(row)].as_py():
-                    found = True
-                    yield text
+    for epoch in count(start.epoch):
+        first = start.row if epoch == start.epoch else 0
+        found = first > 0  # what came before has been found already
+        for row, text in _epoch(file, text_column, np.random.default_rng((seed, epoch)), first):
+            found = True
+            yield _Row(epoch, row, text)
         if not found:
             raise UserError(f"{path}: column '{text_column}' has no text")
 
 
-def _tokenised(texts: Iterator[str], tokenizer: Tokenizer) -> Iterator[Tokens]:
+def _epoch(
+    file: pq.ParquetFile, text_column: str, order: np.random.Generator, first: int
+) -> Iterator[tuple[int, str]]:
+    """The documents of one epoch from row `first` of its order; a row group before it is not read."""
+    start = 0
+    for group in map(int, order.permutation(file.num_row_groups)):
+        # Drawn for a row group that is not read too: the orders of all row groups come from one generator.
+        rows = order.permutation(file.metadata.row_group(group).num_rows)
+        if first < start + len(rows):
+            yield from _group(file, group, text_column, rows, start, first)
+        start += len(rows)
+
+
+def _group(
+    file: pq.ParquetFile, group: int, text_column: str, rows: NDArray[np.int64], start: int, first: int
+) -> Iterator[tuple[int, str]]:
+    texts = file.read_row_group(group, columns=[text_column]).column(0)
+    for row in range(max(start, first), start + len(rows)):
+        if text := texts[int(rows[row - start])].as_py():
+            yield row, text
+
+
+def _tokenised(rows: Iterator[_Row], tokenizer: Tokenizer) -> Iterator[_Document]:
     begin = [] if tokenizer.begin is None else [tokenizer.begin]
-    for text in texts:
-        yield np.concatenate([begin, tokenizer.encode(text), [tokenizer.end]]).astype(np.int64)
+    for epoch, row, text in rows:
+        tokens = np.concatenate([begin, tokenizer.encode(text), [tokenizer.end]]).astype(np.int64)
+        yield _Document(epoch, row, tokens)
 
 
-def _padded(texts: Iterator[Tokens], length: int, pad: int) -> Iterator[tuple[Tokens, Tokens]]:
+def _padded(texts: Iterator[_Document], length: int, pad: int) -> Iterator[_Sample]:
     """One document a sample, cut at `length` tokens or padded up to it; padding is not trained on."""
-    for tokens in texts:
+    for epoch, row, tokens in texts:
         sample = np.full(length, pad, dtype=np.int64)
         labels = np.full(length, IGNORE, dtype=np.int64)
         kept = tokens[:length]
         sample[: len(kept)] = labels[: len(kept)] = kept
-        yield sample[:-1], labels[1:]
+        yield _Sample(sample[:-1], labels[1:], Position(epoch=epoch, row=row + 1))
 
 
-def _packed(texts: Iterator[Tokens], length: int, _pad: int) -> Iterator[tuple[Tokens, Tokens]]:
-    """Documents joined end to end and cut into samples; every token is trained on."""
-    buffer = np.empty(0, dtype=np.int64)
+def _packed(texts: Iterator[_Document], length: int, used: int) -> Iterator[_Sample]:
+    """Documents joined end to end and cut into samples; every token is trained on.
+
+    Args:
+        used: tokens of the first document to leave out.
+    """
+    last = next(texts)
+    buffer = last.tokens[used:]
     while True:
         parts = [buffer]
         while sum(map(len, parts)) < length:
-            parts.append(next(texts))
+            last = next(texts)
+            parts.append(last.tokens)
         buffer = np.concatenate(parts)
         while len(buffer) >= length:
-            yield buffer[: length - 1], buffer[1:length]
+            inputs_T, labels_T = buffer[: length - 1], buffer[1:length]
             buffer = buffer[length - 1 :]  # the last label is the next sample's first input
+            # Without its last document the buffer was shorter than a sample: what is left is that document's.
+            used = len(last.tokens) - len(buffer)
+            yield _Sample(inputs_T, labels_T, Position(epoch=last.epoch, row=last.row, used=used))
 
 
 def _open(path: Path) -> pq.ParquetFile:

@@ -4,6 +4,7 @@ AssayError
 ├── UserError            something to type differently: exit code 2
 ├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
+├── Interrupted          asked to stop; a checkpoint of step N is kept
 └── (runner.errors adds InvalidFile and SchedulerError)
 """
 
@@ -36,6 +37,18 @@ class Unsupported(AssayError):
 
 class Diverged(AssayError):
     """The loss or the gradient norm is no longer a finite number."""
+
+
+class Interrupted(AssayError):
+    """The run was asked to stop, and did so after saving its state.
+
+    Args:
+        step: the last step done, which the checkpoint holds.
+    """
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"asked to stop; a checkpoint of step {step} is kept")
+        self.step = step
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:

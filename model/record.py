@@ -55,6 +55,22 @@ class Provenance(Frozen):
     git_dirty: bool | None = Field(description="Whether the working tree differed from that commit.")
     command: list[str] = Field(description="The launching command line.")
     version: str = Field(description="Version of assay-studies.")
+    python: str | None = Field(None, description="Version of the launching Python.")
+    user: str | None = Field(None, description="Who launched.")
+    host: str | None = Field(None, description="Where the launch was made.")
+    environment: dict[str, str] = Field(
+        default={}, description="Of the launch: the variables listed in runner.provenance, where set."
+    )
+    diff: str | None = Field(
+        None, description="SHA-256 of the uncommitted changes, STUDY/.provenance/HASH.diff; None without any."
+    )
+    packages: str | None = Field(
+        None, description="SHA-256 of the installed packages' list, STUDY/.provenance/HASH.lock."
+    )
+    code: str | None = Field(
+        None, description="SHA-256 of the code snapshot that the run's jobs start from, STUDY/.code/HASH."
+    )
+    reproduces: str | None = Field(None, description="STUDY/RUN_ID of the run that this one repeats.")
 
 
 class RunRecord(Frozen):
@@ -76,6 +92,9 @@ class RunRecord(Frozen):
     profile: str
     memory_bytes: int | None = Field(description="Host memory that the run may use, enforced on its process.")
     time_limit_seconds: int | None
+    checkpoint_seconds: float | None = Field(None, description="Between checkpoints; None: when stopped.")
+    grace_seconds: float = Field(120, description="Before the time limit: when to save and stop.")
+    requeue: bool = Field(False, description="On Slurm: go on in the queue when the time limit nears.")
     peak_flops_override: float | None = Field(description="FLOP/s, where the profile states the peak.")
     data_file: str = Field(description="Absolute path of the Parquet file.")
     tokenizer: str = Field(description="`bytes`, the tokenizer's absolute path, or its name on the hub.")
@@ -85,16 +104,23 @@ class RunRecord(Frozen):
 
 
 class LedgerEvent(Frozen):
-    """One line of `ledger.jsonl`."""
+    """One line of `ledger.jsonl`.
+
+    `claimed`: a launcher has made the attempt's folder. `intent`: it is about to call sbatch. `submitted`:
+    the scheduler has it. `released`: it never started and its folder is gone. `ended`: how it ended.
+    """
 
     schema_version: Version = SCHEMA_VERSION
     time: datetime
-    event: Literal["claimed", "submitted", "ended"]
+    event: Literal["claimed", "intent", "submitted", "released", "ended"]
     attempt: int
     executor: Literal["local", "slurm"] | None = None
     host: str | None = Field(None, description="Of the launcher that claimed.")
     pid: int | None = Field(None, description="Of the launcher that claimed.")
     pid_started: float | None = Field(None, description="When that process started, Unix seconds.")
+    submission: str | None = Field(None, description="Names the array that an intent is about.")
+    index: int | None = Field(None, description="Place in that array.")
+    count: int | None = Field(None, description="Elements of that array.")
     job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
     outcome: Outcome | None = None
     reason: str | None = None
@@ -118,6 +144,11 @@ class Manifest(Frozen):
     gpu_uuid: str | None = None
     gpus: int = Field(0, description="GPUs that the attempt uses.")
     nodes: int = 1
+    resumed_attempt: int | None = Field(
+        None, description="The attempt whose checkpoint this one went on from."
+    )
+    resumed_step: int | None = Field(None, description="The last step of that checkpoint.")
+    not_resumed: str | None = Field(None, description="Why a checkpoint that is there was not used.")
     parameter_count: int | None = None
     flop_per_token: int | None = Field(None, description="By model.flops.flop_per_token.")
     peak_flops: float | None = Field(None, description="FLOP/s of one device, None where it is not known.")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from model import attention, data, optim
+from model import attention, checkpoint, data, optim
 from model.config import RunConfig
-from model.errors import Diverged
+from model.errors import Diverged, Interrupted
 from model.llama import Llama
 from model.loss import cross_entropy
 from model.machine import peak_memory_bytes
@@ -21,23 +23,50 @@ from model.record import StepRecord, finite, now
 Report = Callable[[StepRecord], None]
 
 
-def train(config: RunConfig, source: data.Source, report: Report) -> None:
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and when a run saves its state.
+
+    Attributes:
+        folder: the attempt's; the checkpoint is `folder`/checkpoint.
+        every_seconds: between periodic checkpoints; None: only when asked to stop.
+        should_stop: asked after every step, so it has to be cheap.
+        resume_from: an earlier attempt's folder, whose checkpoint to go on from.
+    """
+
+    folder: Path
+    every_seconds: float | None
+    should_stop: Callable[[], bool]
+    resume_from: Path | None
+
+
+def train(
+    config: RunConfig, source: data.Source, report: Report, checkpoints: Checkpoints | None = None
+) -> None:
     """Train one run to its last step.
 
     Args:
-        report: called with a StepRecord after step 1, every `log_every` steps and at the last step.
+        report: called with a StepRecord after step 1, every `log_every` steps, at the last step, and before
+            each checkpoint: the steps of the records up to a checkpoint are those that it stands for.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
         Diverged: the loss or gradient norm of a reported step is not finite; the record is reported first.
+        Interrupted: asked to stop before the last step; the state is saved.
+        Unreadable: there is no whole checkpoint in `resume_from`.
+        UserError: the checkpoint in `resume_from` is of another configuration or other data.
+        OSError: asked to stop, and the state cannot be saved.
     """
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
     optimizer = optim.adamw(model, config.train)
-    stream = data.batches(config, source)
+    state = checkpoint.State(config, data.fingerprint(source, config.data.text_column), model, optimizer)
+    keeper = Keeper(checkpoints, state)
+    done, position = keeper.start()
+    stream = data.Batches(config, source, position)
     meter = Meter(device)
-    for step in range(1, config.train.steps + 1):
+    for step in range(done + 1, config.train.steps + 1):
         # Timed region: from here until record() has synchronised the device, data included.
         inputs_BT, labels_BT = meter.count(next(stream), device)
         rate = optim.learning_rate(config.train, step)
@@ -48,11 +77,14 @@ def train(config: RunConfig, source: data.Source, report: Report) -> None:
         norm = nn.utils.clip_grad_norm_(model.parameters(), config.train.clip_norm)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
+        keep = keeper.due(step)
+        if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
             record = meter.record(step, loss, norm, rate)
             report(record)
             if record.loss is None or record.grad_norm is None:
                 raise Diverged(f"loss {loss.item()} and gradient norm {norm.item()} at step {step}")
+            if keep:
+                keeper.keep(step, stream.position)
             meter.restart()
 
 
@@ -69,6 +101,53 @@ def build_model(config: RunConfig, backend: attention.Backend) -> nn.Module:
     if config.train.compile:
         model.compile()
     return model
+
+
+@dataclass
+class Keeper:
+    """Says where a run starts, after which steps its state is saved, and saves it."""
+
+    checkpoints: Checkpoints | None
+    state: checkpoint.State
+    saved: float = 0.0  # by time.monotonic(), which no one can turn back
+    stopping: bool = False
+
+    def start(self) -> tuple[int, data.Position]:
+        """Load what there is to resume; give the last step done and where the batches of the next one start.
+
+        Raises:
+            Unreadable, UserError: as `checkpoint.load`.
+        """
+        earlier = self.checkpoints and self.checkpoints.resume_from
+        found = checkpoint.load(earlier / "checkpoint", self.state) if earlier else (0, data.START)
+        self.saved = time.monotonic()
+        return found
+
+    def due(self, step: int) -> bool:
+        """Whether to save after this step; after the last one there is nothing left to go on with."""
+        if self.checkpoints is None or step == self.state.config.train.steps:
+            return False
+        self.stopping = self.checkpoints.should_stop()
+        every = self.checkpoints.every_seconds
+        return self.stopping or (every is not None and time.monotonic() - self.saved >= every)
+
+    def keep(self, step: int, position: data.Position) -> None:
+        """Save, and stop the run if that was asked. A periodic checkpoint that fails is said on stderr.
+
+        Raises:
+            Interrupted: asked to stop, and saved.
+            OSError: asked to stop, and not saved.
+        """
+        assert self.checkpoints
+        try:
+            checkpoint.save(self.checkpoints.folder / "checkpoint", self.state, step, position)
+        except OSError as error:
+            if self.stopping:
+                raise
+            sys.stderr.write(f"no checkpoint of step {step}, and the training goes on: {error}\n")
+        self.saved = time.monotonic()
+        if self.stopping:
+            raise Interrupted(step)
 
 
 @dataclass
@@ -108,6 +187,6 @@ class Meter:
         )
 
     def restart(self) -> None:
-        """Start the next interval; writing the record has not counted."""
+        """Start the next interval; writing the record and a checkpoint has not counted."""
         self.steps = self.tokens = self.training_tokens = 0
         self.started = time.perf_counter()

@@ -1,0 +1,310 @@
+"""A run's state on disk, from which it goes on bit for bit where it stopped.
+
+    attempt-N/checkpoint/state-STEP.bin  the bytes of its tensors, end to end
+                        /meta.json       Meta: which tensors, of which step, configuration and data position
+    attempt-N/checkpoint.part/           both, while they are written
+
+meta.json names the step, and so the state, that it belongs to. Renaming it is the one instant at which the
+checkpoint changes: a crash before it leaves the old one whole, a crash after it the new one.
+
+The state is plain bytes and no archive of torch.save's, which, tried, cannot keep three promises: a mapped
+archive counts in full against the limit on a job's memory, an unmapped one is in memory in full, and a full
+disk is no OSError. Bytes pass through one buffer here, whatever the size, and nothing is unpickled.
+
+Torch is imported where a state is saved or loaded; inspecting one needs none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from model import record
+from model.config import Frozen, RunConfig
+from model.data import Position
+from model.errors import UserError
+from model.record import SCHEMA_VERSION, Unreadable, Version
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+PIECE = 64 * 2**20  # bytes in host memory at once, both ways
+_META = "meta.json"
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint is taken of, and loaded into."""
+
+    config: RunConfig
+    data_fingerprint: str
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    @property
+    def device(self) -> torch.device:
+        """Where the run trains."""
+        return next(self.model.parameters()).device
+
+
+class TensorMeta(Frozen):
+    """One tensor of the state."""
+
+    name: str
+    dtype: str = Field(description="torch's name without `torch.`.")
+    shape: list[int]
+
+
+class Meta(Frozen):
+    """`meta.json`: what the state file holds.
+
+    The checksums are CRC-32, over every byte: any torn page or flipped bit shows, at 1 to 4 GB/s on one
+    core, so that the 48 GB of an 8B model cost about as long as reading them does.
+    """
+
+    schema_version: Version = SCHEMA_VERSION
+    step: int = Field(ge=1, description="The last step done.")
+    config: str = Field(description="Canonical JSON of the run's configuration.")
+    data_fingerprint: str
+    position: Position = Field(description="Where the batches of the next step start.")
+    tensors: list[TensorMeta] = Field(description="In the order of their bytes.")
+    size: int = Field(description="Bytes of the state file.")
+    state_checksum: int
+    checksum: int = Field(0, description="Of this record, with 0 in this place.")
+
+    def sealed(self) -> Meta:
+        """The same with its own checksum."""
+        bare = self.model_copy(update={"checksum": 0})
+        return self.model_copy(update={"checksum": zlib.crc32(bare.model_dump_json().encode())})
+
+
+def save(kept: Path, state: State, step: int, position: Position) -> None:
+    """Save the state after a step as the checkpoint `kept`, in place of an earlier one.
+
+    Until the new one is whole there is disk space for both in use.
+
+    Raises:
+        OSError: it cannot be written. The earlier checkpoint is still there.
+    """
+    part, name = kept.with_name(f"{kept.name}.part"), _state_name(step)
+    shutil.rmtree(part, ignore_errors=True)  # what a killed save left
+    try:
+        part.mkdir()
+        tensors = _tensors(state)
+        size, checksum = _write(part / name, tensors.values())
+        meta = Meta(
+            step=step,
+            config=_canonical(state.config),
+            data_fingerprint=state.data_fingerprint,
+            position=position,
+            tensors=_describe(tensors),
+            size=size,
+            state_checksum=checksum,
+        )
+        record.write(part / _META, meta.sealed())
+        _publish(part, kept, name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)  # a disk that is full needs the space
+    with suppress(OSError):  # the new checkpoint is there, whatever becomes of the old one
+        for old in kept.glob("state-*.bin"):
+            if old.name != name:
+                old.unlink()
+
+
+def load(kept: Path, state: State) -> tuple[int, Position]:
+    """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
+
+    Returns:
+        The last step done, and where the batches of the next one start.
+
+    Raises:
+        UserError: it is of another configuration or other data.
+        Unreadable: it is missing, torn, damaged, or of another version. What was to be loaded into may hold
+            some of it, and is of no use any more.
+    """
+    import torch
+
+    meta, path = _meta(kept)
+    _refuse_another_run(path, meta, state)
+    weights = _weights(state.model)
+    if _describe(weights) != [tensor for tensor in meta.tensors if tensor.name.startswith("model.")]:
+        raise Unreadable(f"{path}: its weights are not those of this version's model")
+    others = [each for each in meta.tensors if each.name not in weights]  # their bytes follow the weights'
+    tensors = weights | {each.name: _new(each, state.device) for each in others}
+    checksum = _read(path, tensors.values())
+    _check(path, checksum, meta)
+    _restore_optimizer(state.optimizer, tensors)
+    torch.set_rng_state(tensors["rng.cpu"])
+    if "rng.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["rng.cuda"], state.device)
+    return meta.step, meta.position
+
+
+def inspect(kept: Path) -> int:
+    """The step of a checkpoint, every byte of which has been read and is as it was written.
+
+    Raises:
+        Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
+    """
+    meta, path = _meta(kept)
+    checksum = 0
+    with _open(path) as file:
+        while piece := file.read(PIECE):
+            checksum = zlib.crc32(piece, checksum)
+    _check(path, checksum, meta)
+    return meta.step
+
+
+def _state_name(step: int) -> str:
+    return f"state-{step}.bin"
+
+
+def _canonical(config: RunConfig) -> str:
+    return record.dumps(config.model_dump(mode="json"))
+
+
+def _meta(kept: Path) -> tuple[Meta, Path]:
+    """The record of a checkpoint, and its state file, of which the size is right."""
+    path = kept / _META
+    meta = record.read(path, Meta)
+    if meta.sealed() != meta:
+        raise Unreadable(f"{path}: its content does not match its checksum")
+    path = path.with_name(_state_name(meta.step))
+    with _open(path) as file:
+        size = file.seek(0, os.SEEK_END)
+    if size != meta.size:
+        raise Unreadable(f"{path}: {size} bytes where {meta.size} were written")
+    return meta, path
+
+
+def _check(path: Path, checksum: int, meta: Meta) -> None:
+    if checksum != meta.state_checksum:
+        raise Unreadable(f"{path}: its content does not match its checksum")
+
+
+def _refuse_another_run(path: Path, meta: Meta, state: State) -> None:
+    only = "a run goes on with exactly the configuration and data that it began with"
+    if meta.config != _canonical(state.config):
+        raise UserError(f"{path} is a checkpoint of another configuration; {only}")
+    if meta.data_fingerprint != state.data_fingerprint:
+        raise UserError(f"{path} is a checkpoint of a run on other data; {only}")
+
+
+def _tensors(state: State) -> dict[str, Tensor]:
+    """All that the next step depends on. The optimizer's settings follow from the configuration and step."""
+    import torch
+
+    tensors = _weights(state.model)
+    for index, values in state.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": value for key, value in values.items()}
+    tensors["rng.cpu"] = torch.get_rng_state()
+    if state.device.type == "cuda":
+        tensors["rng.cuda"] = torch.cuda.get_rng_state(state.device)
+    return tensors
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+
+
+def _describe(tensors: Mapping[str, Tensor]) -> list[TensorMeta]:
+    return [
+        TensorMeta(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape))
+        for name, tensor in tensors.items()
+    ]
+
+
+def _new(meta: TensorMeta, device: torch.device) -> Tensor:
+    """Memory to read a tensor into that the optimizer, or torch's generators, will be given.
+
+    An optimizer makes its states at its first step. Made here instead, and where they will stay, they are
+    in memory once, so that a run that fitted a GPU fits it again.
+    """
+    import torch
+
+    place = device if meta.name.startswith("optimizer.") else "cpu"  # generators' states are CPU tensors
+    return torch.empty(meta.shape, dtype=getattr(torch, meta.dtype), device=place)
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    states: dict[int, dict[str, Any]] = {}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition(".")
+        if kind == "optimizer":
+            index, _, key = rest.partition(".")
+            states.setdefault(int(index), {})[key] = tensor
+    # Takes tensors of the right device and precision as they are, without a copy.
+    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors' own memory as bytes, at most PIECE at a time."""
+    import torch
+
+    for tensor in tensors:
+        yield from torch.split(tensor.detach().view(-1).view(torch.uint8), PIECE)
+
+
+def _write(path: Path, tensors: Iterable[Tensor]) -> tuple[int, int]:
+    """Write and fsync; give the size in bytes and the checksum."""
+    checksum = 0
+    with path.open("wb", buffering=0) as file:
+        for piece in _pieces(tensors):
+            data = piece.cpu().numpy().data
+            checksum = zlib.crc32(data, checksum)
+            while data:  # an unbuffered write may be cut short
+                data = data[file.write(data) :]
+        os.fsync(file.fileno())
+        return file.tell(), checksum
+
+
+def _read(path: Path, tensors: Iterable[Tensor]) -> int:
+    """Read into the tensors, and give the checksum of what was read."""
+    import torch
+
+    buffer, checksum = torch.empty(PIECE, dtype=torch.uint8), 0
+    with _open(path) as file:
+        for piece in _pieces(tensors):
+            host = buffer[: len(piece)]
+            data = host.numpy().data
+            if file.readinto(data) != len(piece):
+                raise Unreadable(f"{path}: shorter than its tensors")
+            checksum = zlib.crc32(data, checksum)
+            piece.copy_(host)
+    return checksum
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from error
+
+
+def _publish(part: Path, kept: Path, name: str) -> None:
+    """Move the state, then the record that makes it count; each is on disk before what follows it."""
+    kept.mkdir(exist_ok=True)
+    _sync(kept.parent)
+    for file in (name, _META):
+        (part / file).replace(kept / file)
+        _sync(kept)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
