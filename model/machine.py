@@ -102,7 +102,7 @@ def _cpu_name() -> str:
 
 
 def _tells(name: str) -> bool:
-    return name.startswith("SLURM_") and not name.startswith(("SLURM_CONF", "SLURM_JWT", "SLURM_TOPOLOGY"))
+    return name.startswith("SLURM") and not name.startswith(("SLURM_CONF", "SLURM_JWT", "SLURM_TOPOLOGY"))
 
 
 def _versions() -> dict[str, str]:

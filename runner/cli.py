@@ -10,14 +10,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from model.errors import AssayError
-
-if TYPE_CHECKING:
-    from runner.launch import Plan
 
 app = typer.Typer(
     name="runner",
@@ -48,6 +45,7 @@ Only = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs and batch script; start nothing.")]
+Rehearse = Annotated[bool, typer.Option("--rehearse", help="Run each cell for two steps first, apart.")]
 Wait = Annotated[
     bool | None, typer.Option("--wait/--detach", help="Wait for the end, or return at once [local: wait].")
 ]
@@ -64,7 +62,10 @@ class _Settings:
 
 @app.callback()
 def _globals(root: Root = Path("runs")) -> None:
+    from runner.batch import check_path
+
     _Settings.root = root.absolute()
+    check_path(_Settings.root)
 
 
 @app.command()
@@ -156,6 +157,7 @@ def launch(
     sets: Sets = None,
     only: Only = None,
     dry_run: DryRun = False,
+    rehearse: Rehearse = False,
     wait: Wait = None,
     yes: Yes = False,
 ) -> None:
@@ -172,17 +174,54 @@ def launch(
     if dry_run:
         launching.show_plan(planned)
         return
+    if rehearse:
+        raise typer.Exit(launching.rehearse(planned))
+    launching.say_cost(planned)
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
         typer.confirm(f"Submit {len(planned.left)} runs to {cluster.name}?", abort=True)
-    raise typer.Exit(_launch(planned, wait))
+    raise typer.Exit(launching.start(planned, wait))
 
 
-def _launch(planned: Plan, wait: bool | None) -> int:
+@app.command()
+def retry(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    outcome: Annotated[
+        list[str] | None, typer.Option(help="Which outcome; repeatable [default: all not as expected].")
+    ] = None,
+    profile: ProfileName = None,
+    wait: Wait = None,
+) -> None:
+    """Start runs again that have ended, as they were planned."""
     from runner import launching
+    from runner import status as stands
+    from runner.cluster import read_cluster
+    from runner.console import say
+    from runner.launch import planned_again
 
-    if planned.cluster.profile.executor == "local":
-        return launching.detach(planned.root) if wait is False else launching.run_here(planned)
-    return launching.submit(planned, wait=bool(wait))
+    name = stands.study_name(_Settings.root, study)
+    chosen = stands.ended(stands.reconciled(_Settings.root, name), outcome)
+    if not chosen:
+        say("nothing to start again")
+        return
+    plan = planned_again(_Settings.root, chosen, read_cluster(profile or chosen[0].run.profile))
+    raise typer.Exit(launching.start(plan, wait))
+
+
+@app.command()
+def explain(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its start.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say why a run exists and what happened to it, attempt by attempt."""
+    from runner import explanation
+    from runner import status as stands
+
+    stands.reconciled(_Settings.root)
+    told = explanation.explain(stands.find(_Settings.root, run))
+    if as_json:
+        _print_json(told)
+    else:
+        explanation.show(told)
 
 
 @app.command()

@@ -10,16 +10,31 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
 from model import machine
+from model.checkpoint import inspect
 from model.data import Source, fingerprint
-from model.errors import Unsupported, UserError
-from model.record import Manifest, Outcome, Result, RunFolder, RunRecord, StepRecord, append, now, write
-from runner.outcomes import Ending, Terminated, of_exception
+from model.errors import Interrupted, Unsupported, UserError
+from model.record import (
+    Manifest,
+    Outcome,
+    Result,
+    RunFolder,
+    RunRecord,
+    StepRecord,
+    Unreadable,
+    append,
+    now,
+    write,
+)
+from runner import ledger, scheduler
+from runner.outcomes import Ending, of_exception
+from runner.stopping import Stop, requeue, slurm_deadline
 
 _PR_SET_PDEATHSIG = 1
 
@@ -28,48 +43,105 @@ _PR_SET_PDEATHSIG = 1
 class Progress:
     """What the attempt has done so far, for its result."""
 
+    manifest: Manifest
     steps: int = 0
     loss: float | None = None
-    manifest: Manifest | None = field(default=None, repr=False)
+    started: float = field(default_factory=time.monotonic)
 
 
 def run_attempt(run_folder: str, number: int) -> str:
     """Run one attempt to its end, and give its outcome.
 
-    Called in the job's process; submitit pickles this function by name and these two arguments alone, so
-    that code which is edited before the job starts cannot change what was planned.
+    Called in the job's process; submitit pickles a function that calls it by name and these two arguments
+    alone, so that code which is edited before the job starts cannot change what was planned.
     """
     folder = RunFolder(Path(run_folder))
-    attempt = folder.attempt(number)
-    run = folder.run
-    signal.signal(signal.SIGTERM, _terminate)
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # submitit's warning before the time limit
-    progress = Progress(manifest=machine.first_manifest(run.run_id, number))
-    assert progress.manifest
+    attempt, run = folder.attempt(number), folder.run
+    stop = Stop(slurm_deadline(run.grace_seconds))
+    stop.listen()
+    progress = Progress(_first_manifest(folder, run, number))
     write(attempt / "manifest.json", progress.manifest)
     try:
         _limit_memory(run.memory_bytes)
-        _train(run, attempt, progress)
+        _train(run, folder, progress, stop)
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         _limit_memory(None)  # saying how it ended takes a little memory
-        ending = of_exception(error)
+        ending = _ending(error, stop)
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
+    if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
+        _go_on_in_the_queue(folder, number)
     return ending.outcome.value
 
 
-def _train(run: RunRecord, attempt: Path, progress: Progress) -> None:
+def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
+    """Who runs, and which earlier attempt's checkpoint it goes on from: the newest one that is whole."""
+    found: dict[str, Any] = {}
+    for earlier in reversed([other for other in folder.attempts() if other < number]):
+        path = folder.attempt(earlier) / "checkpoint"
+        if path.exists():
+            try:
+                found |= {"resumed_attempt": earlier, "resumed_step": inspect(path)}
+                break
+            except Unreadable as error:
+                found.setdefault("not_resumed", str(error))
+    return machine.first_manifest(run.run_id, number).model_copy(update=found)
+
+
+def _ending(error: BaseException, stop: Stop) -> Ending:
+    if isinstance(error, Interrupted) and stop.cause == "deadline":
+        return Ending(
+            Outcome.TIMEOUT, f"stopped before the time limit; a checkpoint of step {error.step} is kept"
+        )
+    if isinstance(error, Interrupted):
+        return Ending(Outcome.CANCELLED, f"the job got SIGTERM; a checkpoint of step {error.step} is kept")
+    return of_exception(error)
+
+
+def _go_on_in_the_queue(folder: RunFolder, number: int) -> None:
+    """Claim the next attempt for this same Slurm job, and put the job back into the queue."""
+    state = ledger.state(folder)
+    if state.job_id and ledger.claim(folder, number + 1, "slurm"):
+        ledger.submitted(folder, number + 1, state.job_id)
+        try:
+            requeue()
+        except OSError as error:
+            ledger.release(folder, number + 1, str(error))
+
+
+def attempt_of_restart(folder: RunFolder, number: int) -> int:
+    """The attempt that a job which Slurm has started again works on.
+
+    It is the one that was claimed when the job put itself back into the queue; where Slurm did so, for a
+    failed node or a preemption, a new one.
+    """
+    newest = folder.attempts()[-1]
+    if folder.manifest(newest) is None:
+        return newest
+    state = ledger.state(folder)
+    if state.in_flight:
+        ledger.ended(folder, newest, scheduler.ending_before_restart(state.job_id))
+    job_id = next((event.job_id for event in folder.ledger if event.attempt == number and event.job_id), None)
+    if not ledger.claim(folder, newest + 1, "slurm"):
+        raise UserError(f"attempt {newest + 1} is somebody else's: this job has nothing to do")
+    ledger.submitted(folder, newest + 1, job_id or os.environ["SLURM_JOB_ID"])
+    return newest + 1
+
+
+def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
     source = Source(Path(run.data_file), run.tokenizer)
     if fingerprint(source, run.config.data.text_column) != run.data_fingerprint:
         raise UserError(f"{run.data_file} or the tokenizer is not what it was when this run was planned")
     import torch
 
-    from model.trainer import train
+    from model.trainer import Checkpoints, train
+
+    attempt = folder.attempt(progress.manifest.attempt)
 
     def report(record: StepRecord) -> None:
-        append(attempt / "steps.jsonl", record)
+        append(attempt / "steps.jsonl", record, sync=True)  # a checkpoint's records must be as safe as it is
         progress.steps, progress.loss = record.step, record.loss
 
     if run.config.device == "cuda" and not torch.cuda.is_available():
@@ -77,16 +149,20 @@ def _train(run: RunRecord, attempt: Path, progress: Progress) -> None:
 
         attention.require(run.config.attention, run.config.attention_case)
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
-    assert progress.manifest
     progress.manifest = machine.with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
-    train(run.config, source, report)
+    resumed = progress.manifest.resumed_attempt
+    checkpoints = Checkpoints(
+        folder=attempt,
+        every_seconds=run.checkpoint_seconds,
+        should_stop=stop.requested,
+        resume_from=folder.attempt(resumed) if resumed else None,
+    )
+    train(run.config, source, report, checkpoints)
 
 
 def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Result:
     manifest = progress.manifest
-    assert manifest
-    ended = now()
     return Result(
         run_id=manifest.run_id,
         attempt=manifest.attempt,
@@ -97,8 +173,8 @@ def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Resul
         peak_memory_bytes=peak_memory_bytes,
         requested_bytes=ending.requested_bytes,
         started_at=manifest.started_at,
-        ended_at=ended,
-        wall_seconds=(ended - manifest.started_at).total_seconds(),
+        ended_at=now(),
+        wall_seconds=time.monotonic() - progress.started,  # the clock of started_at can be set back
     )
 
 
@@ -106,11 +182,6 @@ def _limit_memory(limit: int | None) -> None:
     """Limit the process's own data (heap and private mappings), so that torch can say what it asked for."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard if limit is None else limit, hard))
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
-    raise Terminated
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from runner.cluster import Cluster
 from runner.errors import InvalidFile, Problem
 from runner.ledger import RunState
 from runner.matrix import Cell
-from runner.study import Study
+from runner.study import Study, read_study
 from runner.tasks import Task
 
 
@@ -32,19 +33,19 @@ class Plan:
     cluster: Cluster
     root: Path
     runs: list[tuple[RunRecord, RunState | None]]
+    again: bool = False  # also start what is done
 
     @property
     def left(self) -> list[RunRecord]:
         """Runs to start: not done, and nobody is at them."""
-        return [run for run, state in self.runs if state is None or state.phase == "planned" or _over(state)]
+        return [run for run, state in self.runs if state is None or self._to_do(state)]
+
+    def _to_do(self, state: RunState) -> bool:
+        return not state.in_flight and (self.again or not state.done)
 
     def folder(self, run: RunRecord) -> RunFolder:
         """Where a run's files are."""
         return RunFolder(self.root / run.study / run.run_id)
-
-
-def _over(state: RunState) -> bool:
-    return state.phase == "ended" and not state.done
 
 
 def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root: Path) -> Plan:
@@ -55,8 +56,14 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
         UserError: a run's data has changed since it was planned.
     """
     checks = _check_data(study, cells)
-    records = [_record(study, cell, scale, cluster, *checks[cell.config.data]) for cell in cells]
+    made = provenance(study.path.resolve().parent)
+    records = [_record(study, cell, scale, cluster, made, *checks[cell.config.data]) for cell in cells]
     return Plan(study, scale, cluster, root, [(record, _known(root, record)) for record in records])
+
+
+def refreshed(plan: Plan) -> Plan:
+    """The plan with where its runs stand now."""
+    return dataclasses.replace(plan, runs=[(run, _known(plan.root, run)) for run, _ in plan.runs])
 
 
 def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[Source, str]]:
@@ -95,7 +102,9 @@ def _known(root: Path, record: RunRecord) -> RunState | None:
     return state
 
 
-def _record(study: Study, cell: Cell, scale: str, cluster: Cluster, source: Source, check: str) -> RunRecord:
+def _record(
+    study: Study, cell: Cell, scale: str, cluster: Cluster, made: Provenance, source: Source, check: str
+) -> RunRecord:
     profile = cluster.profile
     return RunRecord(
         run_id=cell.run_id,
@@ -113,11 +122,14 @@ def _record(study: Study, cell: Cell, scale: str, cluster: Cluster, source: Sour
         profile=cluster.name,
         memory_bytes=profile.memory_bytes,
         time_limit_seconds=profile.time_limit_seconds,
+        checkpoint_seconds=profile.checkpoint_seconds,
+        grace_seconds=profile.grace_seconds,
+        requeue=profile.requeue and profile.executor == "slurm",
         peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
         data_file=str(source.file),
         tokenizer=source.tokenizer,
         data_fingerprint=check,
-        provenance=provenance(study.path.resolve().parent),
+        provenance=made,
         created_at=now(),
     )
 
@@ -151,18 +163,21 @@ def write_runs(plan: Plan) -> list[Task]:
     Raises:
         UserError: the root cannot be written.
     """
+    left = plan.left
     for run, state in plan.runs:
         folder = plan.folder(run).path
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if state is None or run in plan.left:
+            if state is None:
                 write(folder / "run.json", run)
+            elif run in left:
+                write(folder / "run.json", run.model_copy(update={"created_at": state.run.created_at}))
             elif (state.run.expected_outcome, state.run.because) != (run.expected_outcome, run.because):
                 changes = {"expected_outcome": run.expected_outcome, "because": run.because}
                 write(folder / "run.json", state.run.model_copy(update=changes))
         except OSError as error:
             raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    return [_task(plan.folder(run), run) for run in plan.left]
+    return [_task(plan.folder(run), run) for run in left]
 
 
 def _task(folder: RunFolder, run: RunRecord) -> Task:
@@ -180,17 +195,50 @@ def label(run: RunRecord) -> str:
     )
 
 
-def submit(plan: Plan, tasks: Sequence[Task]) -> int:
+def rehearsal(plan: Plan, cluster: Cluster) -> Plan:
+    """The plan's cells for two steps each, under a study name of their own: what would fail fails now.
+
+    Two, because the optimizer's states are first there at the second.
+    """
+    study = dataclasses.replace(plan.study, name=f"{plan.study.name}.rehearsal")
+    short = {"steps": 2, "log_every": 1}
+    runs = []
+    for run, _ in plan.runs:
+        train = run.config.train.model_copy(update=short)
+        changes = {
+            "study": study.name,
+            "config": run.config.model_copy(update={"train": train}),
+            "requeue": False,
+        }
+        runs.append(run.model_copy(update=changes))
+    known = [(run, _known(plan.root, run)) for run in runs]
+    return Plan(study, plan.scale, cluster, plan.root, known, again=True)
+
+
+def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> Plan:
+    """A plan of runs that have ended, as they were planned, whatever their study says by now.
+
+    Raises:
+        InvalidFile: the study's file, which holds its budget, cannot be read.
+    """
+    first = states[0].run
+    study = read_study(Path(first.study_file))
+    named = dataclasses.replace(study, name=first.study)
+    return Plan(named, first.scale, cluster, root, [(state.run, state) for state in states], again=True)
+
+
+def submit(plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = ()) -> int:
     """Claim tasks and submit them to Slurm; how many were submitted.
+
+    Args:
+        exclude: nodes that they must not run on.
 
     Raises:
         SchedulerError: sbatch refused.
     """
     from runner import slurm
 
-    claimed = [task for task in tasks if ledger.claim(task.folder, task.attempt, "slurm")]
-    slurm.submit(claimed, plan.cluster.profile, jobs_folder(plan), plan.study.name)
-    return len(claimed)
+    return slurm.submit(tasks, plan.cluster.profile, jobs_folder(plan), plan.study.name, exclude)
 
 
 def jobs_folder(plan: Plan) -> Path:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from model.errors import UserError
 from model.record import Outcome
-from runner import ledger, local, scheduler, status
+from runner import budget, cost, ledger, local, scheduler, status
 from runner.console import say, table, watcher
-from runner.launch import Plan, jobs_folder, label, write_runs
+from runner.errors import SchedulerError
+from runner.launch import Plan, jobs_folder, label, refreshed, rehearsal, write_runs
 from runner.launch import submit as submit_tasks
+from runner.lock import study_lock
 from runner.tasks import Task
 
 WAIT_POLL_SECONDS = 2.0
+LOCK_WAIT_SECONDS = 60.0
 
 
 def show_plan(plan: Plan) -> None:
@@ -30,22 +37,69 @@ def show_plan(plan: Plan) -> None:
         for run, state in plan.runs
     ]
     table(["run", "factors", "expected", "would"], rows)
+    say_cost(plan)
     profile = plan.cluster.profile
     if profile.executor == "slurm" and left:
         from runner import slurm
 
-        sys.stdout.write("\n" + slurm.script(profile, jobs_folder(plan), plan.study.name, len(left)))
+        script = slurm.script(profile, jobs_folder(plan), plan.study.name, len(left))
+        sys.stdout.write("\n" + script)
+        say_start(script)
+
+
+def estimated(plan: Plan) -> cost.Estimate:
+    """What is left of a plan will cost."""
+    return cost.estimate(plan.left, plan.cluster.profile, cost.history(plan.root))
+
+
+def say_cost(plan: Plan) -> None:
+    """Say on stderr what is left of a plan will cost, and from what that is known."""
+    for line in estimated(plan).lines():
+        say(line)
+
+
+def say_start(script: str) -> None:
+    """Say when Slurm expects the first job to start; a dry run goes on without an answer, and says why."""
+    try:
+        start = cost.test_only(script)
+    except SchedulerError as error:
+        say(f"no start estimate: {error}")
+    else:
+        say(f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate")
+
+
+def reserve(plan: Plan) -> None:
+    """Reserve what a launch costs. Raises InvalidFile where a budget does not hold it."""
+    limits = budget.of_study(plan.study.name, plan.study.file.budget, plan.study.document)
+    limits += budget.of_profile(plan.cluster)
+    budget.reserve(plan.root, plan.study.name, limits, estimated(plan))
 
 
 def run_here(plan: Plan) -> int:
     """Run what is left on this machine, and give the exit code."""
-    status.reconciled(plan.root, plan.study.name)
-    tasks = write_runs(plan)
+    plan, tasks = _prepared(plan)
     say(f"{len(plan.runs)} runs at scale {plan.scale}, {len(tasks)} to do, in {plan.root / plan.study.name}")
     expected = {str(plan.folder(run).path): run.expected_outcome for run, _ in plan.runs}
     if tasks:
         local.run_queue(tasks, plan.cluster.profile, watcher(len(tasks), expected), _claim)
     return _summary(plan)
+
+
+def _prepared(plan: Plan) -> tuple[Plan, list[Task]]:
+    """Repair what earlier launches left, and write what this one is to do."""
+    status.reconciled(plan.root, plan.study.name)
+    with _alone(plan):
+        plan = refreshed(plan)
+        reserve(plan)
+        return plan, write_runs(plan)
+
+
+@contextmanager
+def _alone(plan: Plan) -> Iterator[None]:
+    with study_lock(plan.root / plan.study.name, LOCK_WAIT_SECONDS) as held:
+        if not held:
+            raise UserError(f"another launch of {plan.study.name} is at work; try again when it is done")
+        yield
 
 
 def _claim(task: Task) -> bool:
@@ -77,14 +131,66 @@ def submit(plan: Plan, wait: bool) -> int:
     """
     scheduler.require("sbatch")
     status.reconciled(plan.root, plan.study.name)
-    count = submit_tasks(plan, write_runs(plan))
+    with _alone(plan):
+        plan = refreshed(plan)
+        reserve(plan)
+        count = submit_tasks(plan, write_runs(plan))
     say(f"{len(plan.runs)} runs at scale {plan.scale}, {count} submitted to {plan.cluster.name}")
     say(f"`runner status {plan.study.name}` shows them")
-    if not wait:
-        return 0
-    while any(state.phase in ("queued", "running") for state in _states(plan)):
+    return _wait(plan) if wait else 0
+
+
+def _wait(plan: Plan) -> int:
+    """Wait until all has ended, starting again what a cause outside of it has ended."""
+    while True:
+        states = _states(plan)
+        again = [state for state in states if _worth_another(state, plan.cluster.profile.retries)]
+        if again:
+            _resubmit(plan, again)
+        elif not ledger.in_flight(states):
+            return _summary(plan)
         time.sleep(WAIT_POLL_SECONDS)
-    return _summary(plan)
+
+
+# Memory that ran out, a loss that is not finite, or an error in the code would end the same way again.
+RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
+
+
+def _worth_another(state: ledger.RunState, retries: int) -> bool:
+    return state.phase == "ended" and state.outcome in RETRIED and not state.done and state.attempt <= retries
+
+
+def _resubmit(plan: Plan, states: Sequence[ledger.RunState]) -> None:
+    bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
+    for state in states:
+        say(f"{label(state.run)}: attempt {state.attempt} ended {state.outcome}; trying again")
+    with _alone(plan):
+        current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
+        submit_tasks(current, write_runs(current), sorted(bad))
+
+
+def _node(state: ledger.RunState) -> str | None:
+    manifest = state.folder.manifest(state.attempt)
+    return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest else None
+
+
+def start(plan: Plan, wait: bool | None) -> int:
+    """Start what is left where the plan's profile says, and give the exit code.
+
+    Args:
+        wait: until all has ended; None: on this machine, not on a cluster.
+    """
+    if plan.cluster.profile.executor == "local":
+        return detach(plan.root) if wait is False else run_here(plan)
+    return submit(plan, wait=bool(wait))
+
+
+def rehearse(plan: Plan) -> int:
+    """Run each cell of a plan for two steps and say what would fail; the study itself is not touched."""
+    cluster = dataclasses.replace(plan.cluster, profile=plan.cluster.profile.rehearsal)
+    short = rehearsal(plan, cluster)
+    say(f"rehearsal: {len(short.runs)} runs of two steps, as study {short.study.name}")
+    return start(short, wait=True)
 
 
 def _states(plan: Plan) -> list[ledger.RunState]:

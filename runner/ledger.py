@@ -1,21 +1,28 @@
 """Who works on a run, and what became of each attempt: an append-only file in each run's folder.
 
 An attempt is claimed by making its folder, which only one launcher can do. What a launcher or the scheduler
-knows about it is a line of `ledger.jsonl`.
+knows about it is a line of `ledger.jsonl`; the lines of many runs are brought to disk by one `flush`.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
 import psutil
 
+from model.errors import UserError
 from model.record import LedgerEvent, Manifest, Outcome, RunFolder, RunRecord, append, now, settle
 from runner.outcomes import Ending
 
 Phase = Literal["planned", "queued", "running", "ended"]
+Executor = Literal["local", "slurm"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +48,18 @@ class RunState:
         return self.outcome is Outcome.COMPLETED or self.as_expected
 
     @property
+    def in_flight(self) -> bool:
+        """Whether somebody is at it."""
+        return self.phase in ("queued", "running")
+
+    @property
     def job_id(self) -> str | None:
         """The scheduler's id of the attempt."""
         return next((event.job_id for event in reversed(self.events) if event.job_id), None)
 
-    @property
-    def claim(self) -> LedgerEvent | None:
-        """The line that claimed the attempt."""
-        return next((event for event in self.events if event.event == "claimed"), None)
+    def event(self, kind: str) -> LedgerEvent | None:
+        """The newest line of this kind about the attempt."""
+        return next((event for event in reversed(self.events) if event.event == kind), None)
 
 
 def state(folder: RunFolder) -> RunState:
@@ -56,11 +67,17 @@ def state(folder: RunFolder) -> RunState:
     run, ledger = folder.run, folder.ledger
     latest: RunState | None = None
     for number in folder.attempts():
-        events = tuple(event for event in ledger if event.attempt == number)
-        latest = _attempt_state(folder, run, number, events)
+        latest = _attempt_state(folder, run, number, _about(ledger, number))
         if latest.outcome is Outcome.COMPLETED:
             break
     return latest or RunState(folder, run, "planned")
+
+
+def _about(ledger: list[LedgerEvent], number: int) -> tuple[LedgerEvent, ...]:
+    """The lines about an attempt since it was last released: its number can be claimed again."""
+    events = [event for event in ledger if event.attempt == number]
+    released = [place for place, event in enumerate(events) if event.event == "released"]
+    return tuple(events[released[-1] + 1 :] if released else events)
 
 
 def _attempt_state(
@@ -72,36 +89,56 @@ def _attempt_state(
     return RunState(folder, run, phase, number, events=events)
 
 
-def claim(folder: RunFolder, number: int, executor: Literal["local", "slurm"]) -> bool:
-    """Claim an attempt for this process; False where another launcher was faster."""
+def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
+    """Claim an attempt for this process; False where another launcher was faster.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
     try:
         folder.attempt(number).mkdir()
+        _append(folder, number, "claimed", executor=executor, **_me())
     except FileExistsError:
         return False
-    me = psutil.Process()
-    _append(
-        folder,
-        LedgerEvent(
-            time=now(), event="claimed", attempt=number, executor=executor,
-            host=socket.gethostname(), pid=me.pid, pid_started=me.create_time(),
-        ),
-    )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"{folder.path}: {error.strerror}; nothing was started for this run") from error
     return True
+
+
+def intend(folder: RunFolder, number: int, submission: str, index: int, count: int) -> None:
+    """Note that the attempt is about to be submitted: its place in an array that has a name of its own."""
+    _append(folder, number, "intent", submission=submission, index=index, count=count)
 
 
 def submitted(folder: RunFolder, number: int, job_id: str) -> None:
     """Note the scheduler's id of an attempt."""
-    _append(
-        folder, LedgerEvent(time=now(), event="submitted", attempt=number, executor="slurm", job_id=job_id)
-    )
+    _append(folder, number, "submitted", executor="slurm", job_id=job_id)
+
+
+def release(folder: RunFolder, number: int, reason: str) -> None:
+    """Give up a claim of which nothing was started; the number is free again.
+
+    The line comes first: a folder without it would be an attempt in flight for ever.
+    """
+    _append(folder, number, "released", reason=reason)
+    attempt = folder.attempt(number)
+    if attempt.exists() and not any(attempt.iterdir()):
+        attempt.rmdir()
 
 
 def ended(folder: RunFolder, number: int, ending: Ending) -> None:
     """Note how an attempt ended, as its launcher or scheduler saw it."""
-    _append(
-        folder,
-        LedgerEvent(time=now(), event="ended", attempt=number, outcome=ending.outcome, reason=ending.reason),
-    )
+    _append(folder, number, "ended", outcome=ending.outcome, reason=ending.reason)
+
+
+def flush(root: Path) -> None:
+    """Bring everything written below the root to disk: one call for the lines of any number of runs."""
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
+            raise UserError(f"{root}: {os.strerror(ctypes.get_errno())}; nothing was submitted")
+    finally:
+        os.close(descriptor)
 
 
 def alive(process: Manifest | LedgerEvent) -> bool | None:
@@ -110,13 +147,23 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
         return None
     try:
         found = psutil.Process(process.pid)
-        return (
-            abs(found.create_time() - (process.pid_started or 0)) < 1
-            and found.status() != psutil.STATUS_ZOMBIE
-        )
+        same = abs(found.create_time() - (process.pid_started or 0)) < 1
+        return same and found.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _append(folder: RunFolder, event: LedgerEvent) -> None:
-    append(folder.path / "ledger.jsonl", event, sync=True)
+def in_flight(states: Iterable[RunState]) -> list[RunState]:
+    """Those that somebody is at."""
+    return [state for state in states if state.in_flight]
+
+
+@cache
+def _me() -> dict[str, Any]:
+    me = psutil.Process()
+    return {"host": socket.gethostname(), "pid": me.pid, "pid_started": me.create_time()}
+
+
+def _append(folder: RunFolder, number: int, event: str, **facts: Any) -> None:
+    line = LedgerEvent.model_validate({"time": now(), "event": event, "attempt": number, **facts})
+    append(folder.path / "ledger.jsonl", line)

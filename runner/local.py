@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from model.record import Outcome, StepRecord
-from runner import ledger
+from model.errors import UserError
+from model.record import Outcome, Result, StepRecord
+from runner import container, ledger
 from runner.cluster import Profile
 from runner.outcomes import Ending, of_exit
 from runner.tasks import Task
@@ -27,6 +28,7 @@ class Child:
 
     task: Task
     process: subprocess.Popen[bytes]
+    slot: int
     deadline: float
     kills: int
     read: int = 0
@@ -72,7 +74,8 @@ def run_queue(
         while waiting or children:
             while waiting and len(children) < profile.max_parallel:
                 if claim(task := waiting.pop(0)):
-                    children.append(_start(task, profile))
+                    slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
+                    children.append(_start(task, profile, slot))
                     watcher.started(task)
             time.sleep(POLL_SECONDS)
             children = [child for child in children if not _finished(child, watcher)]
@@ -84,10 +87,27 @@ def run_queue(
         raise
 
 
-def _start(task: Task, profile: Profile) -> Child:
+def _gpus(profile: Profile, slot: int) -> dict[str, str]:
+    """The GPUs of a slot, so that runs at once do not share one; a run that is alone sees them all.
+
+    Raises:
+        UserError: the machine has fewer than its slots need.
+    """
+    if not profile.gpus or profile.max_parallel == 1:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    numbers = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    devices = visible.split(",") if visible else numbers
+    if profile.max_parallel * profile.gpus > len(devices):
+        need = f"max_parallel {profile.max_parallel} x gpus {profile.gpus}"
+        raise UserError(f"{need} is more than the {len(devices)} GPUs of this machine")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[slot * profile.gpus : (slot + 1) * profile.gpus])}
+
+
+def _start(task: Task, profile: Profile, slot: int) -> Child:
     folder = task.folder.attempt(task.attempt)
     command = [
-        profile.python or sys.executable,
+        *container.argv(profile, profile.python or sys.executable),
         "-P",
         "-m",
         "runner.job",
@@ -99,14 +119,15 @@ def _start(task: Task, profile: Profile) -> Child:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **profile.env, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, **_gpus(profile, slot), **profile.env, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops its runs
         )
     limit = profile.time_limit_seconds
-    return Child(task, process, time.monotonic() + limit if limit else float("inf"), _oom_kills())
+    deadline = time.monotonic() + limit if limit else float("inf")
+    return Child(task, process, slot, deadline, _oom_kills())
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:
@@ -129,11 +150,21 @@ def _finished(child: Child, watcher: Watcher) -> bool:
 def _note(child: Child) -> None:
     """Write how a process ended where it could not say so itself, or where the queue stopped it."""
     result = child.task.folder.result(child.task.attempt)
-    if child.ending and (result is None or result.outcome is Outcome.CANCELLED):
-        ledger.ended(child.task.folder, child.task.attempt, child.ending)
-    elif result is None:
+    ending = child.ending
+    if result is None and ending is None:
         ending = of_exit(child.process.returncode, oom_killed=_oom_kills() > child.kills)
-        ledger.ended(child.task.folder, child.task.attempt, ending)
+    if ending and (result is None or result.outcome is Outcome.CANCELLED):
+        try:
+            ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
+        except OSError as error:
+            where = child.task.folder.path
+            raise UserError(f"{where}: {error.strerror}; how the run ended could not be noted") from error
+
+
+def _with(result: Result | None, ending: Ending) -> Ending:
+    """The queue's word, with what the run said of its checkpoint."""
+    kept = result.reason.partition("; ")[2] if result and result.reason else ""
+    return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
 
 
 def _stop(child: Child) -> None:

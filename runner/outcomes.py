@@ -108,17 +108,19 @@ SLURM_ALIVE = frozenset({
 })  # fmt: skip
 
 
-def of_slurm(state: str, exit_code: str) -> Ending | None:
+def of_slurm(state: str, exit_code: str, node: str = "") -> Ending | None:
     """How a Slurm job ended, None while it has not. A state that is not known is never success.
 
     Args:
         state: as sacct prints it, such as `CANCELLED by 1000`.
         exit_code: `CODE:SIGNAL`.
+        node: where it ran.
     """
     word = state.partition(" ")[0].rstrip("+")
     if word in SLURM_ALIVE:
         return None
-    said = f"Slurm: {state}, exit code {exit_code}"
+    where = f" on {node}" if node and node != "None assigned" else ""
+    said = f"Slurm: {state}, exit code {exit_code}{where}"
     if word not in _SLURM:
         return Ending(Outcome.LOST, f"{said}, a state that is not known here")
     return Ending(_SLURM[word], f"{said}, and the attempt left no result" if word == "COMPLETED" else said)

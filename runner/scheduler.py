@@ -1,15 +1,18 @@
-"""What Slurm says of its jobs: one batched question to sacct, and to squeue for what sacct does not know."""
+"""What Slurm says of its jobs. Each question is one command for any number of jobs."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
+from model.record import Outcome
 from runner.errors import SchedulerError
 from runner.outcomes import Ending, of_slurm
 
 TIMEOUT_SECONDS = 60
+FIELDS = "JobID,State,ExitCode,NodeList"
 
 
 def require(command: str) -> None:
@@ -35,34 +38,75 @@ def ask(*command: str) -> str:
     return done.stdout
 
 
-def endings(job_ids: Iterable[str]) -> dict[str, Ending]:
-    """How each of these jobs ended; a job that has not ended, or that nobody knows, is absent.
+class Poll:
+    """Slurm's word on some jobs, at one moment.
+
+    Attributes:
+        endings: how those ended that have, by job id.
+        alive: those that have not.
+        complete: whether accounting answered; if not, a job that is in neither set is unknown, not gone.
+        problem: what accounting said instead.
+    """
+
+    def __init__(self, endings: dict[str, Ending], alive: set[str], problem: str | None = None) -> None:
+        self.endings, self.alive, self.problem = endings, alive, problem
+
+    @property
+    def complete(self) -> bool:
+        """Whether accounting answered."""
+        return self.problem is None
+
+
+def poll(job_ids: Iterable[str]) -> Poll:
+    """Ask accounting; where it is down, ask the controller which jobs live.
 
     Args:
         job_ids: `ID`, or `ID_INDEX` for an element of an array.
+
+    Raises:
+        SchedulerError: neither answers.
     """
     wanted = set(job_ids)
     if not wanted:
-        return {}
+        return Poll({}, set())
     arrays = ",".join(sorted({job_id.partition("_")[0] for job_id in wanted}))
-    answer = ask("sacct", "-n", "-P", "-j", arrays, "-o", "JobID,State,ExitCode")
+    try:
+        answer = ask("sacct", "-n", "-P", "-j", arrays, "-o", FIELDS)
+    except SchedulerError as error:
+        listed = ask("squeue", "-h", "-r", "-o", "%i").split()
+        return Poll({}, wanted & set(listed), str(error))
     found = {job_id: of_slurm(*state) for job_id, state in _states(answer).items() if job_id in wanted}
-    return {job_id: ending for job_id, ending in found.items() if ending}
+    ended = {job_id: ending for job_id, ending in found.items() if ending}
+    return Poll(ended, set(found) - set(ended))
 
 
-def _states(answer: str) -> dict[str, tuple[str, str]]:
-    """State and exit code by job, from sacct's lines for jobs and their steps.
+def find(names: Iterable[str], since: datetime) -> dict[str, str]:
+    """Ids of jobs and arrays by their names, for submissions whose launcher died before it could note them.
+
+    Raises:
+        SchedulerError: accounting or the controller does not answer; then nothing can be said of them.
+    """
+    wanted = set(names)
+    start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
+    known = ask("sacct", "-X", "-n", "-P", f"--name={','.join(wanted)}", "-S", start, "-o", "JobID,JobName")
+    queued = ask("squeue", "-h", f"--name={','.join(wanted)}", "-o", "%F|%j")
+    lines = (line.split("|") for line in (known + queued).splitlines() if line)
+    return {name: job_id.partition("_")[0] for job_id, name in lines if name in wanted}
+
+
+def _states(answer: str) -> dict[str, tuple[str, str, str]]:
+    """State, exit code and node by job, from sacct's lines for jobs and their steps.
 
     A job whose step ran out of memory is FAILED to Slurm, because its script gave an exit code.
     """
-    states: dict[str, tuple[str, str]] = {}
-    for job, state, code in (line.split("|") for line in answer.splitlines() if line):
+    states: dict[str, tuple[str, str, str]] = {}
+    for job, state, code, node in (line.split("|") for line in answer.splitlines() if line):
         job_id, _, step = job.partition(".")
         for element in _elements(job_id):
             if not step:
-                states.setdefault(element, (state, code))
-            elif state == "OUT_OF_MEMORY" and states.get(element, ("", ""))[0] == "FAILED":
-                states[element] = (state, code)
+                states.setdefault(element, (state, code, node))
+            elif state == "OUT_OF_MEMORY" and states.get(element, ("",))[0] == "FAILED":
+                states[element] = (state, code, node)
     return states
 
 
@@ -75,10 +119,22 @@ def _elements(job_id: str) -> list[str]:
     return [f"{array}_{index}" for part in parts for index in range(int(part[0]), int(part[-1]) + 1)]
 
 
+def ending_before_restart(job_id: str | None) -> Ending:
+    """Why Slurm put a job back into the queue, asked from inside the job that it has started again."""
+    try:
+        lines = ask("sacct", "-D", "-X", "-n", "-P", "-j", job_id or "", "-o", FIELDS).splitlines()
+        said = [tuple(line.split("|")[1:]) for line in lines if line.startswith(f"{job_id}|")]
+        earlier = [ending for words in said[:-1] if (ending := of_slurm(*words))]
+    except SchedulerError:  # no accounting on the node
+        earlier = []
+    return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm put the job back into the queue")
+
+
 def cancel(job_ids: Iterable[str]) -> None:
     """Cancel jobs. Raises SchedulerError."""
-    if wanted := sorted(set(job_ids)):
-        ask("scancel", *wanted)
+    wanted = sorted(set(job_ids))
+    for start in range(0, len(wanted), 1000):  # a command line has its limits
+        ask("scancel", *wanted[start : start + 1000])
 
 
 def max_array_size() -> int:

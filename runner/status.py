@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 from model.errors import UserError, did_you_mean
-from model.record import Outcome, StepRecord, Unreadable, run_folders
+from model.record import Outcome, StepRecord, Unreadable, now, run_folders
 from runner import ledger, scheduler
+from runner.console import say
 from runner.ledger import RunState
 from runner.outcomes import Ending
+from runner.repair import repair
+from runner.scheduler import Poll
+
+ACCOUNTING_DELAY = timedelta(minutes=2)  # from sbatch until accounting surely knows a job
 
 
 def states(root: Path, study: str | None = None) -> list[RunState]:
@@ -24,46 +30,39 @@ def states(root: Path, study: str | None = None) -> list[RunState]:
 
 
 def reconciled(root: Path, study: str | None = None) -> list[RunState]:
-    """Every run, after noting in the ledger what ended without a word.
+    """Every run, after noting in the ledgers what ended without a word and repairing what was orphaned.
 
     Raises:
         SchedulerError: runs are in flight on Slurm and it cannot be asked.
     """
-    before = states(root, study)
-    endings = _slurm_endings(before) | _local_endings(before)
-    for state in before:
-        if ending := endings.get(_key(state)):
-            ledger.ended(state.folder, state.attempt, ending)
-    return states(root, study) if endings else before
-
-
-def _slurm_endings(found: Iterable[RunState]) -> dict[Path, Ending]:
-    """Slurm's word on attempts in flight, and on those that say only that they were told to stop."""
-    open_ = {state.job_id: _key(state) for state in found if state.job_id and _in_doubt(state)}
-    by_job = scheduler.endings(job_id for job_id in open_ if job_id)
-    return {open_[job_id]: ending for job_id, ending in by_job.items()}
+    found = states(root, study)
+    if repair(found):
+        found = states(root, study)
+    in_doubt = {state.job_id: state for state in found if state.job_id and _in_doubt(state)}
+    poll = scheduler.poll(job_id for job_id in in_doubt if job_id)
+    if poll.problem and in_doubt:
+        say(f"{poll.problem}: how jobs ended is not known until accounting is back")
+    endings = {job_id: ending for job_id, state in in_doubt.items() if (ending := _ending(state, poll))}
+    for job_id, ending in endings.items():
+        ledger.ended(in_doubt[job_id].folder, in_doubt[job_id].attempt, ending)
+    return states(root, study) if endings else found
 
 
 def _in_doubt(state: RunState) -> bool:
-    told = any(event.event == "ended" for event in state.events)
-    return state.phase in ("queued", "running") or (state.outcome is Outcome.CANCELLED and not told)
+    """In flight, or ended by a signal of which only Slurm knows the cause."""
+    return state.in_flight or (state.outcome is Outcome.CANCELLED and not state.event("ended"))
 
 
-def _local_endings(found: Iterable[RunState]) -> dict[Path, Ending]:
-    """Attempts on this machine whose launcher and process are both gone."""
-    lost = Ending(Outcome.LOST, "the launcher and the run's process are gone, and left no result")
-    return {_key(state): lost for state in found if state.phase in ("queued", "running") and _orphan(state)}
-
-
-def _orphan(state: RunState) -> bool:
-    manifest = state.folder.manifest(state.attempt)
-    if state.job_id or (state.claim and ledger.alive(state.claim) is not False):
-        return False
-    return manifest is None or ledger.alive(manifest) is False
-
-
-def _key(state: RunState) -> Path:
-    return state.folder.path
+def _ending(state: RunState, poll: Poll) -> Ending | None:
+    job_id = state.job_id
+    assert job_id
+    if job_id in poll.endings:
+        return poll.endings[job_id]
+    submitted = state.event("submitted")
+    fresh = submitted is not None and now() - submitted.time < ACCOUNTING_DELAY
+    if job_id in poll.alive or not poll.complete or fresh or not state.in_flight:
+        return None
+    return Ending(Outcome.LOST, f"Slurm does not know job {job_id} any more, and the attempt left no result")
 
 
 def find(root: Path, name: str) -> RunState:
@@ -103,6 +102,19 @@ def study_name(root: Path, given: str) -> str:
     return name
 
 
+def ended(found: Iterable[RunState], outcomes: Sequence[str] | None) -> list[RunState]:
+    """Runs that have ended, with one of these outcomes, or without any given otherwise than expected.
+
+    Raises:
+        UserError: there is no such outcome.
+    """
+    valid = [outcome.value for outcome in Outcome]
+    if unknown := [word for word in outcomes or () if word not in valid]:
+        raise UserError(f"--outcome {unknown[0]}: no such outcome {did_you_mean(unknown[0], valid)}")
+    over = [state for state in found if state.phase == "ended"]
+    return [state for state in over if (state.outcome in outcomes if outcomes else not state.done)]
+
+
 def last_step(state: RunState) -> StepRecord | None:
     """The newest step record of the run's attempt."""
     if not state.attempt:
@@ -125,7 +137,7 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
     """
     import psutil
 
-    open_ = [state for state in found if state.phase in ("queued", "running")]
+    open_ = ledger.in_flight(found)
     scheduler.cancel(state.job_id for state in open_ if state.job_id)
     for state in open_:
         manifest = state.folder.manifest(state.attempt)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from model.config import Frozen
 from model.record import NAME, Outcome
+from runner.cluster import Budget
 from runner.document import Document, KeyPath, read_document
 from runner.errors import InvalidFile, Problem
 from runner.fields import Scalar, flatten, leaves
@@ -74,6 +75,7 @@ class StudyFile(Frozen):
     include: list[Assignment] = Field(default=[], description="Cells added to the matrix.")
     exclude: list[Where] = Field(default=[], description="Cells taken out of the matrix.")
     rules: list[Rule] = Field(default=[], description="What holds for some cells, in order.")
+    budget: Budget | None = Field(None, description="Most that all runs of this study under a root may cost.")
     scales: dict[str, Scale] = Field(
         default={}, description="Scales by name; `full` is the study as it stands."
     )

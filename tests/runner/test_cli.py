@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY, environment
 
 VERBS = [
     "init", "data", "schema", "validate", "expand", "launch", "status", "logs", "cancel", "collect", "sql",
-    "report", "doctor",
+    "report", "doctor", "retry", "explain",
 ]  # fmt: skip
 
 
@@ -156,6 +156,8 @@ def test_a_bad_study_is_refused_with_its_place_and_nothing_is_started(
         (["status", "nope"], "no runs of study 'nope'"),
         (["logs", "123"], "no run '123'"),
         (["cancel", "123"], "no run '123'"),
+        (["explain", "123"], "no run '123'"),
+        (["retry", "nope"], "no runs of study 'nope'"),
         (["report", "nope"], "no runs of study 'nope'"),
         (["sql", "select 1"], "runner collect"),
         (["schema", "table"], "study"),

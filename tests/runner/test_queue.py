@@ -138,7 +138,7 @@ def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(
     until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
     assert outcomes(runner) == [("completed", 1), ("lost", 1)]
     again = start("launch", study("matrix: {train.steps: [5, 100000]}\n"))
-    assert "1 to do" in until(again.stderr.readline)
+    until(lambda: "1 to do" in again.stderr.readline())
     running_job(root)
     assert outcomes(runner) == [("completed", 1), ("running", 2)]
 
@@ -150,6 +150,63 @@ def test_ctrl_c_stops_the_run_and_notes_it(runner, study, start, root):
     launch.communicate(timeout=60)
     assert launch.returncode == 130
     assert outcomes(runner) == [("cancelled", 1), ("planned", 0), ("planned", 0)]
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(runner, study, start, root):
+    path = study("matrix: {train.steps: [3000]}\n")
+    launch = start("launch", path, "--set", "train.log_every=50")
+    running_job(root)
+    launch.send_signal(signal.SIGINT)
+    launch.communicate(timeout=60)
+    assert outcomes(runner) == [("cancelled", 1)]
+    runner("launch", path, "--set", "train.log_every=50", rc=0)
+    assert outcomes(runner) == [("completed", 2)]
+    records = [
+        json.loads(line)
+        for number in (1, 2)
+        for line in next(root.glob(f"*/*/attempt-{number}/steps.jsonl")).read_text().splitlines()
+    ]
+    covered = [step for r in records for step in range(r["step"] - r["steps"] + 1, r["step"] + 1)]
+    assert covered == list(range(1, 3001))
+
+
+def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_story(runner, study):
+    path = study("matrix: {attention: [custom, auto]}\n")
+    runner("launch", path, rc=1)
+    assert "nothing to start" in runner("retry", path, "--outcome", "diverged", rc=0).stderr
+    assert "no such outcome" in runner("retry", path, "--outcome", "bad", rc=2).stderr
+    runner("retry", "tiny", rc=1)
+    assert outcomes(runner) == [("unsupported", 2), ("completed", 1)]
+    run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
+    told = json.loads(runner("explain", run_id, "--json", rc=0).stdout)
+    assert [attempt["outcome"] for attempt in told["attempts"]] == ["unsupported"] * 2
+    assert told["why"][0].endswith("tiny.yaml:7:22")
+    assert "needs an NVIDIA GPU" in runner("explain", run_id, rc=0).stdout
+
+
+def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, study, root):
+    path = study("matrix: {attention: [auto, custom]}\n")
+    shown = runner("launch", path, "--rehearse", rc=1)
+    assert "unsupported" in shown.stdout
+    assert not (root / "tiny").exists() or not list((root / "tiny").glob("*/run.json"))
+    (steps,) = root.glob("tiny.rehearsal/*/attempt-1/steps.jsonl")
+    assert [json.loads(line)["step"] for line in steps.read_text().splitlines()] == [1, 2]
+    runner("launch", path, "--rehearse", rc=1)
+    assert len(list(root.glob("tiny.rehearsal/*/attempt-2"))) == 2, "a rehearsal always runs"
+
+
+def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
+    from model.errors import UserError
+    from runner.cluster import read_cluster
+    from runner.local import _gpus
+
+    (tmp_path / "p.yaml").write_text("executor: local\ngpus: 2\nmax_parallel: 2\n")
+    profile = read_cluster(str(tmp_path / "p.yaml")).profile
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [_gpus(profile, slot)["CUDA_VISIBLE_DEVICES"] for slot in (0, 1)] == ["4,5", "6,7"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    with pytest.raises(UserError, match="more than the 3 GPUs"):
+        _gpus(profile, 0)
 
 
 def test_cancel_stops_the_run_in_flight(runner, study, start, root):

@@ -34,9 +34,9 @@ def until(condition, seconds=90):
     pytest.fail("it did not happen in time")
 
 
-def training(root):
+def training(root, study="*"):
     """The process of a run that has written a step record and no result."""
-    for manifest in root.glob("*/*/attempt-*/manifest.json"):
+    for manifest in root.glob(f"{study}/*/attempt-*/manifest.json"):
         if (manifest.parent / "steps.jsonl").exists() and not (manifest.parent / "result.json").exists():
             return psutil.Process(json.loads(manifest.read_text())["pid"])
     return None

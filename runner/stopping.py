@@ -1,0 +1,87 @@
+"""When a run must stop: a signal, or a time limit that comes near."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType
+
+from runner.outcomes import Terminated
+
+
+@dataclass
+class Stop:
+    """Collects reasons to stop; the training loop asks at every step boundary.
+
+    Attributes:
+        deadline: Unix seconds at which to stop, None for no limit.
+        cause: `signal` or `deadline` once there is one.
+        watched: whether the loop has begun to ask; before that a signal ends the process at once.
+    """
+
+    deadline: float | None
+    cause: str | None = None
+    watched: bool = False
+
+    def listen(self) -> None:
+        """Take SIGTERM, and SIGUSR2, which submitit's jobs get before their time limit."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGUSR2, self._on_signal)
+
+    def requested(self) -> bool:
+        """Whether to stop now."""
+        self.watched = True
+        if self.cause is None and self.deadline is not None and time.time() > self.deadline:
+            self.cause = "deadline"
+        return self.cause is not None
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGUSR2:
+            # submitit asks Slurm to send it 90 s before the limit; Slurm may send it up to 60 s sooner.
+            # For short limits that is long before the end: the deadline decides, not the signal.
+            return
+        first, self.cause = self.cause is None, "signal"
+        if first and not self.watched:
+            raise Terminated
+
+
+def slurm_deadline(grace_seconds: float) -> float | None:
+    """When the Slurm job that this process is in must begin to stop, Unix seconds; None without a limit."""
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if not job_id:
+        return None
+    end = os.environ.get("SLURM_JOB_END_TIME")
+    limit = float(end) if end else _ask_end(job_id)
+    if limit is None:
+        return None
+    # A short limit leaves at least three quarters of its time for training.
+    return limit - min(grace_seconds, 0.25 * (limit - time.time()))
+
+
+def _ask_end(job_id: str) -> float | None:
+    """The job's end from the controller, for versions of Slurm that do not put it into the environment."""
+    try:
+        command = ["squeue", "-h", "-j", job_id, "-o", "%e"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+        return datetime.fromisoformat(said.split()[0]).timestamp()
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return None  # no limit, or no Slurm command inside a container: the grace signal is all there is
+
+
+def requeue() -> None:
+    """Put the job that this process is in back into the queue. Slurm then ends this process.
+
+    Raises:
+        OSError: scontrol is not there or refuses.
+    """
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    job_id = f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+    done = subprocess.run(
+        ["scontrol", "requeue", job_id], capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode:
+        raise OSError(f"scontrol requeue {job_id}: {done.stderr.strip()}")

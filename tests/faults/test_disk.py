@@ -1,0 +1,146 @@
+"""The disk is full or read-only, files are torn, permissions are odd: what was there before stays right."""
+
+import contextlib
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.conftest import REPOSITORY, environment
+
+
+@pytest.fixture
+def small_disk(tmp_path, root):
+    """A root on a filesystem of its own with little room; gives a function that fills it up."""
+    if os.geteuid():
+        pytest.skip("mounting needs root")
+    root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", root], check=True)
+
+    def fill():
+        descriptor = os.open(root / "ballast", os.O_WRONLY | os.O_CREAT)
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(descriptor, b"x" * 4096)
+        os.close(descriptor)
+
+    yield fill
+    subprocess.run(["umount", "-l", root], check=True)
+
+
+def outcomes(runner):
+    return [row["outcome"] or row["phase"] for row in json.loads(runner("status", "--json", rc=0).stdout)]
+
+
+def test_a_full_disk_refuses_a_launch_and_nothing_is_half_planned(runner, study, small_disk, root):
+    path = study("matrix: {seed: [0, 1]}\n")
+    small_disk()
+    refused = runner("launch", path, rc=2)
+    assert "No space left" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    (root / "ballast").unlink()
+    runner("launch", path, rc=0)
+    assert outcomes(runner) == ["completed"] * 2
+
+
+def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(
+    runner, study, small_disk, root, tmp_path
+):
+    path = study("matrix: {train.steps: [200000, 5]}\n")
+    launch = subprocess.Popen(
+        [os.sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "launch", str(path), "--set", "train.log_every=1"],
+        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _, shown = launch.communicate(timeout=200)
+    assert launch.returncode != 0
+    assert "No space left" in shown
+    assert "Traceback" not in shown
+    (log,) = [file for file in root.glob("tiny/*/attempt-1/steps.jsonl") if file.stat().st_size > 10_000]
+    whole = log.read_text().splitlines()[:-1]
+    assert [json.loads(line)["step"] for line in whole] == list(range(1, len(whole) + 1)), (
+        "what was there stays right"
+    )
+    log.unlink()  # room
+    runner("launch", path, "--only", "train.steps=5", rc=0)
+    assert "completed" in outcomes(runner)
+
+
+def test_a_read_only_root_is_refused(runner, study, small_disk, root):
+    runner("launch", study(), rc=0)
+    subprocess.run(["mount", "-o", "remount,ro", root], check=True)
+    refused = runner("launch", study("matrix: {seed: [7]}\n"), rc=2)
+    assert "Read-only" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert outcomes(runner) == ["completed"], "what is there can still be seen"
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema_version": 1, "run', b"\x00" * 100])
+def test_a_torn_plan_is_named_and_the_other_runs_go_on(runner, study, root, content):
+    path = study("matrix: {seed: [0, 1]}\n")
+    runner("launch", path, rc=0)
+    torn = next(root.glob("tiny/*/run.json"))
+    torn.write_bytes(content)
+    assert len(outcomes(runner)) == 1
+    assert str(torn) in runner("launch", path, rc=2).stderr
+    runner("collect", rc=0)
+    rows = json.loads(
+        runner(
+            "sql", "select path, (select count(*) from runs) as n from quarantine", "--format", "json", rc=0
+        ).stdout
+    )
+    assert rows[0]["n"] == 1
+    assert rows[0]["path"].endswith("run.json")
+
+
+def test_a_torn_checkpoint_is_not_used_and_the_manifest_says_so(runner, study, root):
+    path = study("matrix: {train.steps: [300]}\n")
+    kill_after_first_checkpoint(runner, path, root)
+    for file in root.glob("tiny/*/attempt-1/checkpoint/*"):
+        file.write_bytes(file.read_bytes()[:-7])
+    runner("launch", path, "--set", "train.log_every=10", rc=0)
+    manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
+    assert manifest["resumed_attempt"] is None
+    assert "checkpoint" in manifest["not_resumed"]
+    assert outcomes(runner) == ["completed"]
+
+
+def kill_after_first_checkpoint(runner, path, root):
+    """Leaves a run with an attempt that was stopped and kept a checkpoint."""
+    import signal
+    import sys
+    import time
+
+    launch = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "launch", str(path), "--set", "train.log_every=10"],
+        cwd=path.parent, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not list(root.glob("tiny/*/attempt-1/steps.jsonl")):
+        time.sleep(0.02)
+    launch.send_signal(signal.SIGINT)
+    launch.wait(timeout=60)
+    assert list(root.glob("tiny/*/attempt-1/checkpoint")), "the run was stopped with a checkpoint"
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o002])
+def test_any_umask_gives_a_root_that_works_and_pickles_that_only_their_owner_can_write(
+    runner, study, root, mask
+):
+    path = study()
+    done = subprocess.run(
+        ["sh", "-c", f"umask {mask:04o}; exec {os.sys.executable} -P -m runner.cli --root {root} launch {path}"],
+        cwd=path.parent, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runner("collect", rc=0)
+    assert outcomes(runner) == ["completed"]
+
+
+@pytest.mark.slurm
+def test_a_submitit_folder_that_others_can_write_is_refused(slurm, study, root):
+    """Whoever can write a pickle there runs code as its owner."""
+    (root / "tiny" / ".submitit").mkdir(parents=True)
+    (root / "tiny" / ".submitit").chmod(0o777)
+    sandbox = REPOSITORY / "tests" / "slurm" / "sandbox.yaml"
+    refused = slurm("launch", study(), "--profile", sandbox, rc=2)
+    assert "writable by others" in refused.stderr

@@ -1,0 +1,159 @@
+"""Jobs, step daemons and nodes are killed, requeued and run out of time: the outcomes are true, the runs go on."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.slurm.test_cluster import SANDBOX, training
+
+pytestmark = pytest.mark.slurm
+LONG = "matrix: {train.steps: [1000000]}\n"
+# Long enough to be caught running, short enough to end: a few seconds of tiny steps.
+LONGER_THAN_A_MINUTE = 40_000
+MIDDLING = "matrix: {train.steps: [6000]}\n"
+
+
+def attempts(root, name="tiny"):
+    """Outcome of each attempt of the only run, by number, from its own files and ledger."""
+    from model.record import RunFolder, settle
+
+    (path,) = [path for path in (root / name).glob("[0-9a-f]*") if path.is_dir()]
+    folder = RunFolder(path)
+    events = folder.ledger
+    return {
+        number: (settle(folder.result(number), [e for e in events if e.attempt == number]) or (None,))[0]
+        for number in folder.attempts()
+    }
+
+
+def steps(root, name="tiny"):
+    """Every step that the run's records cover, in order of attempts."""
+    found = []
+    for path in sorted(
+        root.glob(f"{name}/*/attempt-*/steps.jsonl"), key=lambda path: int(path.parent.name.split("-")[1])
+    ):
+        for line in path.read_text().splitlines():
+            record = json.loads(line)
+            found += range(record["step"] - record["steps"] + 1, record["step"] + 1)
+    return found
+
+
+def test_a_killed_step_daemon_is_not_success(slurm, study, root, rows, until):
+    slurm("launch", study(LONG), "--profile", SANDBOX, rc=0)
+    job = until(lambda: training(root))
+    daemons = [parent for parent in job.parents() if parent.name().startswith("slurmstepd")]
+    assert daemons
+    daemons[0].kill()
+    job.kill()
+    until(lambda: rows(slurm)[0]["phase"] == "ended")
+    assert rows(slurm)[0]["outcome"] in ("failed", "node_failed", "lost")
+
+
+def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows, until):
+    path = study(MIDDLING)
+    slurm("launch", path, "--profile", SANDBOX, rc=0)
+    until(lambda: training(root))
+    job_id = rows(slurm)[0]["job_id"]
+    slurm_command("scontrol", "requeue", job_id)
+    until(lambda: rows(slurm)[0]["outcome"] == "completed", 180)
+    assert rows(slurm)[0]["attempt"] == 2
+    assert rows(slurm)[0]["job_id"] == job_id, "it is the same job"
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+
+
+def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows, until):
+    slurm("launch", study(MIDDLING), "--profile", SANDBOX, rc=0)
+    job = until(lambda: training(root))
+    node = json.loads(next(root.glob("tiny/*/attempt-1/manifest.json")).read_text())["slurm"][
+        "SLURMD_NODENAME"
+    ]
+    try:
+        slurm_command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        until(lambda: not job.is_running() or job.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: rows(slurm)[0]["outcome"] == "completed", 180)
+    finally:
+        slurm_command("scontrol", "update", f"nodename={node}", "state=resume")
+    assert rows(slurm)[0]["attempt"] == 2
+    assert attempts(root)[1] == "node_failed"
+    again = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
+    assert again["slurm"]["SLURMD_NODENAME"] != node
+
+
+def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, root, rows, until, tmp_path):
+    """Three runs at once, since the shortest limit is a minute: one goes on, one may not, one hangs."""
+    short = SANDBOX.read_text().replace("time_limit: 0:10:00", "time_limit: 0:01:00")
+    (going := tmp_path / "going.yaml").write_text(short)
+    (staying := tmp_path / "staying.yaml").write_text(short + "requeue: false\n")
+    goes = study("matrix: {train.steps: [STEPS]}\n".replace("STEPS", str(LONGER_THAN_A_MINUTE)), "goes")
+    slurm("launch", goes, "--profile", going, "--set", "train.log_every=500", rc=0)
+    slurm("launch", study(LONG, "stays"), "--profile", staying, rc=0)
+    slurm("launch", study(LONG, "hangs"), "--profile", staying, rc=0)
+    hanging = until(lambda: training(root, "hangs"))
+
+    def over():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            hanging.send_signal(signal.SIGSTOP)  # again and again: Slurm wakes a job before it signals it
+        return all(row["phase"] == "ended" for row in rows(slurm)) and rows(slurm)
+
+    ended = {row["study"]: row for row in until(over, 400)}
+    assert {name: row["outcome"] for name, row in ended.items()} == {
+        "goes": "completed", "stays": "timeout", "hangs": "timeout",
+    }  # fmt: skip
+    assert "checkpoint of step" in ended["stays"]["reason"]
+    assert list(root.glob("stays/*/attempt-1/checkpoint"))
+    found = attempts(root, "goes")
+    assert len(found) > 1, "it needed more than one attempt"
+    assert list(found.values()) == ["timeout"] * (len(found) - 1) + ["completed"]
+    assert steps(root, "goes") == list(range(1, LONGER_THAN_A_MINUTE + 1)), (
+        "no step is missing, none is twice"
+    )
+    slurm("collect", rc=0)
+    query = "select sum(tokens)::bigint as tokens, count(distinct step) = count(*) as once from steps where study = 'goes'"
+    counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
+    assert counted == [{"tokens": LONGER_THAN_A_MINUTE * 64, "once": True}]
+
+
+def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows, until):
+    path = study("matrix: {train.steps: [9000]}\n")
+    slurm("launch", path, "--profile", SANDBOX, "--set", "train.log_every=100", rc=0)
+    until(lambda: training(root))
+    slurm("cancel", path, rc=0)
+    until(lambda: rows(slurm)[0]["outcome"] == "cancelled")
+    assert list(root.glob("tiny/*/attempt-1/checkpoint"))
+    slurm("launch", path, "--profile", SANDBOX, "--set", "train.log_every=100", "--wait", rc=0)
+    manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
+    assert manifest["resumed_attempt"] == 1
+    assert manifest["resumed_step"] > 0
+    assert steps(root) == list(range(1, 9001))
+
+
+def test_a_controller_that_is_down_refuses_a_launch_and_loses_nothing(slurm, study, rows, cluster, until):
+    path = study("matrix: {seed: [0]}\n")
+    folder = Path(cluster["SLURM_CONF"]).parent
+    pid = int((folder / "pid" / "slurmctld").read_text())
+    os.kill(pid, signal.SIGTERM)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=30)
+    try:
+        refused = slurm("launch", path, "--profile", SANDBOX, rc=3)
+        assert "slurm" in refused.stderr.lower()
+    finally:
+        subprocess.run(["slurmctld"], env={**os.environ, **cluster}, check=True)
+        until(lambda: subprocess.run(["sinfo"], env={**os.environ, **cluster}, check=False).returncode == 0)
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
+    assert [row["outcome"] for row in rows(slurm)] == ["completed"]
+
+
+@pytest.fixture(autouse=True)
+def _environment(cluster, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    monkeypatch.setenv("PATH", cluster["PATH"])
+
+
+def slurm_command(*command):
+    subprocess.run(command, check=True, capture_output=True, timeout=60)

@@ -1,0 +1,141 @@
+"""The launcher is killed at every step between claim and the last rename: no run is lost, none runs twice."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY, environment
+from tests.slurm.test_cluster import SANDBOX
+
+pytestmark = pytest.mark.slurm
+STUDY = "matrix: {seed: [0, 1]}\n"
+LAUNCHER = [
+    "model.record:write_text before 1",
+    "model.record:write_text after 2",
+    "runner.ledger:claim before 1",
+    "pathlib:Path.mkdir after 4",
+    "runner.ledger:claim after 1",
+    "runner.ledger:claim after 2",
+    "runner.ledger:intend before 1",
+    "runner.ledger:intend after 1",
+    "runner.ledger:intend after 2",
+    "runner.ledger:flush before 1",
+    "runner.ledger:flush after 1",
+    "submitit.core.utils:DelayedSubmission.dump after 1",
+    "submitit.slurm.slurm:SlurmExecutor._make_submission_command after 1",
+    "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",  # after sbatch
+    "submitit.core.utils:JobPaths.move_temporary_file before 1",
+    "submitit.core.utils:JobPaths.move_temporary_file after 1",
+    "submitit.core.utils:JobPaths.move_temporary_file after 3",
+    "runner.ledger:submitted before 1",
+    "runner.ledger:submitted after 1",
+    "runner.ledger:submitted after 2",
+]
+
+
+def killed_launch(fault, root, path, cluster):
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults.killer",
+        *fault.split(),
+        "--root",
+        str(root),
+        "launch",
+        str(path),
+    ]
+    done = subprocess.run(
+        [*command, "--profile", str(SANDBOX)], cwd=REPOSITORY, env=environment(**cluster), capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, f"the fault did not strike: {done.stderr.decode()}"
+
+
+@pytest.mark.parametrize("fault", LAUNCHER)
+def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is_left(
+    slurm, cluster, study, root, rows, fault
+):
+    path = study(STUDY)
+    killed_launch(fault, root, path, cluster)
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
+    assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 2
+    trained = [len(list(run.glob("attempt-*/steps.jsonl"))) for run in (root / "tiny").glob("[0-9a-f]*")]
+    assert trained == [1, 1], "each run trained once"
+    assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0).stderr
+
+
+def test_two_launches_at_once_submit_nothing_twice(cluster, study, root, slurm, rows):
+    path = study(STUDY)
+    command = [
+        sys.executable,
+        "-m",
+        "runner.cli",
+        "--root",
+        str(root),
+        "launch",
+        str(path),
+        "--profile",
+        str(SANDBOX),
+        "--wait",
+    ]
+    both = [subprocess.Popen(command, cwd=REPOSITORY, env=environment(**cluster)) for _ in range(2)]
+    assert [launch.wait(timeout=120) for launch in both] == [0, 0]
+    assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 2
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+
+
+def stand_in(folder, name, script):
+    """Puts a program of this name in front of the real one."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}:/usr/sbin"}
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1", "Invalid account"),
+        ("echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1", "launch again later"),
+        ("echo 'nonsense'", "sbatch"),
+        ("kill -9 $$", ""),
+    ],
+)
+def test_an_sbatch_that_refuses_leaves_every_run_to_be_launched(slurm, study, rows, tmp_path, script, says):
+    path = study(STUDY)
+    refused = slurm(
+        "launch", path, "--profile", SANDBOX, rc=3, **stand_in(tmp_path / "bin", "sbatch", script)
+    )
+    assert says in refused.stderr
+    assert [row["phase"] for row in rows(slurm)] == ["planned"] * 2
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
+    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
+
+
+def test_a_submit_limit_is_met_with_smaller_arrays(slurm, study, root, rows, tmp_path):
+    """A stand-in refuses arrays of more than two elements, as a full queue does."""
+    path = study("matrix: {seed: [0, 1, 2, 3]}\n")
+    script = (
+        'if grep -qE "array=0-[2-9]" "$1"; then echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; fi\n'
+        'exec /usr/bin/sbatch "$@"'
+    )
+    slurm(
+        "launch", path, "--profile", SANDBOX, "--wait", rc=0, **stand_in(tmp_path / "bin", "sbatch", script)
+    )
+    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 4
+
+
+def test_while_accounting_is_down_nothing_is_called_ended_that_might_not_be(
+    slurm, study, rows, until, tmp_path
+):
+    path = study("matrix: {train.steps: [1000000]}\n")
+    slurm("launch", path, "--profile", SANDBOX, rc=0)
+    down = stand_in(tmp_path / "bin", "sacct", "echo 'sacct: error: slurmdbd is down' >&2; exit 1")
+    until(lambda: rows(slurm)[0]["phase"] == "running")
+    shown = slurm("status", "--json", rc=0, **down)
+    assert '"running"' in shown.stdout
+    assert "slurmdbd is down" in shown.stderr
+    slurm("cancel", path, rc=0)
+    until(lambda: rows(slurm)[0]["outcome"] == "cancelled")
