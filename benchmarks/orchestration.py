@@ -65,9 +65,8 @@ def main() -> None:
             for what, seconds in round_(Path(name), chosen.runs, chosen.slurm).items():
                 times.setdefault(what, []).append(seconds)
     for what, taken in times.items():
-        print(
-            f"{what:36} median {statistics.median(taken):6.2f} s  min {min(taken):.2f}  max {max(taken):.2f}  n {len(taken)}"
-        )
+        spread = f"min {min(taken):.2f}  max {max(taken):.2f}  n {len(taken)}"
+        print(f"{what:36} median {statistics.median(taken):6.2f} s  {spread}")
 
 
 def round_(folder: Path, runs: int, slurm: bool) -> dict[str, float]:

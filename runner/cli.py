@@ -208,6 +208,37 @@ def retry(
 
 
 @app.command()
+def reproduce(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its start.")],
+    profile: ProfileName = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Another root for the repeat.")] = None,
+) -> None:
+    """Run the same code, configuration and seed again, and compare."""
+    from runner import launching
+    from runner import reproduce as repeat
+
+    code = repeat.reproduce(_Settings.root, run, launching.start_repeat, out and out.absolute(), profile)
+    raise typer.Exit(code)
+
+
+@app.command()
+def gc(study: StudyName = None, dry_run: DryRun = False) -> None:
+    """Remove what can be rebuilt or is of no more use; results are never touched."""
+    from runner import gc as collector
+    from runner import status as stands
+    from runner.console import say, table
+
+    name = stands.study_name(_Settings.root, study) if study else None
+    stands.reconciled(_Settings.root, name)
+    items = collector.plan(_Settings.root, name)
+    table(["path", "bytes", "inodes", "why"], collector.rows(_Settings.root, items))
+    if dry_run:
+        say(collector.summary(items, "would free"))
+    else:
+        say(collector.summary(collector.remove(_Settings.root, items), "freed"))
+
+
+@app.command()
 def explain(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or its start.")],
     as_json: AsJson = False,

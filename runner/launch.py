@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 
 from model.config import DataConfig
 from model.data import Source, check_vocabulary, fingerprint, load_tokenizer
 from model.errors import UserError
-from model.record import Provenance, RunFolder, RunRecord, now, write
-from runner import ledger
+from model.record import Provenance, RunFolder, RunRecord, now, write_text
+from runner import ledger, provenance
 from runner.cluster import Cluster
 from runner.errors import InvalidFile, Problem
 from runner.ledger import RunState
@@ -56,7 +52,7 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
         UserError: a run's data has changed since it was planned.
     """
     checks = _check_data(study, cells)
-    made = provenance(study.path.resolve().parent)
+    made = provenance.provenance(study.path.resolve().parent)
     records = [_record(study, cell, scale, cluster, made, *checks[cell.config.data]) for cell in cells]
     return Plan(study, scale, cluster, root, [(record, _known(root, record)) for record in records])
 
@@ -134,55 +130,51 @@ def _record(
     )
 
 
-@cache
-def provenance(folder: Path) -> Provenance:
-    """Commit and state of the repository that holds the study, and the command line."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain")
-    return Provenance(
-        git_sha=commit.strip() if commit else None,
-        git_dirty=bool(changes.strip()) if changes is not None else None,
-        command=["runner", *sys.argv[1:]],
-        version=version("assay-studies"),
-    )
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
 def write_runs(plan: Plan) -> list[Task]:
     """Write run.json of every run that is left, and give their next attempts, not yet claimed.
 
     Raises:
         UserError: the root cannot be written.
     """
-    left = plan.left
+    left = {run.run_id for run in plan.left}
+    if left:
+        provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
+    tasks = []
     for run, state in plan.runs:
-        folder = plan.folder(run).path
+        folder = plan.folder(run)
+        record = run if state is None else _planned_again(run, state, run.run_id in left)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if state is None:
-                write(folder / "run.json", run)
-            elif run in left:
-                write(folder / "run.json", run.model_copy(update={"created_at": state.run.created_at}))
-            elif (state.run.expected_outcome, state.run.because) != (run.expected_outcome, run.because):
-                changes = {"expected_outcome": run.expected_outcome, "because": run.because}
-                write(folder / "run.json", state.run.model_copy(update=changes))
+            if state is None or record != state.run:
+                folder.path.mkdir(parents=True, exist_ok=True)
+                # Without keys that an older record does not have: the code that it runs would refuse them.
+                text = record.model_dump_json(exclude_unset=True, indent=1)
+                write_text(folder.path / "run.json", text + "\n")
         except OSError as error:
-            raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    return [_task(plan.folder(run), run) for run in left]
+            raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
+        if run.run_id in left:
+            tasks.append(task(folder, record))
+    return tasks
 
 
-def _task(folder: RunFolder, run: RunRecord) -> Task:
+# What a study or profile may change of a run that is planned already: how it runs and what is said of it.
+_ABOUT = ("expected_outcome", "because", "title", "description")
+_LIMITS = ("profile", "memory_bytes", "time_limit_seconds", "checkpoint_seconds", "grace_seconds", "requeue")
+
+
+def _planned_again(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
+    """The plan of a run that has one. A next attempt takes today's code, or that of its checkpoint."""
+    saved = any((state.folder.attempt(number) / "checkpoint").exists() for number in state.folder.attempts())
+    if starts and not saved:
+        return run.model_copy(update={"created_at": state.run.created_at})
+    names = (*_ABOUT, *(_LIMITS if starts else ()))
+    known = state.run.model_fields_set
+    return state.run.model_copy(update={name: getattr(run, name) for name in names if name in known})
+
+
+def task(folder: RunFolder, run: RunRecord) -> Task:
+    """The next attempt of a run."""
     number = max(folder.attempts(), default=0) + 1
-    return Task(folder, number, label(run), run.config.train.steps)
+    return Task(folder, number, label(run), run.config.train.steps, run.provenance.code)
 
 
 def label(run: RunRecord) -> str:

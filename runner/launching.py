@@ -15,9 +15,10 @@ from model.record import Outcome
 from runner import budget, cost, ledger, local, scheduler, status
 from runner.console import say, table, watcher
 from runner.errors import SchedulerError
-from runner.launch import Plan, jobs_folder, label, refreshed, rehearsal, write_runs
+from runner.launch import Plan, jobs_folder, label, refreshed, rehearsal, task, write_runs
 from runner.launch import submit as submit_tasks
 from runner.lock import study_lock
+from runner.reproduce import Repeat
 from runner.tasks import Task
 
 WAIT_POLL_SECONDS = 2.0
@@ -183,6 +184,19 @@ def start(plan: Plan, wait: bool | None) -> int:
     if plan.cluster.profile.executor == "local":
         return detach(plan.root) if wait is False else run_here(plan)
     return submit(plan, wait=bool(wait))
+
+
+def start_repeat(repeat: Repeat) -> None:
+    """Start the next attempt of a run that repeats another: to its end here, or into Slurm's queue."""
+    run, profile = repeat.state.run, repeat.cluster.profile
+    todo = task(repeat.folder, run)
+    if profile.executor == "local":
+        expected = {str(repeat.folder.path): repeat.original.outcome or run.expected_outcome}
+        local.run_queue([todo], profile, watcher(1, expected), _claim)
+    else:
+        from runner import slurm
+
+        slurm.submit([todo], profile, repeat.folder.path.parent / ".submitit", repeat.study)
 
 
 def rehearse(plan: Plan) -> int:

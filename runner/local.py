@@ -13,7 +13,7 @@ from pathlib import Path
 
 from model.errors import UserError
 from model.record import Outcome, Result, StepRecord
-from runner import container, ledger
+from runner import container, ledger, snapshot
 from runner.cluster import Profile
 from runner.outcomes import Ending, of_exit
 from runner.tasks import Task
@@ -108,7 +108,7 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
     folder = task.folder.attempt(task.attempt)
     command = [
         *container.argv(profile, profile.python or sys.executable),
-        "-P",
+        *snapshot.options(task.folder.path.parent, task.code),
         "-m",
         "runner.job",
         str(task.folder.path),

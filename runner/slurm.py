@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from model.errors import UserError
 from model.record import RunFolder
-from runner import container, ledger, scheduler
+from runner import container, ledger, scheduler, snapshot
 from runner.cluster import Profile
 from runner.errors import SchedulerError
 from runner.job import attempt_of_restart, run_attempt
@@ -77,6 +77,10 @@ def submit(
         SchedulerError: sbatch refused. What was not submitted is released.
     """
     _own_folder(folder)
+    codes = dict.fromkeys(task.code for task in tasks)  # an array has one command: runs of one snapshot
+    if len(codes) > 1:
+        groups = [[task for task in tasks if task.code == code] for code in codes]
+        return sum(submit(group, profile, folder, name, exclude) for group in groups)
     waiting, size, done = deque(tasks), scheduler.max_array_size(), 0
     # All arrays together keep to the cap on runs at once.
     limit = max(1, profile.max_parallel // max(1, -(-len(tasks) // size)))
@@ -156,7 +160,8 @@ def script(profile: Profile, folder: Path, name: str, count: int) -> str:
     """The batch script that `submit` would pass to sbatch for so many runs. Needs no Slurm."""
     from submitit.slurm import slurm
 
-    command = f"{_python(profile)} -u -m submitit.core._submit {shlex.quote(str(folder))}"
+    python = _python(profile, folder.parent, snapshot.current())
+    command = f"{python} -u -m submitit.core._submit {shlex.quote(str(folder))}"
     parameters = _parameters(profile, name, profile.max_parallel) | (
         {"map_count": count} if count > 1 else {}
     )
@@ -178,7 +183,7 @@ def run_in_job(run_folder: str, attempt: int) -> str:
 def _executor(profile: Profile, folder: Path, array: Array) -> SlurmExecutor:
     from submitit import SlurmExecutor
 
-    executor = SlurmExecutor(folder=folder, python=_python(profile))
+    executor = SlurmExecutor(folder=folder, python=_python(profile, folder.parent, array.tasks[0].code))
     parameters = _parameters(profile, array.name, array.limit)
     if array.exclude:
         parameters["exclude"] = ",".join(sorted(array.exclude))
@@ -186,9 +191,9 @@ def _executor(profile: Profile, folder: Path, array: Array) -> SlurmExecutor:
     return executor
 
 
-def _python(profile: Profile) -> str:
-    # -P keeps the working directory off sys.path: a stray model.py there must not shadow ours.
-    return f"{container.command(profile, profile.python or sys.executable)} -P"
+def _python(profile: Profile, study: Path, code: str | None) -> str:
+    python = container.command(profile, profile.python or sys.executable)
+    return f"{python} {shlex.join(snapshot.options(study, code))}"
 
 
 def _parameters(profile: Profile, name: str, limit: int) -> dict[str, Any]:

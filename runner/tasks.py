@@ -15,3 +15,4 @@ class Task:
     attempt: int
     label: str
     steps: int
+    code: str | None = None  # hash of the snapshot that it runs, None: what is installed

@@ -1,0 +1,171 @@
+"""What a repository says of a folder: commit, and what differs from it. Runs nothing of the repository.
+
+Plumbing commands only, without hooks, filters, external diffs, a filesystem monitor or fetches: looking at
+someone's repository must not start their programs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+TIMEOUT_SECONDS = 5.0
+MAX_DIFF_BYTES = 2**20
+MAX_FILE_BYTES = 2**18  # of an untracked file
+_NAMED_LEFT_OUT = 50
+# Untracked files that may hold a secret are named, not kept.
+_SECRET = (".env*", ".netrc", "*.pem", "*.key", "id_*", "*secret*", "*credential*", "*password*")
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.hooksPath": os.devnull,
+    "core.bigFileThreshold": "1m",  # larger files count as binary
+}
+_DIFF = (
+    *("diff-index", "-p", "--full-index", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"),
+    *("--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/", "HEAD", "--"),
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """A repository's state. None is what is not known: no git, no repository, no commit, or no answer.
+
+    Attributes:
+        dirty: something tracked differs from the commit, or something untracked is not ignored.
+        diff: what differs, for `git apply`, with the untracked text files; comment lines at its end name
+            what was left out. None where nothing differs.
+    """
+
+    commit: str | None = None
+    dirty: bool | None = None
+    diff: bytes | None = None
+
+
+def state(folder: Path) -> State:
+    """The state of the repository that holds a folder."""
+    commit = None
+    try:
+        found = _git(folder, "rev-parse", "--show-toplevel", "HEAD^{commit}", settings=_SETTINGS)
+        top, commit = os.fsdecode(found).rstrip("\n").rsplit("\n", 1)
+        settings = _SETTINGS | _without_filters(folder)
+        tracked = _git(Path(top), *_DIFF, settings=settings)
+        others = _git(Path(top), "ls-files", "-z", "--others", "--exclude-standard", settings=settings)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return State(commit)
+    # A file that was touched and not changed has a first line and nothing else.
+    parts = [part for part in re.split(rb"(?m)^(?=diff --git )", tracked) if part.count(b"\n") > 1]
+    names = [name for name in others.split(b"\0") if name]
+    parts += [_untracked(Path(top), name) for name in names]
+    return State(commit, bool(parts), _fitted(parts) if parts else None)
+
+
+def _git(folder: Path, *arguments: str, settings: dict[str, str]) -> bytes:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    given = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        given |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    never = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    return subprocess.run(
+        ["git", "-C", str(folder), "--no-pager", *arguments],
+        env={**clean, **given, **never, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
+        check=True,
+    ).stdout
+
+
+def _without_filters(folder: Path) -> dict[str, str]:
+    """Settings that switch off every filter of the repository's and the user's configuration."""
+    try:
+        listed = _git(folder, "config", "--null", "--name-only", "--get-regexp", r"^filter\.", settings={})
+    except subprocess.CalledProcessError:
+        return {}  # there are none
+    names = {os.fsdecode(key).rpartition(".")[0] for key in listed.split(b"\0") if key}
+    off = {"clean": "", "smudge": "", "process": "", "required": "false"}
+    return {f"{name}.{key}": value for name in sorted(names) for key, value in off.items()}
+
+
+def _untracked(top: Path, name: bytes) -> bytes:
+    """A text file as a diff that adds it; else one comment line that names it."""
+    path = top / os.fsdecode(name)
+    try:
+        facts = path.lstat()
+        if why := _kept_out(path, facts):
+            return _comment(name, why)
+        linked = stat.S_ISLNK(facts.st_mode)
+        content = os.fsencode(path.readlink()) if linked else path.read_bytes()
+    except OSError as error:
+        return _comment(name, str(error.strerror))
+    if b"\0" in content:
+        return _comment(name, "not text")
+    mode = b"120000" if linked else b"100755" if facts.st_mode & 0o100 else b"100644"
+    return _added(name, mode, content)
+
+
+def _kept_out(path: Path, facts: os.stat_result) -> str | None:
+    if any(fnmatch(path.name.lower(), pattern) for pattern in _SECRET):
+        return "may hold a secret"
+    if not stat.S_ISREG(facts.st_mode) and not stat.S_ISLNK(facts.st_mode):
+        return "no file"
+    return f"{facts.st_size:,} bytes" if facts.st_size > MAX_FILE_BYTES else None
+
+
+def _added(name: bytes, mode: bytes, content: bytes) -> bytes:
+    old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
+    head = b"diff --git %b %b\nnew file mode %b\n" % (old, new, mode)
+    if not content:
+        return head
+    lines = content.split(b"\n")
+    ended = lines[-1] == b""
+    lines = lines[:-1] if ended else lines
+    tab = b"\t" if b" " in name else b""  # ends a name with spaces
+    head += b"--- /dev/null\n+++ %b%b\n@@ -0,0 +1,%d @@\n" % (new, tab, len(lines))
+    return (
+        head
+        + b"".join(b"+%b\n" % line for line in lines)
+        + (b"" if ended else b"\\ No newline at end of file\n")
+    )
+
+
+def _quoted(name: bytes) -> bytes:
+    """As git writes a name: in quotes, with octal escapes, where it is not plain ASCII."""
+    if re.fullmatch(rb"[ -!#-\[\]-~]+", name):
+        return name
+    plain = rb"[^ -!#-\[\]-~]"
+    return b'"' + re.sub(plain, lambda match: b"\\%03o" % match[0][0], name) + b'"'
+
+
+def _comment(name: bytes, why: str) -> bytes:
+    return b"# left out: %b (%b)\n" % (_quoted(name), why.encode())
+
+
+def _fitted(parts: list[bytes]) -> bytes:
+    """The parts that fit, whole, so that what is kept can be applied; then a line for each that does not."""
+    kept, left_out, size = list[bytes](), list[bytes](), 0
+    for part in parts:
+        if part.startswith(b"# left out"):
+            left_out.append(part)
+        elif size + len(part) <= MAX_DIFF_BYTES:
+            kept.append(part)
+            size += len(part)
+        else:
+            left_out.append(b"# left out: %b (%d bytes, over the limit)\n" % (_first_line(part), len(part)))
+    return b"".join([*kept, *_shortened(left_out)])
+
+
+def _first_line(part: bytes) -> bytes:
+    return part.partition(b"\n")[0].removeprefix(b"diff --git ")
+
+
+def _shortened(lines: list[bytes]) -> Iterator[bytes]:
+    yield from lines[:_NAMED_LEFT_OUT]
+    if len(lines) > _NAMED_LEFT_OUT:
+        yield b"# left out: %d more\n" % (len(lines) - _NAMED_LEFT_OUT)

@@ -1,0 +1,100 @@
+"""Starts a module from the code snapshot that this file lies in: `python -P .../runner/start.py -m MODULE`.
+
+Runs in a job before anything else of ours, so it imports the standard library alone. Whatever is installed,
+linked or on PYTHONPATH, the packages below come from the snapshot: a finder of their own goes before all
+others, also before those of editable installs. Other code is found as always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+PACKAGES = ("analysis", "model", "runner")
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    """A folder's files by relative path, without caches and what an editor hides."""
+    files: dict[str, bytes] = {}
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        for path in (Path(parent, name) for name in names if not name.startswith(".")):
+            if path.is_file() and path.suffix != ".pyc":
+                files[path.relative_to(folder).as_posix()] = path.read_bytes()
+    return files
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of names and contents; it names the snapshot."""
+    total = hashlib.sha256()
+    for name in sorted(files):
+        total.update(f"{name}\n{len(files[name])}\n".encode())
+        total.update(files[name])
+    return total.hexdigest()
+
+
+class _Source(SourceFileLoader):
+    """Loads from the source alone: a snapshot neither trusts nor collects byte code."""
+
+    def path_stats(self, path: str) -> Mapping[str, float]:
+        raise OSError(path)
+
+
+class _Finder:
+    """Finds the packages in the snapshot, and nothing else."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = str(home)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's place in the snapshot; an error, not another place, where it is not there."""
+        if name.partition(".")[0] not in PACKAGES:
+            return None
+        folder = next(iter(path)) if path else self.home
+        if spec := FileFinder(folder, (_Source, [".py"])).find_spec(name):
+            return spec
+        raise ModuleNotFoundError(f"No module named {name!r} in the code snapshot {self.home}", name=name)
+
+
+def install(home: Path) -> None:
+    """Make this process, and those that it starts, import the packages from `home`."""
+    if loaded := [name for name in PACKAGES if name in sys.modules]:
+        sys.exit(f"{', '.join(loaded)} was imported before the code snapshot {home} could be put first")
+    own = str(home / "runner")  # there without -P: its files must not be modules of their own
+    sys.path[:] = [str(home), *(entry for entry in sys.path if entry != own)]
+    sys.meta_path.insert(0, _Finder(home))
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(home), before] if before else [str(home)])
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        assert spec and spec.origin == str(home / name / "__init__.py"), f"{name} comes from {spec}"
+
+
+def main() -> None:
+    """Check the snapshot and run a module from it in this process."""
+    home = Path(__file__).resolve().parent.parent
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["-u"]:  # where submitit puts it, and Python does not see it
+        del arguments[0]
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # the interpreter's own
+    if arguments[:1] != ["-m"] or len(arguments) < 2:
+        sys.exit("usage: python -P start.py [-u] -m MODULE [ARGUMENT...]")
+    if digest(read(home)) != home.name:
+        sys.exit(f"the code snapshot {home} was edited after it was taken; launch again for a new one")
+    install(home)
+    sys.argv = arguments[1:]
+    runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
