@@ -148,11 +148,13 @@ def write_runs(plan: Plan) -> list[Task]:
                 folder.path.mkdir(parents=True, exist_ok=True)
                 # Without keys that an older record does not have: the code that it runs would refuse them.
                 text = record.model_dump_json(exclude_unset=True, indent=1)
-                write_text(folder.path / "run.json", text + "\n")
+                write_text(folder.path / "run.json", text + "\n", sync=False)
         except OSError as error:
             raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
         if run.run_id in left:
             tasks.append(task(folder, record))
+    if tasks:
+        ledger.flush(plan.root)
     return tasks
 
 

@@ -135,10 +135,25 @@ def submit(plan: Plan, wait: bool) -> int:
     with _alone(plan):
         plan = refreshed(plan)
         reserve(plan)
-        count = submit_tasks(plan, write_runs(plan))
+        count = _submit_tasks(plan, write_runs(plan))
     say(f"{len(plan.runs)} runs at scale {plan.scale}, {count} submitted to {plan.cluster.name}")
     say(f"`runner status {plan.study.name}` shows them")
     return _wait(plan) if wait else 0
+
+
+def _submit_tasks(plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = ()) -> int:
+    """Submit, and put the profile's line before Slurm's words where they are about one of its settings."""
+    try:
+        return submit_tasks(plan, tasks, exclude)
+    except SchedulerError as error:
+        marks = plan.cluster.document.marks
+        settings = [
+            ("slurm", name) for name in ("partition", "account", "qos", "reservation", "constraint", "gres")
+        ]
+        named = [marks[path] for path in settings if path in marks and path[1] in str(error).lower()]
+        if not named:
+            raise
+        raise type(error)(f"{named[0]}: {error}") from error
 
 
 def _wait(plan: Plan) -> int:
@@ -167,7 +182,7 @@ def _resubmit(plan: Plan, states: Sequence[ledger.RunState]) -> None:
         say(f"{label(state.run)}: attempt {state.attempt} ended {state.outcome}; trying again")
     with _alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
-        submit_tasks(current, write_runs(current), sorted(bad))
+        _submit_tasks(current, write_runs(current), sorted(bad))
 
 
 def _node(state: ledger.RunState) -> str | None:

@@ -85,7 +85,7 @@ def _attempt_state(
 ) -> RunState:
     if settled := settle(folder.result(number), list(events)):
         return RunState(folder, run, "ended", number, *settled, events)
-    phase: Phase = "running" if folder.manifest(number) else "queued"
+    phase: Phase = "running" if folder.started(number) else "queued"
     return RunState(folder, run, phase, number, events=events)
 
 

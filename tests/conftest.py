@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,29 @@ def runner(root: Path, tmp_path: Path) -> Runner:
         return done
 
     return call
+
+
+SCRIPT = REPOSITORY / "tests" / "slurm" / "cluster.sh"
+COMMANDS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch", "sacct")
+
+
+def no_cluster() -> str | None:
+    """Why there can be no Slurm cluster here."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster needs root"
+    path = os.environ["PATH"] + ":/usr/sbin"
+    absent = [command for command in COMMANDS if not shutil.which(command, path=path)]
+    return f"not installed: {', '.join(absent)}; `make system` installs them" if absent else None
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which Slurm's commands reach a cluster that this fixture started."""
+    if reason := no_cluster():
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("slurm")
+    subprocess.run([SCRIPT, "up", folder], check=True, timeout=180)
+    yield {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
+    subprocess.run([SCRIPT, "down", folder], check=True, timeout=60)

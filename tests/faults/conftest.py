@@ -5,8 +5,6 @@ import time
 
 import pytest
 
-from tests.slurm.conftest import cluster  # noqa: F401  a fixture
-
 _tally: dict[str, str] = {}
 
 
@@ -29,7 +27,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture
-def slurm(runner, cluster):  # noqa: F811
+def slurm(runner, cluster):
     """The command line with a cluster in reach."""
     return lambda *arguments, rc=None, **env: runner(*arguments, rc=rc, **{**cluster, **env})
 

@@ -12,6 +12,7 @@ export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
 socket=$folder/db.sock munge=$folder/munge.sock
 
 down() {
+  local pid
   for pid in "$folder"/pid/*; do
     [ -s "$pid" ] && kill "$(cat "$pid")" 2>/dev/null
   done
@@ -32,15 +33,26 @@ wait_for() { # SECONDS COMMAND...: until it succeeds
 
 all_idle() { [ "$(sinfo -h -t idle -o %D)" = 4 ]; }
 
+free_ports() { # the first of 110 ports none of which anybody listens on that the cluster needs
+  local base port
+  for base in $(seq 16800 200 30000); do
+    for port in 0 1 101 102 103 104; do
+      (exec 3<>"/dev/tcp/127.0.0.1/$((base + port))") 2>/dev/null && continue 2
+    done
+    echo "$base"; return
+  done
+}
+
 configure() {
-  local host memory_cgroup=false
+  local host memory_cgroup=false base
+  base=$(free_ports)
   host=$(hostname -s)
   [ -d /sys/fs/cgroup/memory ] && memory_cgroup=true # version 1: version 2 wants systemd's bus
   cat >"$folder/slurmdbd.conf" <<X
 AuthType=auth/munge
 AuthInfo=socket=$munge
 DbdHost=localhost
-DbdPort=16819
+DbdPort=$((base + 1))
 SlurmUser=root
 StorageType=accounting_storage/mysql
 StorageHost=localhost
@@ -53,7 +65,7 @@ X
   cat >"$folder/slurm.conf" <<X
 ClusterName=assay
 SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=16817
+SlurmctldPort=$base
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket=$munge,cred_expire=5
@@ -74,13 +86,13 @@ SlurmdTimeout=15
 MaxJobCount=20000
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
-AccountingStoragePort=16819
+AccountingStoragePort=$((base + 1))
 AccountingStoragePass=$munge
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=2
 GresTypes=gpu
 MpiDefault=none
-NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=2 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
+NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((base + 101))-$((base + 104))] CPUs=2 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 X
   if $memory_cgroup; then

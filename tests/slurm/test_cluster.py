@@ -105,8 +105,12 @@ def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path):
 )
 def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, says):
     (profile := tmp_path / "wrong.yaml").write_text(f"executor: slurm\nslurm: {{{setting}}}\n")
-    assert says in slurm("launch", study(), "--profile", profile, rc=3).stderr
-    assert list(outcomes(slurm).values()) == ["cancelled"]
+    refused = slurm("launch", study(), "--profile", profile, rc=3).stderr
+    assert says in refused
+    assert ("wrong.yaml:2:9: " in refused) == ("partition" in setting), (
+        "the profile's line, where Slurm names it"
+    )
+    assert list(outcomes(slurm).values()) == ["planned"], "nothing was submitted, nothing is lost"
 
 
 def test_a_run_gets_its_own_gpu_from_gres(slurm, study, root, tmp_path):
