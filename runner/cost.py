@@ -72,12 +72,12 @@ class History:
 
 def history(root: Path) -> History:
     """Past runs from the root's database. Never raises: one that cannot be read is what the note says."""
-    import duckdb
-
     from analysis import store
 
     if not store.database(root).exists():
         return History()
+    import duckdb
+
     try:
         with store.open_for_reading(root) as connection:
             rows = connection.execute(_HISTORY).fetchall()
