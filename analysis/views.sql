@@ -1,8 +1,7 @@
 -- What is derived, in one place. Rates come from seconds and counts, never from averages of rates.
 --
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
--- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and if it is not
--- the first record of its attempt, which a resumed run spends warming up again.
+-- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps.
 
 CREATE VIEW steps AS
 SELECT
@@ -14,8 +13,7 @@ SELECT
         / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
     a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
     s.memory_bytes,
-    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10))
-        AND s.step > min(s.step) OVER (PARTITION BY s.study, s.run_id, s.attempt) AS counted
+    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10)) AS counted
 FROM step_records s
 JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
 LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
@@ -38,7 +36,7 @@ COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percent of the tokens tha
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL where the peak is not known.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s a GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, and is not its attempt''s first.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps.';
 
 -- The attempt that decides a run: the last one that completed, else the last one.
 CREATE VIEW deciding_attempts AS
