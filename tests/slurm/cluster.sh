@@ -80,7 +80,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU=500
-ReturnToService=2
+ReturnToService=0
 KillWait=3
 SlurmdTimeout=15
 MaxJobCount=20000
