@@ -75,7 +75,7 @@ def watch(root: Path, study: str | None) -> None:
         if sys.stdout.isatty():
             sys.stdout.write("\x1b[2J\x1b[H")
         show(states)
-        if not any(state.phase in ("queued", "running") for state in states):
+        if not any(state.in_flight for state in states):
             return
         time.sleep(REFRESH_SECONDS)
 
