@@ -1,9 +1,11 @@
 """What a launch is made of is recorded whole, once, cheaply, without secrets and without running anything."""
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
+from contextlib import contextmanager
 
 import pytest
 
@@ -230,24 +232,27 @@ def test_files_have_the_rights_that_the_umask_leaves(repo, fresh, tmp_path, umas
         assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~umask
 
 
-def test_a_full_disk_is_a_users_error_and_leaves_nothing_behind(repo, fresh, tmp_path, small_files):
-    with pytest.raises(UserError, match="File too large; make room"):
+def test_a_full_disk_is_a_users_error_and_leaves_nothing_behind(repo, fresh, tmp_path):
+    with small_files(), pytest.raises(UserError, match="File too large; make room"):
         provenance.keep(repo, tmp_path / "study")
     assert not [path for path in tmp_path.glob("study/**/*") if path.name != ".code"]
-    with pytest.raises(UserError, match="choose another place with --root"):
+    with small_files(), pytest.raises(UserError, match="choose another place with --root"):
         provenance._store({"0" * 64 + ".lock": b"x" * 5000}, tmp_path / "study")
     assert not list(tmp_path.glob("study/.provenance/*"))
 
 
-@pytest.fixture
+@contextmanager
 def small_files():
-    """No file may grow over a thousand bytes: what a full disk looks like to a writer."""
-    import resource
+    """No file may grow over a thousand bytes: what a full disk looks like to a writer.
 
+    Around the call only: the limit is the whole process's, and pytest's own output may be a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_root_that_is_no_folder_is_a_users_error(repo, fresh, tmp_path):
