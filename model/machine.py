@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from model.config import RunConfig
+from model.errors import UserError
 from model.flops import Peak, flop_per_token, parameter_count, peak
 from model.record import Manifest, now
 
@@ -65,6 +66,27 @@ def with_device(manifest: Manifest, config: RunConfig, peak_override: float | No
     return manifest.model_copy(update=facts)
 
 
+def hold_gpu(uuid: str | None) -> socket.socket | None:
+    """Take a GPU for this process alone, as long as the returned socket is open; without one, nothing.
+
+    Two runs that share a GPU, because nothing has bound each to its own, would spoil each other's timings.
+    The name is in Linux's abstract namespace: it leaves no file, and is free when the process is gone.
+
+    Raises:
+        UserError: another run on this machine has it.
+    """
+    if uuid is None:
+        return None
+    held = socket.socket(socket.AF_UNIX)
+    try:
+        held.bind(f"\0assay-gpu-{uuid}")
+    except OSError as error:
+        held.close()
+        bind = "give each its own, such as `srun_args: [--gpus-per-task=1]`, or lower max_parallel"
+        raise UserError(f"GPU {uuid} is in use by another run on this machine: {bind}") from error
+    return held
+
+
 def peak_memory_bytes(device: str) -> int:
     """Peak so far: allocated device memory on a GPU, resident memory of the process on a CPU."""
     if device == "cuda" and "torch" in sys.modules:
@@ -102,6 +124,8 @@ def _cpu_name() -> str:
 
 
 def _tells(name: str) -> bool:
+    if name == "CUDA_VISIBLE_DEVICES":
+        return True
     return name.startswith("SLURM") and not name.startswith(("SLURM_CONF", "SLURM_JWT", "SLURM_TOPOLOGY"))
 
 

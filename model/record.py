@@ -119,8 +119,9 @@ class LedgerEvent(Frozen):
     pid: int | None = Field(None, description="Of the launcher that claimed.")
     pid_started: float | None = Field(None, description="When that process started, Unix seconds.")
     submission: str | None = Field(None, description="Names the array that an intent is about.")
-    index: int | None = Field(None, description="Place in that array.")
+    index: int | None = Field(None, description="Element of that array.")
     count: int | None = Field(None, description="Elements of that array.")
+    slot: int | None = Field(None, description="Place among the runs of that element, which share a node.")
     job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
     outcome: Outcome | None = None
     reason: str | None = None
@@ -138,7 +139,7 @@ class Manifest(Frozen):
     pid_started: float = Field(
         description="When the process started, Unix seconds: tells it from a reused pid."
     )
-    slurm: dict[str, str] = Field(description="SLURM_* variables of the job.")
+    slurm: dict[str, str] = Field(description="SLURM_* variables of the job, and CUDA_VISIBLE_DEVICES.")
     software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
     device_name: str | None = None
     gpu_uuid: str | None = None

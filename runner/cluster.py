@@ -197,6 +197,11 @@ class Profile(Frozen):
         return self.gpus_per_node // self.gpus if whole and self.gpus and self.gpus_per_node else 1
 
     @property
+    def runs_per_job(self) -> int:
+        """Runs that one job on a whole node takes, as far as so many may run at once."""
+        return min(self.slots, self.max_parallel)
+
+    @property
     def rehearsal(self) -> Profile:
         """The profile that rehearsals go by."""
         if not (self.debug and self.slurm):

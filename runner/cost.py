@@ -205,7 +205,7 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Esti
         gpus=profile.gpus,
         parallel=profile.max_parallel,
         profile=runs[0].profile if runs else "",
-        slots=profile.slots if whole else None,
+        slots=profile.runs_per_job if whole else None,
         time_limit_seconds=limit,
         note=past.note,
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from model.errors import AssayError, UserError
+
+if TYPE_CHECKING:
+    from runner.tasks import Task
 
 
 @dataclass(frozen=True, order=True)
@@ -44,3 +48,19 @@ class SchedulerError(AssayError):
     """The scheduler refused a job or cannot be reached; the text has its own words."""
 
     exit_code = 3
+
+
+class SubmitLimit(SchedulerError):
+    """No more jobs of this user may wait in Slurm's queue for now.
+
+    Attributes:
+        left: what is not submitted; nobody has claimed it.
+    """
+
+    def __init__(self, message: str, left: Sequence[Task] = ()) -> None:
+        super().__init__(message)
+        self.left = left
+
+
+class SubmitUnknown(SchedulerError):
+    """Whether Slurm has taken an array is not known."""

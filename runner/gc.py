@@ -33,7 +33,9 @@ RECORDS = frozenset({
     "results.duckdb",
 })  # fmt: skip
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})|part)|checkpoint\.part")
-_JOB_FILE = re.compile(r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|\d+_result|\d+_log)\.\w+")
+_JOB_FILE = re.compile(
+    r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|requeued|\d+_result|\d+_log)\.\w+"
+)
 # Slurm may start such a job again by itself (and a job that it preempts says `cancelled`).
 _MAY_COME_BACK = frozenset({Outcome.PREEMPTED, Outcome.NODE_FAILED, Outcome.TIMEOUT, Outcome.CANCELLED})
 

@@ -12,7 +12,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +36,11 @@ from model.record import (
 )
 from runner import ledger, scheduler
 from runner.outcomes import Ending, of_exception
-from runner.stopping import Stop, requeue, slurm_deadline
+from runner.stopping import KILL_SECONDS, Stop, requeue, slurm_deadline, slurm_end
 
 _PR_SET_PDEATHSIG = 1
+# How an attempt ends that Slurm's requeue, or the time limit, has stopped.
+STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})
 
 
 @dataclass
@@ -49,15 +53,18 @@ class Progress:
     started: float = field(default_factory=time.monotonic)
 
 
-def run_attempt(run_folder: str, number: int) -> str:
+def run_attempt(run_folder: str, number: int, fellows: Sequence[RunFolder] = ()) -> str:
     """Run one attempt to its end, and give its outcome.
 
-    Called in the job's process; submitit pickles a function that calls it by name and these two arguments
+    Called in the job's process; submitit pickles a function that calls it by name, and folders and numbers
     alone, so that code which is edited before the job starts cannot change what was planned.
+
+    Args:
+        fellows: the runs that share its job.
     """
     folder = RunFolder(Path(run_folder))
     attempt, run = folder.attempt(number), folder.run
-    stop = Stop(slurm_deadline(run.grace_seconds))
+    stop = Stop(slurm_deadline(run.grace_seconds), partial(withdrawn, folder, number) if fellows else None)
     stop.listen()
     progress = Progress(_first_manifest(folder, run, number))
     write(attempt / "manifest.json", progress.manifest)
@@ -72,7 +79,7 @@ def run_attempt(run_folder: str, number: int) -> str:
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
     if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
-        _go_on_in_the_queue(folder, number)
+        _go_on_in_the_queue(folder, number, fellows)
     return ending.outcome.value
 
 
@@ -100,27 +107,48 @@ def _ending(error: BaseException, stop: Stop) -> Ending:
     return of_exception(error)
 
 
-def _go_on_in_the_queue(folder: RunFolder, number: int) -> None:
-    """Claim the next attempt for this same Slurm job, and put the job back into the queue."""
+def withdrawn(folder: RunFolder, number: int) -> bool:
+    """Whether an attempt was cancelled by a launcher, in a job that goes on for the runs that share it."""
+    ended = [event for event in folder.ledger if event.event == "ended" and event.attempt == number]
+    return any(event.outcome is Outcome.CANCELLED for event in ended)
+
+
+def _go_on_in_the_queue(folder: RunFolder, number: int, fellows: Sequence[RunFolder]) -> None:
+    """Claim the next attempt for this same Slurm job, and put the job back into the queue.
+
+    That ends every run in it, so the runs that share it are waited for, as long as there is time.
+    """
     state = ledger.state(folder)
     if state.job_id and ledger.claim(folder, number + 1, "slurm"):
         ledger.submitted(folder, number + 1, state.job_id)
+        end = slurm_end()
+        while any(map(_at_work, fellows)) and (end is None or time.time() < end - KILL_SECONDS):
+            time.sleep(1)
         try:
-            requeue()
+            requeue(folder.path.parent / ".submitit")
         except OSError as error:
             ledger.release(folder, number + 1, str(error))
 
 
-def attempt_of_restart(folder: RunFolder, number: int) -> int:
-    """The attempt that a job which Slurm has started again works on.
+def _at_work(fellow: RunFolder) -> bool:
+    """Whether the process of a run's newest attempt on this machine lives and has not said how it ended."""
+    newest = fellow.attempts()[-1]
+    manifest = fellow.manifest(newest)
+    return bool(manifest and fellow.result(newest) is None and ledger.alive(manifest))
+
+
+def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
+    """The attempt that a job which Slurm has started again works on; None where the run is over.
 
     It is the one that was claimed when the job put itself back into the queue; where Slurm did so, for a
-    failed node or a preemption, a new one.
+    failed node or a preemption, a new one. A run that was stopped, and did not end, goes on.
     """
     newest = folder.attempts()[-1]
     if folder.manifest(newest) is None:
         return newest
     state = ledger.state(folder)
+    if not state.in_flight and (state.outcome not in STOPPED or withdrawn(folder, newest)):
+        return None
     if state.in_flight:
         ledger.ended(folder, newest, scheduler.ending_before_restart(state.job_id))
     job_id = next((event.job_id for event in folder.ledger if event.attempt == number and event.job_id), None)
@@ -151,6 +179,7 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
     progress.manifest = machine.with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
+    _gpu = machine.hold_gpu(progress.manifest.gpu_uuid)
     resumed = progress.manifest.resumed_attempt
     checkpoints = Checkpoints(
         folder=attempt,

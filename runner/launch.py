@@ -221,18 +221,19 @@ def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> P
     return Plan(named, first.scale, cluster, root, [(state.run, state) for state in states], again=True)
 
 
-def submit(plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = ()) -> int:
-    """Claim tasks and submit them to Slurm; how many were submitted.
+def submit(plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = ()) -> None:
+    """Claim tasks and submit them to Slurm.
 
     Args:
         exclude: nodes that they must not run on.
 
     Raises:
+        SubmitLimit: the queue is full; the error has what is left.
         SchedulerError: sbatch refused.
     """
     from runner import slurm
 
-    return slurm.submit(tasks, plan.cluster.profile, jobs_folder(plan), plan.study.name, exclude)
+    slurm.submit(tasks, plan.cluster.profile, jobs_folder(plan), plan.study.name, exclude)
 
 
 def jobs_folder(plan: Plan) -> Path:

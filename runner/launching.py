@@ -14,7 +14,7 @@ from model.errors import UserError
 from model.record import Outcome
 from runner import budget, cost, ledger, local, scheduler, status
 from runner.console import say, table, watcher
-from runner.errors import SchedulerError
+from runner.errors import SchedulerError, SubmitLimit
 from runner.launch import Plan, jobs_folder, label, refreshed, rehearsal, task, write_runs
 from runner.launch import submit as submit_tasks
 from runner.lock import study_lock
@@ -22,6 +22,7 @@ from runner.reproduce import Repeat
 from runner.tasks import Task
 
 WAIT_POLL_SECONDS = 2.0
+LIMIT_POLL_SECONDS = 60.0  # longest, between two looks at a queue that was full
 LOCK_WAIT_SECONDS = 60.0
 
 
@@ -135,16 +136,30 @@ def submit(plan: Plan, wait: bool) -> int:
     with _alone(plan):
         plan = refreshed(plan)
         reserve(plan)
-        count = _submit_tasks(plan, write_runs(plan))
+        tasks = write_runs(plan)
+        left = _submit_tasks(plan, tasks, wait=wait)
+    count = len(tasks) - len(left)
     say(f"{len(plan.runs)} runs at scale {plan.scale}, {count} submitted to {plan.cluster.name}")
     say(f"`runner status {plan.study.name}` shows them")
-    return _wait(plan) if wait else 0
+    return _wait(plan, left) if wait else 0
 
 
-def _submit_tasks(plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = ()) -> int:
-    """Submit, and put the profile's line before Slurm's words where they are about one of its settings."""
+def _submit_tasks(
+    plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = (), wait: bool = False
+) -> Sequence[Task]:
+    """Submit, and put the profile's line before Slurm's words where they are about one of its settings.
+
+    Args:
+        wait: give what the queue has no room for now; otherwise that is an error.
+    """
     try:
-        return submit_tasks(plan, tasks, exclude)
+        submit_tasks(plan, tasks, exclude)
+        return ()
+    except SubmitLimit as limit:
+        if not wait:
+            raise
+        say(f"{limit}")
+        return limit.left
     except SchedulerError as error:
         marks = plan.cluster.document.marks
         settings = [
@@ -156,15 +171,27 @@ def _submit_tasks(plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = ()
         raise type(error)(f"{named[0]}: {error}") from error
 
 
-def _wait(plan: Plan) -> int:
-    """Wait until all has ended, starting again what a cause outside of it has ended."""
+def _wait(plan: Plan, left: Sequence[Task]) -> int:
+    """Wait until all has ended, starting again what a cause outside of it has ended.
+
+    Args:
+        left: what the queue had no room for; submitted in its turn, asked for less and less often.
+    """
+    pause, due = WAIT_POLL_SECONDS, time.monotonic()
     while True:
         states = _states(plan)
-        again = [state for state in states if _worth_another(state, plan.cluster.profile.retries)]
+        waiting = {task.folder.path for task in left}
+        ended = [state for state in states if state.folder.path not in waiting]
+        again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
         if again:
-            _resubmit(plan, again)
-        elif not ledger.in_flight(states):
+            left = [*left, *_resubmit(plan, again)]
+        elif not left and not ledger.in_flight(states):
             return _summary(plan)
+        if left and time.monotonic() >= due:
+            with _alone(plan):
+                still = _submit_tasks(plan, left, wait=True)
+            pause = min(2 * pause, LIMIT_POLL_SECONDS) if len(still) == len(left) else WAIT_POLL_SECONDS
+            left, due = still, time.monotonic() + pause
         time.sleep(WAIT_POLL_SECONDS)
 
 
@@ -176,13 +203,14 @@ def _worth_another(state: ledger.RunState, retries: int) -> bool:
     return state.phase == "ended" and state.outcome in RETRIED and not state.done and state.attempt <= retries
 
 
-def _resubmit(plan: Plan, states: Sequence[ledger.RunState]) -> None:
+def _resubmit(plan: Plan, states: Sequence[ledger.RunState]) -> Sequence[Task]:
+    """Start the next attempts of these runs; gives those that the queue had no room for."""
     bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
     for state in states:
         say(f"{label(state.run)}: attempt {state.attempt} ended {state.outcome}; trying again")
     with _alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
-        _submit_tasks(current, write_runs(current), sorted(bad))
+        return _submit_tasks(current, write_runs(current), sorted(bad), wait=True)
 
 
 def _node(state: ledger.RunState) -> str | None:

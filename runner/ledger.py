@@ -105,9 +105,9 @@ def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
     return True
 
 
-def intend(folder: RunFolder, number: int, submission: str, index: int, count: int) -> None:
+def intend(folder: RunFolder, number: int, submission: str, index: int, count: int, slot: int = 0) -> None:
     """Note that the attempt is about to be submitted: its place in an array that has a name of its own."""
-    _append(folder, number, "intent", submission=submission, index=index, count=count)
+    _append(folder, number, "intent", submission=submission, index=index, count=count, slot=slot)
 
 
 def submitted(folder: RunFolder, number: int, job_id: str) -> None:

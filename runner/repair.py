@@ -62,8 +62,13 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         # Read again: what was seen before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
         arrays = _find_arrays(orphans)
+        for job_id, pack in _by_job(orphans, arrays).items():
+            from runner import slurm
+
+            slurm.adopt([(state.folder, state.attempt) for state in pack], job_id, study / ".submitit")
         for state in orphans:
-            _repair_run(state, arrays, study / ".submitit")
+            if _job(state, arrays) is None:
+                _repair_run(state, study / ".submitit")
         return bool(orphans)
 
 
@@ -74,17 +79,34 @@ def _find_arrays(orphans: list[RunState]) -> dict[str, str]:
     return scheduler.find(names, min(intent.time for intent in intents)) if names else {}
 
 
-def _repair_run(state: RunState, arrays: dict[str, str], pickles: Path) -> None:
-    intent = state.event("intent")
-    if intent and intent.submission in arrays:
-        from runner import slurm
+def _by_job(orphans: list[RunState], arrays: dict[str, str]) -> dict[str, list[RunState]]:
+    """Orphans that have a job, those that share one in the order of their slots."""
+    found = defaultdict(list)
+    for state in orphans:
+        if job_id := _job(state, arrays):
+            found[job_id].append(state)
+    return {job_id: sorted(pack, key=_slot) for job_id, pack in found.items()}
 
-        array = arrays[intent.submission]
-        job_id = array if intent.count == 1 else f"{array}_{intent.index}"
-        slurm.adopt(state.folder, state.attempt, job_id, pickles)
-    elif intent and _sbatch_runs(pickles):
+
+def _slot(state: RunState) -> int:
+    intent = state.event("intent")
+    return (intent and intent.slot) or 0
+
+
+def _job(state: RunState, arrays: dict[str, str]) -> str | None:
+    """The job that an orphan was submitted as, if it was."""
+    intent = state.event("intent")
+    if not intent or intent.submission not in arrays:
+        return None
+    array = arrays[intent.submission]
+    return array if intent.count == 1 else f"{array}_{intent.index}"
+
+
+def _repair_run(state: RunState, pickles: Path) -> None:
+    intent = state.event("intent")
+    if intent and _sbatch_runs(pickles):
         return  # it outlived its launcher, and may yet submit
-    elif any(state.folder.attempt(state.attempt).iterdir()):
+    if any(state.folder.attempt(state.attempt).iterdir()):
         ledger.ended(state.folder, state.attempt, LOST)
     else:
         ledger.release(state.folder, state.attempt, "the launcher died before it was started")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -128,6 +129,12 @@ def ending_before_restart(job_id: str | None) -> Ending:
     except SchedulerError:  # no accounting on the node
         earlier = []
     return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm put the job back into the queue")
+
+
+def queued(partition: str | None) -> int:
+    """Jobs of this user in Slurm's queue, an array's elements one by one. Raises SchedulerError."""
+    place = ["--partition", partition] if partition else []
+    return len(ask("squeue", "-h", "-r", "--user", str(os.getuid()), *place, "-o", "%i").splitlines())
 
 
 def cancel(job_ids: Iterable[str]) -> None:

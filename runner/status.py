@@ -38,13 +38,13 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
     found = states(root, study)
     if repair(found):
         found = states(root, study)
-    in_doubt = {state.job_id: state for state in found if state.job_id and _in_doubt(state)}
-    poll = scheduler.poll(job_id for job_id in in_doubt if job_id)
+    in_doubt = [state for state in found if state.job_id and _in_doubt(state)]
+    poll = scheduler.poll(state.job_id for state in in_doubt if state.job_id)
     if poll.problem and in_doubt:
         say(f"{poll.problem}: how jobs ended is not known until accounting is back")
-    endings = {job_id: ending for job_id, state in in_doubt.items() if (ending := _ending(state, poll))}
-    for job_id, ending in endings.items():
-        ledger.ended(in_doubt[job_id].folder, in_doubt[job_id].attempt, ending)
+    endings = [(state, ending) for state in in_doubt if (ending := _ending(state, poll))]
+    for state, ending in endings:
+        ledger.ended(state.folder, state.attempt, ending)
     return states(root, study) if endings else found
 
 
@@ -132,15 +132,29 @@ def last_step(state: RunState) -> StepRecord | None:
 def cancel(found: Iterable[RunState]) -> list[RunState]:
     """Stop runs that are in flight; which ones were told to.
 
+    A job goes on where other runs share it; the run that is cancelled then finds that in its ledger.
+
     Raises:
         SchedulerError: Slurm could not be asked.
     """
     import psutil
 
     open_ = ledger.in_flight(found)
-    scheduler.cancel(state.job_id for state in open_ if state.job_id)
+    shared = _shared_jobs(open_)
+    scheduler.cancel(state.job_id for state in open_ if state.job_id and state.job_id not in shared)
     for state in open_:
+        if state.job_id in shared:
+            reason = "cancelled; its job goes on for the runs that share it"
+            ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
         manifest = state.folder.manifest(state.attempt)
         if not state.job_id and manifest and ledger.alive(manifest):
             psutil.Process(manifest.pid).terminate()
     return open_
+
+
+def _shared_jobs(found: Sequence[RunState]) -> set[str]:
+    """Jobs of these runs that others of their study, not among them, are in flight in."""
+    mine = {state.folder.path for state in found}
+    studies = {(path.parent.parent, path.parent.name) for path in mine}
+    others = [state for root, study in studies for state in ledger.in_flight(states(root, study))]
+    return {state.job_id for state in others if state.job_id and state.folder.path not in mine}

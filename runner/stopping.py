@@ -6,11 +6,16 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from types import FrameType
 
 from runner.outcomes import Terminated
+
+ASK_SECONDS = 10.0  # a look at a shared filesystem
+KILL_SECONDS = 5.0  # before its limit, when Slurm may begin to end a job
 
 
 @dataclass
@@ -19,13 +24,16 @@ class Stop:
 
     Attributes:
         deadline: Unix seconds at which to stop, None for no limit.
+        withdrawn: whether the run was cancelled alone, where its job goes on for others; asked now and then.
         cause: `signal` or `deadline` once there is one.
         watched: whether the loop has begun to ask; before that a signal ends the process at once.
     """
 
     deadline: float | None
+    withdrawn: Callable[[], bool] | None = None
     cause: str | None = None
     watched: bool = False
+    asked: float = 0.0  # by time.monotonic()
 
     def listen(self) -> None:
         """Take SIGTERM, and SIGUSR2, which submitit's jobs get before their time limit."""
@@ -37,6 +45,9 @@ class Stop:
         self.watched = True
         if self.cause is None and self.deadline is not None and time.time() > self.deadline:
             self.cause = "deadline"
+        if self.cause is None and self.withdrawn and time.monotonic() - self.asked > ASK_SECONDS:
+            self.asked = time.monotonic()
+            self.cause = "signal" if self.withdrawn() else None
         return self.cause is not None
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -49,13 +60,18 @@ class Stop:
             raise Terminated
 
 
-def slurm_deadline(grace_seconds: float) -> float | None:
-    """When the Slurm job that this process is in must begin to stop, Unix seconds; None without a limit."""
+def slurm_end() -> float | None:
+    """When Slurm ends the job that this process is in, Unix seconds; None without a limit."""
     job_id = os.environ.get("SLURM_JOB_ID")
     if not job_id:
         return None
     end = os.environ.get("SLURM_JOB_END_TIME")
-    limit = float(end) if end else _ask_end(job_id)
+    return float(end) if end else _ask_end(job_id)
+
+
+def slurm_deadline(grace_seconds: float) -> float | None:
+    """When the Slurm job that this process is in must begin to stop, Unix seconds; None without a limit."""
+    limit = slurm_end()
     if limit is None:
         return None
     # A short limit leaves at least three quarters of its time for training.
@@ -72,12 +88,23 @@ def _ask_end(job_id: str) -> float | None:
         return None  # no limit, or no Slurm command inside a container: the grace signal is all there is
 
 
-def requeue() -> None:
+def requeue(marks: Path) -> None:
     """Put the job that this process is in back into the queue. Slurm then ends this process.
+
+    Of the runs that share a job the first one does so, for all: a second time could hit the job as it runs
+    again.
+
+    Args:
+        marks: a folder that the runs have in common.
 
     Raises:
         OSError: scontrol is not there or refuses.
     """
+    mark = marks / f"{os.environ['SLURM_JOB_ID']}_requeued.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     job_id = f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
     done = subprocess.run(

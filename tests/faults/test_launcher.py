@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, environment
 from tests.slurm.test_cluster import SANDBOX
+from tests.slurm.test_packing import PACKED
 
 pytestmark = pytest.mark.slurm
 STUDY = "matrix: {seed: [0, 1]}\n"
@@ -36,7 +37,7 @@ LAUNCHER = [
 ]
 
 
-def killed_launch(fault, root, path, cluster):
+def killed_launch(fault, root, path, cluster, profile=SANDBOX):
     command = [
         sys.executable,
         "-m",
@@ -48,7 +49,7 @@ def killed_launch(fault, root, path, cluster):
         str(path),
     ]
     done = subprocess.run(
-        [*command, "--profile", str(SANDBOX)], cwd=REPOSITORY, env=environment(**cluster), capture_output=True, timeout=120, check=False,
+        [*command, "--profile", str(profile)], cwd=REPOSITORY, env=environment(**cluster), capture_output=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, f"the fault did not strike: {done.stderr.decode()}"
 
@@ -64,6 +65,23 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
     trained = [len(list(run.glob("attempt-*/steps.jsonl"))) for run in (root / "tiny").glob("[0-9a-f]*")]
     assert trained == [1, 1], "each run trained once"
     assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0).stderr
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "runner.ledger:intend after 1",
+        "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",
+        "submitit.core.utils:JobPaths.move_temporary_file after 1",
+        "runner.ledger:submitted after 1",
+    ],
+)
+def test_runs_that_share_a_job_are_found_again_together(slurm, cluster, study, root, rows, fault):
+    path = study("matrix: {seed: [0, 1, 2]}\n")
+    killed_launch(fault, root, path, cluster, PACKED)
+    slurm("launch", path, "--profile", PACKED, "--wait", rc=0)
+    assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 3
+    assert len(list(root.glob("tiny/*/attempt-*/steps.jsonl"))) == 3, "each run trained once"
 
 
 def test_two_launches_at_once_submit_nothing_twice(cluster, study, root, slurm, rows):

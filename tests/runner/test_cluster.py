@@ -19,8 +19,11 @@ def test_every_shipped_profile_is_valid_and_described(name):
 def test_every_slurm_profile_renders_a_script_of_its_own_settings(name, tmp_path):
     profile = read_cluster(name).profile
     text = script(profile, tmp_path / ".submitit", "study", 10)
-    assert f"#SBATCH --array=0-9%{min(10, profile.max_parallel)}" in text
+    share = profile.runs_per_job
+    assert f"#SBATCH --array=0-{-(-10 // share) - 1}%{min(10, profile.max_parallel) // share}" in text
     assert f"#SBATCH --cpus-per-task={profile.cpus}" in text
+    assert (f"#SBATCH --ntasks-per-node={share}" in text) == (share > 1)
+    assert text.count("--gpus-per-task") == (share > 1), "each run its own GPU, said once"
     assert "wckey" not in text
     assert all(argument in text for argument in profile.slurm.srun_args)
 

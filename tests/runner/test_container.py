@@ -96,7 +96,7 @@ def test_the_golden_script_of_alps():
     text = rendered(read_cluster("alps").profile)
     for line in (
         "#SBATCH --constraint='thp_never&nvidia_vboost_enabled'", "#SBATCH --exclusive",
-        "#SBATCH --partition=normal", "#SBATCH --time=720",
+        "#SBATCH --partition=normal", "#SBATCH --time=720", "#SBATCH --ntasks-per-node=4", "#SBATCH --gpus-per-node=4",
     ):  # fmt: skip
         assert line in text.splitlines()
     assert not [line for line in text.splitlines() if line.startswith("#SBATCH") and "environment" in line]

@@ -82,6 +82,7 @@ SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU=500
 ReturnToService=0
 KillWait=3
+FirstJobId=$((base * 100)) # the control groups of two clusters on this machine differ by the job's number alone
 SlurmdTimeout=15
 MaxJobCount=20000
 AccountingStorageType=accounting_storage/slurmdbd
