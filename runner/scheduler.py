@@ -143,7 +143,8 @@ def ending_before_restart(job_id: str | None) -> Ending:
     try:
         lines = ask("sacct", "-D", "-X", "-n", "-P", "-j", job_id or "", "-o", FIELDS).splitlines()
         said = [tuple(line.split("|")[1:]) for line in lines if line.startswith(f"{job_id}|")]
-        earlier = [ending for words in said[:-1] if (ending := of_slurm(*words))]
+        # All that have ended came before: accounting may not have heard yet that it has started again.
+        earlier = [ending for words in said if (ending := of_slurm(*words))]
     except SchedulerError:  # no accounting on the node
         earlier = []
     return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm put the job back into the queue")
