@@ -4,6 +4,8 @@
 #   cluster.sh up FOLDER     starts it, everything it writes below FOLDER; then: . FOLDER/env
 #   cluster.sh down FOLDER   stops it
 #
+# Lines in $SLURM_EXTRA are added to its configuration.
+#
 # Needs root and Debian's packages slurm-wlm slurmdbd munge mariadb-server. Its ports, sockets and files are
 # its own: a Slurm or a database that runs on this machine already is not touched.
 set -euo pipefail
@@ -94,6 +96,7 @@ GresTypes=gpu
 MpiDefault=none
 NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((base + 101))-$((base + 104))] CPUs=2 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+${SLURM_EXTRA:-}
 X
   if $memory_cgroup; then
     printf 'ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n' >>"$folder/slurm.conf"
