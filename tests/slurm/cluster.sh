@@ -7,7 +7,8 @@
 # Lines in $SLURM_EXTRA are added to its configuration.
 #
 # Needs root and Debian's packages slurm-wlm slurmdbd munge mariadb-server. Its ports, sockets and files are
-# its own: a Slurm or a database that runs on this machine already is not touched.
+# its own: a Slurm or a database that runs on this machine already is not touched. Job ids differ by cluster,
+# since clusters on one machine share its cgroups, and whoever ends job 7 of node n1 ends all of that name.
 set -euo pipefail
 verb=${1:?up or down} folder=$(realpath -m "${2:?a folder}")
 export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
@@ -84,8 +85,10 @@ SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU=500
 ReturnToService=0
 KillWait=3
+FirstJobId=$((base * 100)) # the control groups of two clusters on this machine differ by the job's number alone
 SlurmdTimeout=15
 MaxJobCount=20000
+FirstJobId=$(((base - 16800) * 1000 + 1))
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort=$((base + 1))
