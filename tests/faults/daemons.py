@@ -38,6 +38,12 @@ class Daemons:
             process.send_signal(number)
             process.wait(60)
 
+    def lives(self, name):
+        """Whether it runs."""
+        with contextlib.suppress(*GONE):
+            return name.startswith(psutil.Process(int((self.folder / "pid" / name).read_text())).name())
+        return False
+
     def start(self, name):
         """Start it again, and wait until it answers."""
         daemon, _, node = name.partition(".")
