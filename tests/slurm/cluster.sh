@@ -88,7 +88,6 @@ KillWait=3
 FirstJobId=$((base * 100)) # the control groups of two clusters on this machine differ by the job's number alone
 SlurmdTimeout=15
 MaxJobCount=20000
-FirstJobId=$(((base - 16800) * 1000 + 1))
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort=$((base + 1))
