@@ -7,7 +7,7 @@ STDLIB = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('s
 DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: demo test check system clean
+.PHONY: demo test check soak system clean
 
 demo: $(VENV)/ready data/text.parquet
 	$(BIN)/runner launch experiments/backends.yaml
@@ -16,6 +16,10 @@ demo: $(VENV)/ready data/text.parquet
 
 test: $(VENV)/ready system check
 	$(BIN)/python -m pytest
+
+# A study of 200 runs on the test cluster while faults strike at random: about a quarter of an hour on two cores.
+soak: $(VENV)/ready system
+	$(BIN)/python -m tests.faults.soak
 
 check: $(VENV)/ready
 	$(BIN)/ruff check

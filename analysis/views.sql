@@ -4,6 +4,11 @@
 -- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps.
 
 CREATE VIEW steps AS
+WITH spans AS (  -- which steps an attempt's records cover, of runs with several attempts
+    SELECT study, run_id, attempt, min(step - steps) AS start, max(step) AS last
+    FROM step_records GROUP BY study, run_id, attempt
+    QUALIFY count(*) OVER (PARTITION BY study, run_id) > 1
+)
 SELECT
     s.study, s.run_id, s.attempt, s.step, s.steps, s.time, s.loss, s.learning_rate, s.grad_norm, s.step_seconds,
     s.tokens, s.training_tokens,
@@ -17,8 +22,11 @@ SELECT
 FROM step_records s
 JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
 LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
+WHERE NOT EXISTS (
+    FROM spans l WHERE l.study = s.study AND l.run_id = s.run_id AND l.attempt > s.attempt
+    AND s.step > l.start AND s.step <= l.last)
 QUALIFY row_number() OVER (PARTITION BY s.study, s.run_id, s.step ORDER BY s.attempt DESC, s.time DESC) = 1;
-COMMENT ON VIEW steps IS 'Step records with their rates. A step appears once: the latest attempt that reached it wins.';
+COMMENT ON VIEW steps IS 'Step records with their rates. A step counts once: of attempts whose records cover it the latest wins.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
 COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
 COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -228,11 +229,18 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 
 
 def append(path: Path, record: BaseModel, sync: bool = False) -> None:
-    """Append one line in one write, so that a killed writer tears the last line at most."""
+    """Append one line in one write, so that a killed writer tears the last line at most.
+
+    After a line that was torn an empty one comes first, which tells that nobody will ever end it.
+    """
     line = (record.model_dump_json() + "\n").encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(descriptor, line)
+        end = os.fstat(descriptor).st_size
+        if end and os.pread(descriptor, 1, end - 1) != b"\n":
+            line = b"\n\n" + line
+        while line:  # a disk that is full takes a part of it; the next write says so
+            line = line[os.write(descriptor, line) :]
         if sync:
             os.fsync(descriptor)
     finally:
@@ -253,10 +261,12 @@ def read(path: Path, kind: type[Record]) -> Record:
 
 
 def read_lines(path: Path, kind: type[Record]) -> list[Record]:
-    """Read a JSONL file; a missing one has no lines, and a torn last line is what a killed writer leaves.
+    """Read a JSONL file; a missing one has no lines, and a torn line is what a killed writer leaves.
+
+    Torn is only the last line, or one before an empty line.
 
     Raises:
-        Unreadable: a line before the last is not a record.
+        Unreadable: another line is not a record.
     """
     try:
         with open(path, "rb") as file:  # noqa: PTH123  as in read()
@@ -269,7 +279,20 @@ def read_lines(path: Path, kind: type[Record]) -> list[Record]:
     try:
         return [kind.model_validate_json(line) for line in whole if line]
     except ValidationError as error:
-        raise Unreadable(f"{path}: {_first_line(error)}") from error
+        if b"" not in whole:
+            raise Unreadable(f"{path}: {_first_line(error)}") from error
+    return _without_torn(path, whole, kind)
+
+
+def _without_torn(path: Path, lines: list[bytes], kind: type[Record]) -> list[Record]:
+    records = []
+    for line, following in pairwise([*lines, b"."]):
+        try:
+            records += [kind.model_validate_json(line)] if line else []
+        except ValidationError as error:
+            if following:
+                raise Unreadable(f"{path}: {_first_line(error)}") from error
+    return records
 
 
 def _first_line(error: Exception) -> str:

@@ -25,7 +25,7 @@ from runner import ledger, provenance, snapshot
 from runner.console import say
 from runner.ledger import RunState
 from runner.lock import study_lock
-from runner.outcomes import size
+from runner.outcomes import MAY_COME_BACK, size
 
 HOUR_SECONDS = 3600.0
 RECORDS = frozenset({
@@ -36,8 +36,6 @@ _TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})|part)|checkpoint\.part")
 _JOB_FILE = re.compile(
     r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|requeued|\d+_result|\d+_log)\.\w+"
 )
-# Slurm may start such a job again by itself (and a job that it preempts says `cancelled`).
-_MAY_COME_BACK = frozenset({Outcome.PREEMPTED, Outcome.NODE_FAILED, Outcome.TIMEOUT, Outcome.CANCELLED})
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
     for state in states:
         ids = {event.job_id for event in state.folder.ledger if event.job_id}
         ids |= {job_id.partition("_")[0] for job_id in ids}  # the whole array's script
-        at_rest = not state.in_flight and state.outcome not in _MAY_COME_BACK
+        at_rest = not state.in_flight and state.outcome not in MAY_COME_BACK
         (over if at_rest else busy).update(ids)
     quiet = not any(state.in_flight for state in states)
     for path in _files(folder):

@@ -138,24 +138,29 @@ def _at_work(fellow: RunFolder) -> bool:
 
 
 def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
-    """The attempt that a job which Slurm has started again works on; None where the run is over.
+    """The attempt that a job which Slurm has started again works on; None where there is nothing left for it.
 
     It is the one that was claimed when the job put itself back into the queue; where Slurm did so, for a
     failed node or a preemption, a new one. A run that was stopped, and did not end, goes on.
     """
-    newest = folder.attempts()[-1]
+    newest, job_id = folder.attempts()[-1], _job_of(folder, number)
+    state = ledger.state(folder)
+    if state.outcome is Outcome.COMPLETED or (newest != number and _job_of(folder, newest) != job_id):
+        return None  # done, or another job's
     if folder.manifest(newest) is None:
         return newest
-    state = ledger.state(folder)
     if not state.in_flight and (state.outcome not in STOPPED or withdrawn(folder, newest)):
         return None
     if state.in_flight:
         ledger.ended(folder, newest, scheduler.ending_before_restart(state.job_id))
-    job_id = next((event.job_id for event in folder.ledger if event.attempt == number and event.job_id), None)
     if not ledger.claim(folder, newest + 1, "slurm"):
-        raise UserError(f"attempt {newest + 1} is somebody else's: this job has nothing to do")
+        return None
     ledger.submitted(folder, newest + 1, job_id or os.environ["SLURM_JOB_ID"])
     return newest + 1
+
+
+def _job_of(folder: RunFolder, number: int) -> str | None:
+    return next((event.job_id for event in folder.ledger if event.attempt == number and event.job_id), None)
 
 
 def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import psutil
 
 from model.errors import UserError
-from model.record import LedgerEvent, Manifest, Outcome, RunFolder, RunRecord, append, now, settle
+from model.record import LedgerEvent, Manifest, Outcome, Result, RunFolder, RunRecord, append, now, settle
 from runner.outcomes import Ending
 
 Phase = Literal["planned", "queued", "running", "ended"]
@@ -83,10 +83,19 @@ def _about(ledger: list[LedgerEvent], number: int) -> tuple[LedgerEvent, ...]:
 def _attempt_state(
     folder: RunFolder, run: RunRecord, number: int, events: tuple[LedgerEvent, ...]
 ) -> RunState:
-    if settled := settle(folder.result(number), list(events)):
+    result = folder.result(number)
+    settled = settle(result, list(events))
+    if settled and not _may_go_on(run, result, events):
         return RunState(folder, run, "ended", number, *settled, events)
     phase: Phase = "running" if folder.started(number) else "queued"
     return RunState(folder, run, phase, number, events=events)
+
+
+def _may_go_on(run: RunRecord, result: Result | None, events: tuple[LedgerEvent, ...]) -> bool:
+    """Whether Slurm may start the job again: it was stopped, and Slurm has not said that it has ended."""
+    if not (run.requeue and result and result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)):
+        return False
+    return any(event.job_id for event in events) and not any(event.event == "ended" for event in events)
 
 
 def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
@@ -166,4 +175,9 @@ def _me() -> dict[str, Any]:
 
 def _append(folder: RunFolder, number: int, event: str, **facts: Any) -> None:
     line = LedgerEvent.model_validate({"time": now(), "event": event, "attempt": number, **facts})
-    append(folder.path / "ledger.jsonl", line)
+    try:
+        append(folder.path / "ledger.jsonl", line)
+    except OSError as error:
+        raise UserError(
+            f"{folder.path}: {error.strerror}; `{event}` of attempt {number} is not noted"
+        ) from error

@@ -102,6 +102,8 @@ _SLURM = {
     "REVOKED": Outcome.CANCELLED,
     "TIMEOUT": Outcome.TIMEOUT,
 }
+# Slurm may start such a job again by itself (and a job that it preempts says `cancelled`).
+MAY_COME_BACK = frozenset({Outcome.PREEMPTED, Outcome.NODE_FAILED, Outcome.TIMEOUT, Outcome.CANCELLED})
 SLURM_ALIVE = frozenset({
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from model.record import Outcome
 from runner.errors import SchedulerError
-from runner.outcomes import Ending, of_slurm
+from runner.outcomes import MAY_COME_BACK, Ending, of_slurm
 
 TIMEOUT_SECONDS = 60
 FIELDS = "JobID,State,ExitCode,NodeList"
@@ -45,8 +45,8 @@ class Poll:
     Attributes:
         endings: how those ended that have, by job id.
         alive: those that have not.
-        complete: whether accounting answered; if not, a job that is in neither set is unknown, not gone.
-        problem: what accounting said instead.
+        complete: whether Slurm answered in full; if not, a job that is in neither set is unknown, not gone.
+        problem: what it said instead.
     """
 
     def __init__(self, endings: dict[str, Ending], alive: set[str], problem: str | None = None) -> None:
@@ -54,12 +54,15 @@ class Poll:
 
     @property
     def complete(self) -> bool:
-        """Whether accounting answered."""
+        """Whether Slurm answered in full."""
         return self.problem is None
 
 
 def poll(job_ids: Iterable[str]) -> Poll:
-    """Ask accounting; where it is down, ask the controller which jobs live.
+    """Ask accounting, and the controller about those of which accounting may not have heard the last word.
+
+    For some seconds a job that is back in the queue is NODE_FAIL or PREEMPTED to accounting, and one that was
+    submitted while accounting was down is unknown to it: only the controller knows that they live.
 
     Args:
         job_ids: `ID`, or `ID_INDEX` for an element of an array.
@@ -74,11 +77,27 @@ def poll(job_ids: Iterable[str]) -> Poll:
     try:
         answer = ask("sacct", "-n", "-P", "-j", arrays, "-o", FIELDS)
     except SchedulerError as error:
-        listed = ask("squeue", "-h", "-r", "-o", "%i").split()
-        return Poll({}, wanted & set(listed), str(error))
+        return Poll({}, wanted & _queue()[1], str(error))
     found = {job_id: of_slurm(*state) for job_id, state in _states(answer).items() if job_id in wanted}
     ended = {job_id: ending for job_id, ending in found.items() if ending}
-    return Poll(ended, set(found) - set(ended))
+    doubtful = {job_id for job_id, ending in ended.items() if ending.outcome in MAY_COME_BACK}
+    alive, problem = set(found) - set(ended), None
+    if doubtful or len(found) < len(wanted):
+        try:
+            known, queued = _queue()
+            doubtful &= queued
+            alive |= doubtful | (known & wanted - set(found))
+        except SchedulerError as error:
+            problem = str(error)
+    return Poll({job: ending for job, ending in ended.items() if job not in doubtful}, alive, problem)
+
+
+def _queue() -> tuple[set[str], set[str]]:
+    """Ids of the jobs that the controller remembers, and of those of them that have not ended."""
+    answer = ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T")
+    lines = (line.split("|") for line in answer.splitlines() if line)
+    states = {job_id: of_slurm(state, "") for job_id, state in lines}
+    return set(states), {job_id for job_id, ending in states.items() if ending is None}
 
 
 def find(names: Iterable[str], since: datetime) -> dict[str, str]:
@@ -125,7 +144,8 @@ def ending_before_restart(job_id: str | None) -> Ending:
     try:
         lines = ask("sacct", "-D", "-X", "-n", "-P", "-j", job_id or "", "-o", FIELDS).splitlines()
         said = [tuple(line.split("|")[1:]) for line in lines if line.startswith(f"{job_id}|")]
-        earlier = [ending for words in said[:-1] if (ending := of_slurm(*words))]
+        # All that have ended came before: accounting may not have heard yet that it has started again.
+        earlier = [ending for words in said if (ending := of_slurm(*words))]
     except SchedulerError:  # no accounting on the node
         earlier = []
     return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm put the job back into the queue")

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ SBATCH_SECONDS = 120  # sbatch itself retries for a while where the controller i
 _LIMIT = re.compile(
     r"QOSMaxSubmit|AssocMaxSubmit|MaxSubmitJob|job submit limit|MaxJobCount|temporarily unable"
 )
+# What it says where the controller did not answer it: the jobs may be there.
+_UNANSWERED = re.compile(r"timed out|Zero Bytes|onnection|not connected|Unable to contact")
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,10 @@ def _left(why: str, count: int, left: Sequence[Task]) -> str:
 
 def _own_folder(folder: Path) -> None:
     """Make submitit's folder. Whoever can write a pickle there runs code as its owner."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
     status = folder.stat()
     if status.st_mode & 0o022 or status.st_uid != os.getuid():
         raise UserError(f"{folder} is writable by others, who could run code as you: chmod 700 {folder}")
@@ -179,12 +185,20 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
         with _silent(), _deadline(SBATCH_SECONDS):
             jobs = executor.map_array(run_in_job, paths, attempts)
     except Exception as error:
-        if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
-            unknown = f"sbatch did not answer in {SBATCH_SECONDS} s"
+        if not _refused(error):
+            late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+            unknown = f"sbatch did not answer in {SBATCH_SECONDS} s" if late else _words(error)
             raise SubmitUnknown(f"{unknown}; `runner status` finds out whether the jobs exist") from error
         kind = SubmitLimit if _LIMIT.search(str(error)) else SchedulerError
         raise kind(_words(error)) from error
     return [job.job_id for job in jobs]
+
+
+def _refused(error: Exception) -> bool:
+    """Whether sbatch said no. Killed, unanswered or not understood, it may have submitted all the same."""
+    said = error.__cause__
+    ended = isinstance(said, subprocess.CalledProcessError) and said.returncode > 0
+    return ended and not _UNANSWERED.search(str(error))
 
 
 def adopt(pack: Sequence[tuple[RunFolder, int]], job_id: str, folder: Path) -> None:

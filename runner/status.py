@@ -41,7 +41,7 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
     in_doubt = [state for state in found if state.job_id and _in_doubt(state)]
     poll = scheduler.poll(state.job_id for state in in_doubt if state.job_id)
     if poll.problem and in_doubt:
-        say(f"{poll.problem}: how jobs ended is not known until accounting is back")
+        say(f"{poll.problem}: how jobs ended is not known until it answers again")
     endings = [(state, ending) for state in in_doubt if (ending := _ending(state, poll))]
     for state, ending in endings:
         ledger.ended(state.folder, state.attempt, ending)
@@ -56,13 +56,18 @@ def _in_doubt(state: RunState) -> bool:
 def _ending(state: RunState, poll: Poll) -> Ending | None:
     job_id = state.job_id
     assert job_id
+    result = state.folder.result(state.attempt)
+    own = Ending(result.outcome, result.reason) if result else None
     if job_id in poll.endings:
-        return poll.endings[job_id]
+        ending = poll.endings[job_id]
+        # To Slurm a job has COMPLETED that was stopped by a signal which Slurm did not send.
+        return own if own and ending.outcome is Outcome.LOST else ending
     submitted = state.event("submitted")
     fresh = submitted is not None and now() - submitted.time < ACCOUNTING_DELAY
-    if job_id in poll.alive or not poll.complete or fresh or not state.in_flight:
+    if job_id in poll.alive or not poll.complete or fresh:
         return None
-    return Ending(Outcome.LOST, f"Slurm does not know job {job_id} any more, and the attempt left no result")
+    lost = f"Slurm does not know job {job_id} any more, and the attempt left no result"
+    return own or Ending(Outcome.LOST, lost)
 
 
 def find(root: Path, name: str) -> RunState:

@@ -109,6 +109,22 @@ def test_a_step_that_two_attempts_reached_is_the_later_ones(root: Path, sql: Ask
     assert run == {"outcome": "completed", "attempts": 2, "final_loss": 2.0, "deciding_attempt": 2}
 
 
+def test_a_record_inside_the_steps_of_a_later_attempt_does_not_count(root: Path, sql: Ask) -> None:
+    """An attempt was killed after the record of step 8 and before its checkpoint; the next began anew."""
+    folder = Folder(root, plan("r1"))
+    folder.start(attempt=1)
+    folder.step(5, attempt=1)
+    folder.step(8, steps=3, attempt=1)
+    folder.start(attempt=2)
+    for step in (5, 10):
+        folder.step(step, attempt=2)
+    collect(root)
+    assert sql("SELECT step, attempt FROM steps ORDER BY step") == [
+        {"step": 5, "attempt": 2},
+        {"step": 10, "attempt": 2},
+    ]
+
+
 def test_a_completed_attempt_decides_whatever_came_after(root: Path, sql: Ask) -> None:
     folder = completed(root, "r1")
     folder.event("claimed", attempt=2)

@@ -54,6 +54,18 @@ def test_lines_are_read_back_and_a_torn_last_one_is_left_out(tmp_path):
     assert [record.step for record in read_lines(path, StepRecord)] == [1, 2]
 
 
+def test_lines_after_a_torn_one_are_read_and_the_torn_one_is_given_up(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    for number in (1, 2, 3):
+        append(path, step(number))
+        path.write_bytes(path.read_bytes()[:-20] if number == 2 else path.read_bytes())
+    append(path, step(4))
+    assert [record.step for record in read_lines(path, StepRecord)] == [1, 3, 4]
+    path.write_bytes(path.read_bytes().replace(b"\n\n", b"\n"))
+    with pytest.raises(Unreadable):
+        read_lines(path, StepRecord)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 2}'])
 def test_a_broken_record_is_named(tmp_path, content):
     (tmp_path / "result.json").write_bytes(content)

@@ -4,8 +4,11 @@
 #   cluster.sh up FOLDER     starts it, everything it writes below FOLDER; then: . FOLDER/env
 #   cluster.sh down FOLDER   stops it
 #
+# Lines in $SLURM_EXTRA are added to its configuration.
+#
 # Needs root and Debian's packages slurm-wlm slurmdbd munge mariadb-server. Its ports, sockets and files are
-# its own: a Slurm or a database that runs on this machine already is not touched.
+# its own: a Slurm or a database that runs on this machine already is not touched. Job ids differ by cluster,
+# since clusters on one machine share its cgroups, and whoever ends job 7 of node n1 ends all of that name.
 set -euo pipefail
 verb=${1:?up or down} folder=$(realpath -m "${2:?a folder}")
 export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
@@ -95,6 +98,7 @@ GresTypes=gpu
 MpiDefault=none
 NodeName=n[1-4] NodeHostname=$host NodeAddr=127.0.0.1 Port=[$((base + 101))-$((base + 104))] CPUs=2 RealMemory=4000 Gres=gpu:4 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+${SLURM_EXTRA:-}
 X
   if $memory_cgroup; then
     printf 'ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n' >>"$folder/slurm.conf"

@@ -1,0 +1,103 @@
+"""The test cluster's daemons and what they started: to kill, stop, and start again."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+NODES = ("n1", "n2", "n3", "n4")
+GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
+
+
+class Daemons:
+    """Of a cluster that tests/slurm/cluster.sh started.
+
+    Args:
+        reach: the environment in which Slurm's commands reach it.
+    """
+
+    def __init__(self, reach):
+        self.folder = Path(reach["SLURM_CONF"]).parent
+        self.env = {**os.environ, **reach, "MYSQL_UNIX_PORT": str(self.folder / "db.sock")}
+
+    def ask(self, *command, check=True):
+        """One of Slurm's commands."""
+        return subprocess.run(
+            command, env=self.env, check=check, capture_output=True, text=True, timeout=90
+        ).stdout
+
+    def end(self, name, number=signal.SIGTERM):
+        """Signal `slurmctld`, `slurmdbd` or `slurmd.NODE`, and wait until it is gone."""
+        with contextlib.suppress(*GONE):
+            process = psutil.Process(int((self.folder / "pid" / name).read_text()))
+            process.send_signal(number)
+            process.wait(60)
+
+    def lives(self, name):
+        """Whether it runs."""
+        with contextlib.suppress(*GONE):
+            return name.startswith(psutil.Process(int((self.folder / "pid" / name).read_text())).name())
+        return False
+
+    def start(self, name):
+        """Start it again, and wait until it answers."""
+        daemon, _, node = name.partition(".")
+        subprocess.run([daemon, *(["-N", node] if node else [])], env=self.env, check=True, timeout=60)
+        question = {"slurmctld": ["sinfo"], "slurmdbd": ["sacctmgr", "-n", "show", "cluster"]}.get(daemon)
+        while question and not self.answers(question):
+            time.sleep(0.3)
+
+    def answers(self, question):
+        """Whether one of Slurm's commands succeeds."""
+        done = subprocess.run(question, env=self.env, capture_output=True, timeout=90, check=False)
+        return done.returncode == 0
+
+    def down(self, node):
+        """Tell Slurm that a node has failed."""
+        self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def up(self, node):
+        """Take a node that is down into service; one that is not stays as it is."""
+        self.ask("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+
+    def crash(self, node):
+        """What a node's sudden end does: its daemon, its step daemons and their jobs are gone at once."""
+        self.end(f"slurmd.{node}", signal.SIGKILL)
+        for process in self.on_node(node):
+            with contextlib.suppress(*GONE):
+                process.kill()
+
+    def on_node(self, node):
+        """The processes of a node's jobs, and the step daemons above them; no other cluster's."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(*GONE, psutil.AccessDenied):
+                here = process.environ()
+                if (here.get("SLURM_CONF"), here.get("SLURMD_NODENAME")) == (self.env["SLURM_CONF"], node):
+                    found += [process, *step_daemons(process)]
+        return found
+
+
+def step_daemons(process):
+    """The step daemons above a job's process."""
+    with contextlib.suppress(*GONE):
+        return [parent for parent in process.parents() if parent.name().startswith("slurmstepd")]
+    return []
+
+
+def training(root):
+    """The processes of attempts that have begun and not ended, with the folders of their attempts."""
+    found = []
+    for manifest in root.glob("*/*/attempt-*/manifest.json"):
+        if not (manifest.parent / "result.json").exists():
+            with contextlib.suppress(*GONE, ValueError):
+                said = json.loads(manifest.read_text())
+                process = psutil.Process(said["pid"])
+                if abs(process.create_time() - said["pid_started"]) < 1:
+                    found.append((process, manifest.parent))
+    return found

@@ -1,0 +1,214 @@
+"""Slurm's daemons are killed and stopped under the runs: the outcomes are true, no run is lost, none runs twice."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import REPOSITORY, environment
+from tests.faults.daemons import Daemons, training
+from tests.slurm.test_cluster import SANDBOX
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+TWO = "matrix: {seed: [0, 1]}\n"
+LONGER = ("--set", "train.steps=6000", "--set", "train.log_every=500")
+FOR_EVER = ("--set", "train.steps=1000000")
+NO_DELAY = "runner.status:ACCOUNTING_DELAY=timedelta(0)"
+
+
+@pytest.fixture
+def daemons(cluster):
+    """The cluster's daemons; what a test has taken away is given back."""
+    found = Daemons(cluster)
+    yield found
+    for name in ("slurmdbd", "slurmctld", *(f"slurmd.n{number}" for number in (1, 2, 3, 4))):
+        if not found.lives(name):
+            found.start(name)
+    for number in (1, 2, 3, 4):
+        found.up(f"n{number}")
+
+
+@pytest.fixture
+def patched(cluster, root):
+    """The command line with another value of a constant."""
+
+    def call(setting, *arguments, **env):
+        return subprocess.run(
+            [sys.executable, "-m", "tests.faults.patched", setting, "--", "--root", str(root), *map(str, arguments)],
+            cwd=REPOSITORY, env=environment(**{**cluster, **env}), capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+
+    return call
+
+
+def first_training(root, until):
+    """The process of a run that trains, the folder of its attempt, and its node."""
+    process, attempt = until(lambda: next(iter(training(root)), None))
+    until((attempt / "steps.jsonl").exists)
+    return process, attempt, json.loads((attempt / "manifest.json").read_text())["slurm"]["SLURMD_NODENAME"]
+
+
+def stands(rows, slurm):
+    return sorted((row["outcome"] or row["phase"], row["attempt"]) for row in rows(slurm))
+
+
+def completed_attempts(root):
+    results = [json.loads(path.read_text()) for path in root.glob("*/*/attempt-*/result.json")]
+    return sorted(result["run_id"] for result in results if result["outcome"] == "completed")
+
+
+def all_completed(root, rows, slurm, until, seconds=300):
+    """Wait for it, and make sure that each run completed once."""
+    until(lambda: {row["outcome"] for row in rows(slurm)} == {"completed"}, seconds)
+    done = completed_attempts(root)
+    assert len(done) == len(set(done)) == len(rows(slurm))
+
+
+def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, until, daemons):
+    slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
+    process, _, node = first_training(root, until)
+    daemons.end(f"slurmd.{node}", signal.SIGKILL)
+    assert process.is_running()
+    daemons.start(f"slurmd.{node}")
+    all_completed(root, rows, slurm, until)
+    assert {row["attempt"] for row in rows(slurm)} == {1}
+
+
+def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
+    slurm, study, root, rows, until, daemons
+):
+    slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
+    _, attempt, node = first_training(root, until)
+    daemons.crash(node)
+    all_completed(root, rows, slurm, until)
+    assert stands(rows, slurm) == [("completed", 1), ("completed", 2)]
+    again = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
+    assert again["slurm"]["SLURMD_NODENAME"] != node
+    told = json.loads(slurm("explain", attempt.parent.name, "--json", rc=0).stdout)
+    assert [tried["outcome"] for tried in told["attempts"]] == ["node_failed", "completed"]
+
+
+def test_a_launch_while_a_job_is_on_its_way_back_into_the_queue_submits_nothing(
+    slurm, study, root, rows, until, daemons
+):
+    """For some seconds accounting says NODE_FAIL, and the job itself that it was cancelled."""
+    path = study("matrix: {seed: [0]}\n")
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
+    node = first_training(root, until)[2]
+    daemons.down(node)
+    for _ in range(4):
+        assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0).stderr
+    all_completed(root, rows, slurm, until)
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+
+
+def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(
+    slurm, study, root, rows, until, daemons
+):
+    """An administrator puts a job back into the queue that had ended, and whose run was launched again."""
+    path = study("matrix: {seed: [0]}\n")
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
+    process, _, _ = first_training(root, until)
+    job_id = rows(slurm)[0]["job_id"]
+    process.kill()
+    until(lambda: rows(slurm)[0]["outcome"] == "failed")
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
+    daemons.ask("scontrol", "requeue", job_id)
+    all_completed(root, rows, slurm, until)
+    until(lambda: not daemons.ask("squeue", "-h"), 180)
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+    assert len(completed_attempts(root)) == 1
+
+
+def test_a_completed_run_whose_job_is_put_back_into_the_queue_is_not_trained_again(
+    slurm, study, root, rows, until, daemons
+):
+    slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, "--wait", rc=0)
+    daemons.ask("scontrol", "requeue", rows(slurm)[0]["job_id"])
+    until(lambda: not daemons.ask("squeue", "-h"), 180)
+    assert stands(rows, slurm) == [("completed", 1)]
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 1
+
+
+def test_a_run_that_something_else_than_slurm_terminated_is_cancelled_and_goes_on_when_launched_again(
+    slurm, study, root, rows, until
+):
+    """To Slurm its job has COMPLETED."""
+    path = study("matrix: {seed: [0]}\n")
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
+    first_training(root, until)[0].terminate()
+    until(lambda: rows(slurm)[0]["phase"] == "ended")
+    assert stands(rows, slurm) == [("cancelled", 1)]
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, "--wait", rc=0)
+    assert stands(rows, slurm) == [("completed", 2)]
+    assert json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())["resumed_attempt"] == 1
+
+
+def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_again(
+    slurm, study, root, rows, until, daemons, patched
+):
+    path = study(TWO)
+    daemons.end("slurmdbd")
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
+    shown = slurm("status", "--json", rc=0)
+    assert {row["phase"] for row in json.loads(shown.stdout)} <= {"queued", "running"}
+    assert "is not known until it answers again" in shown.stderr
+    daemons.start("slurmdbd")
+    # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
+    again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
+    assert "0 submitted" in again.stderr, again.stderr
+    all_completed(root, rows, slurm, until)
+    assert {row["attempt"] for row in rows(slurm)} == {1}
+
+
+def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
+    slurm, study, root, rows, until, daemons
+):
+    slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, rc=0)
+    first_training(root, until)
+    daemons.end("slurmctld")
+    assert rows(slurm)[0]["phase"] == "running"
+    time.sleep(2)
+    daemons.start("slurmctld")
+    all_completed(root, rows, slurm, until)
+    assert stands(rows, slurm) == [("completed", 1)]
+
+
+def test_while_neither_controller_nor_accounting_answers_status_says_so_and_nothing_has_ended(
+    slurm, study, root, rows, until, daemons
+):
+    path = study("matrix: {seed: [0]}\n")
+    slurm("launch", path, "--profile", SANDBOX, *FOR_EVER, rc=0)
+    first_training(root, until)
+    daemons.end("slurmctld")
+    daemons.end("slurmdbd")
+    for command in ("status", "cancel"):
+        refused = slurm(command, *([path] if command == "cancel" else []), rc=3)
+        assert "Traceback" not in refused.stderr
+    daemons.start("slurmdbd")
+    daemons.start("slurmctld")
+    assert rows(slurm)[0]["phase"] == "running"
+    slurm("cancel", path, rc=0)
+    until(lambda: rows(slurm)[0]["outcome"] == "cancelled")
+
+
+def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_end(
+    slurm, study, root, until, daemons, cluster, tmp_path
+):
+    """The job itself says that it was cancelled; that is not its end."""
+    slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, "--wait", rc=0)
+    (run,) = [path.name for path in (root / "tiny").glob("[0-9a-f]*")]
+    repeat = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "reproduce", run, "--profile", str(SANDBOX)],
+        cwd=tmp_path, env=environment(**cluster), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    _, attempt, _ = first_training(root, until)
+    manifest = json.loads((attempt / "manifest.json").read_text())
+    daemons.ask("scontrol", "requeue", manifest["slurm"]["SLURM_JOB_ID"])
+    _, said = repeat.communicate(timeout=400)
+    assert repeat.returncode == 0, said
+    assert "the outcome is the same, completed" in said
+    assert len(list(attempt.parent.glob("attempt-*"))) == 2

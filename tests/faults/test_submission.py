@@ -1,0 +1,72 @@
+"""sbatch hangs, is killed, or cannot say what it did: no run is lost, none is submitted twice."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY, environment
+from tests.faults.test_launcher import STUDY, stand_in
+from tests.slurm.test_cluster import SANDBOX
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+SUBMITS = '/usr/bin/sbatch "$@" >/dev/null; '
+UNANSWERED = (
+    'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; '
+)
+# A process that is called sbatch, as the real one is, and takes its time.
+SLOW = f"""exec bash -c 'exec -a sbatch {sys.executable} -c "
+import subprocess, sys, time
+time.sleep(12)
+subprocess.run([\\"/usr/bin/sbatch\\", *sys.argv[1:]])
+" "$@"' sbatch "$@" """
+
+
+def start(root, path, cluster, **env):
+    """A launch whose sbatch has three seconds to answer."""
+    command = [sys.executable, "-m", "tests.faults.patched", "runner.slurm:SBATCH_SECONDS=3", "--"]
+    return subprocess.Popen(
+        [*command, "--root", str(root), "launch", str(path), "--profile", str(SANDBOX)],
+        cwd=REPOSITORY, env=environment(**{**cluster, **env}), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (SUBMITS + "exec sleep 600", "did not answer in 3 s"),
+        ("exec sleep 600", "did not answer in 3 s"),
+        (SUBMITS + UNANSWERED + "exit 1", "timed out on send"),
+        (UNANSWERED + "exit 1", "timed out on send"),
+        (SUBMITS + "kill -9 $$", ""),
+        (SUBMITS + "echo nonsense", ""),
+    ],
+    ids=["hangs after", "hangs before", "unanswered after", "unanswered before", "killed after", "nonsense after"],
+)  # fmt: skip
+def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits_none_twice(
+    slurm, cluster, study, root, rows, tmp_path, script, says
+):
+    path = study(STUDY)
+    launch = start(root, path, cluster, **stand_in(tmp_path / "bin", "sbatch", script))
+    _, said = launch.communicate(timeout=120)
+    assert launch.returncode == 3
+    assert says in said
+    assert "finds out whether the jobs exist" in said
+    assert "Traceback" not in said
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
+    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+
+
+def test_an_sbatch_that_outlives_its_launcher_is_waited_for(
+    slurm, cluster, study, root, rows, tmp_path, until
+):
+    path = study(STUDY)
+    launch = start(root, path, cluster, **stand_in(tmp_path / "bin", "sbatch", SLOW))
+    until(lambda: subprocess.run(["pgrep", "-f", f"^sbatch .*{root}"], check=False).returncode == 0)
+    launch.kill()
+    launch.communicate(timeout=60)
+    assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, rc=0).stderr
+    until(lambda: all(row["job_id"] for row in rows(slurm)))
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
+    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
