@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -247,20 +248,19 @@ def append(path: Path, record: BaseModel, sync: bool = False) -> None:
         os.close(descriptor)
 
 
-def read(path: Path, kind: type[Record]) -> Record:
+def read(path: Path | str, kind: type[Record]) -> Record:
     """Read a whole record.
 
     Raises:
         Unreadable: no such file, torn JSON, or another schema.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  ten thousand times: Path.open takes twice as long
-            return kind.model_validate_json(file.read())
+        return kind.model_validate_json(_content(path))
     except (OSError, ValidationError) as error:
         raise Unreadable(f"{path}: {_first_line(error)}") from error
 
 
-def read_lines(path: Path, kind: type[Record]) -> list[Record]:
+def read_lines(path: Path | str, kind: type[Record]) -> list[Record]:
     """Read a JSONL file; a missing one has no lines, and a torn line is what a killed writer leaves.
 
     Torn is only the last line, or one before an empty line.
@@ -269,13 +269,11 @@ def read_lines(path: Path, kind: type[Record]) -> list[Record]:
         Unreadable: another line is not a record.
     """
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  as in read()
-            lines = file.read().split(b"\n")
+        *whole, _torn = _content(path).split(b"\n")
     except FileNotFoundError:
         return []
     except OSError as error:
         raise Unreadable(f"{path}: {_first_line(error)}") from error
-    *whole, _torn = lines
     try:
         return [kind.model_validate_json(line) for line in whole if line]
     except ValidationError as error:
@@ -284,7 +282,7 @@ def read_lines(path: Path, kind: type[Record]) -> list[Record]:
     return _without_torn(path, whole, kind)
 
 
-def _without_torn(path: Path, lines: list[bytes], kind: type[Record]) -> list[Record]:
+def _without_torn(path: Path | str, lines: list[bytes], kind: type[Record]) -> list[Record]:
     records = []
     for line, following in pairwise([*lines, b"."]):
         try:
@@ -293,6 +291,15 @@ def _without_torn(path: Path, lines: list[bytes], kind: type[Record]) -> list[Re
             if following:
                 raise Unreadable(f"{path}: {_first_line(error)}") from error
     return records
+
+
+def _content(path: Path | str) -> bytes:
+    """A file's bytes, in half the time that `open` and its buffers take: 8 us for a small file, not 15."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return b"".join(iter(partial(os.read, descriptor, 1 << 16), b""))
+    finally:
+        os.close(descriptor)
 
 
 def _first_line(error: Exception) -> str:
@@ -304,20 +311,28 @@ def _first_line(error: Exception) -> str:
 
 
 class RunFolder:
-    """A run's folder, read lazily: the one place that knows how its files fit together."""
+    """A run's folder, read lazily: the one place that knows how its files fit together.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Inside, paths are strings: over 10,000 runs, joining Path objects took as long as reading all files.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = os.fspath(path)
+
+    @cached_property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self._path)
 
     @property
     def run(self) -> RunRecord:
         """The plan. Raises Unreadable."""
-        return read(self.path / "run.json", RunRecord)
+        return read(f"{self._path}/run.json", RunRecord)
 
     @property
     def ledger(self) -> list[LedgerEvent]:
         """What launchers wrote. Raises Unreadable."""
-        return read_lines(self.path / "ledger.jsonl", LedgerEvent)
+        return read_lines(f"{self._path}/ledger.jsonl", LedgerEvent)
 
     def attempt(self, number: int) -> Path:
         """Folder of one attempt."""
@@ -325,10 +340,9 @@ class RunFolder:
 
     def attempts(self) -> list[int]:
         """Numbers of the attempts that have a folder, in order."""
-        names = (name.partition("attempt-") for name in os.listdir(self.path))  # noqa: PTH208  strings are enough
-        return sorted(
-            int(number) for before, prefix, number in names if prefix and not before and number.isdigit()
-        )
+        names = os.listdir(self._path)  # noqa: PTH208  strings are enough
+        numbers = [name.removeprefix("attempt-") for name in names if name.startswith("attempt-")]
+        return sorted(int(number) for number in numbers if number.isdigit())
 
     def manifest(self, number: int) -> Manifest | None:
         """Where an attempt ran, None if it never started. Raises Unreadable."""
@@ -340,11 +354,11 @@ class RunFolder:
 
     def started(self, number: int) -> bool:
         """Whether an attempt has said where it runs."""
-        return os.path.exists(f"{self.path}/attempt-{number}/manifest.json")  # noqa: PTH110  as in read()
+        return os.path.exists(f"{self._path}/attempt-{number}/manifest.json")  # noqa: PTH110  strings
 
     def _if_there(self, name: str, kind: type[Record]) -> Record | None:
-        path = f"{self.path}/{name}"
-        return read(Path(path), kind) if os.path.exists(path) else None  # noqa: PTH110  as in read()
+        path = f"{self._path}/{name}"
+        return read(path, kind) if os.path.exists(path) else None  # noqa: PTH110  strings
 
 
 def settle(result: Result | None, events: list[LedgerEvent]) -> tuple[Outcome, str | None] | None:
@@ -366,12 +380,13 @@ def settle(result: Result | None, events: list[LedgerEvent]) -> tuple[Outcome, s
 
 def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:
     """Every run folder under the root, or under one study, in name order."""
-    for name in [study] if study else _folders(root):
+    for name in [study] if study else folders(root):
         if NAME.fullmatch(name) and (root / name).is_dir():
-            yield from (RunFolder(root / name / run) for run in _folders(root / name))
+            yield from (RunFolder(f"{root}/{name}/{run}") for run in folders(root / name))
 
 
-def _folders(parent: Path) -> list[str]:
+def folders(parent: Path) -> list[str]:
+    """Names of the folders in one that may be a study's or a run's, in order."""
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:

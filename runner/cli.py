@@ -6,7 +6,6 @@ or cannot be reached; 130 interrupted.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -373,7 +372,10 @@ def doctor(profile: ProfileName = None, as_json: AsJson = False) -> None:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    from pydantic_core import to_json
+
+    # json.dumps has no C code for an indent: 0.4 s for the status of 10,000 runs, where this takes 0.03 s.
+    sys.stdout.write(to_json(value, indent=1, fallback=str).decode() + "\n")
 
 
 def _stop(code: int, text: str = "") -> NoReturn:
@@ -384,6 +386,9 @@ def _stop(code: int, text: str = "") -> NoReturn:
 
 def main() -> None:
     """Run the command line; a person's error is printed without a traceback."""
+    from gc import set_threshold
+
+    set_threshold(200_000)  # runs are many and have no cycles: looking for some took a third of `status`
     try:
         app()
     except AssayError as error:

@@ -17,7 +17,7 @@ from runner.errors import InvalidFile, Problem
 from runner.ledger import RunState
 from runner.matrix import Cell
 from runner.study import Study, read_study
-from runner.tasks import Task
+from runner.tasks import Task, label
 
 
 @dataclass(frozen=True)
@@ -177,16 +177,6 @@ def task(folder: RunFolder, run: RunRecord) -> Task:
     """The next attempt of a run."""
     number = max(folder.attempts(), default=0) + 1
     return Task(folder, number, label(run), run.config.train.steps, run.provenance.code)
-
-
-def label(run: RunRecord) -> str:
-    """A run for a person: the values of its factors."""
-    return (
-        " ".join(
-            f"{value}" if axis == "attention" else f"{axis}={value}" for axis, value in run.factors.items()
-        )
-        or run.run_id
-    )
 
 
 def rehearsal(plan: Plan, cluster: Cluster) -> Plan:

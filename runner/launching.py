@@ -15,11 +15,11 @@ from model.record import Outcome
 from runner import budget, cost, ledger, local, scheduler, status
 from runner.console import say, table, watcher
 from runner.errors import SchedulerError, SubmitLimit
-from runner.launch import Plan, jobs_folder, label, refreshed, rehearsal, task, write_runs
+from runner.launch import Plan, jobs_folder, refreshed, rehearsal, task, write_runs
 from runner.launch import submit as submit_tasks
 from runner.lock import study_lock
 from runner.reproduce import Repeat
-from runner.tasks import Task
+from runner.tasks import Task, label
 
 WAIT_POLL_SECONDS = 2.0
 LIMIT_POLL_SECONDS = 60.0  # longest, between two looks at a queue that was full

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +52,7 @@ class RunState:
         """Whether somebody is at it."""
         return self.phase in ("queued", "running")
 
-    @property
+    @cached_property
     def job_id(self) -> str | None:
         """The scheduler's id of the attempt."""
         return next((event.job_id for event in reversed(self.events) if event.job_id), None)

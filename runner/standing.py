@@ -10,8 +10,8 @@ from typing import Any
 
 from runner import status
 from runner.console import say, table
-from runner.launch import label
 from runner.ledger import RunState
+from runner.tasks import label
 
 REFRESH_SECONDS = 2.0
 

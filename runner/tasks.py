@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.record import RunFolder
+from model.record import RunFolder, RunRecord
 
 
 @dataclass(frozen=True)
@@ -16,3 +16,13 @@ class Task:
     label: str
     steps: int
     code: str | None = None  # hash of the snapshot that it runs, None: what is installed
+
+
+def label(run: RunRecord) -> str:
+    """A run for a person: the values of its factors."""
+    return (
+        " ".join(
+            f"{value}" if axis == "attention" else f"{axis}={value}" for axis, value in run.factors.items()
+        )
+        or run.run_id
+    )

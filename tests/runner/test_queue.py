@@ -51,8 +51,10 @@ def running_job(root):
 
     def find():
         for manifest in root.glob("*/*/attempt-*/manifest.json"):
-            if not (manifest.parent / "result.json").exists() and (manifest.parent / "steps.jsonl").exists():
-                return psutil.Process(json.loads(manifest.read_text())["pid"])
+            pid = json.loads(manifest.read_text())["pid"]
+            over = (manifest.parent / "result.json").exists() or not psutil.pid_exists(pid)
+            if not over and (manifest.parent / "steps.jsonl").exists():
+                return psutil.Process(pid)
         return None
 
     return until(find)
