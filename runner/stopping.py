@@ -18,7 +18,7 @@ class Stop:
     """Collects reasons to stop; the training loop asks at every step boundary.
 
     Attributes:
-        deadline: Unix seconds at which to stop, None for no limit.
+        deadline: when to stop, by time.monotonic(), which no one can turn back; None for no limit.
         cause: `signal` or `deadline` once there is one.
         watched: whether the loop has begun to ask; before that a signal ends the process at once.
     """
@@ -35,7 +35,7 @@ class Stop:
     def requested(self) -> bool:
         """Whether to stop now."""
         self.watched = True
-        if self.cause is None and self.deadline is not None and time.time() > self.deadline:
+        if self.cause is None and self.deadline is not None and time.monotonic() > self.deadline:
             self.cause = "deadline"
         return self.cause is not None
 
@@ -50,7 +50,7 @@ class Stop:
 
 
 def slurm_deadline(grace_seconds: float) -> float | None:
-    """When the Slurm job that this process is in must begin to stop, Unix seconds; None without a limit."""
+    """When the Slurm job that this process is in must begin to stop, by time.monotonic(); None: no limit."""
     job_id = os.environ.get("SLURM_JOB_ID")
     if not job_id:
         return None
@@ -59,7 +59,8 @@ def slurm_deadline(grace_seconds: float) -> float | None:
     if limit is None:
         return None
     # A short limit leaves at least three quarters of its time for training.
-    return limit - min(grace_seconds, 0.25 * (limit - time.time()))
+    left = limit - time.time()
+    return time.monotonic() + left - min(grace_seconds, 0.25 * left)
 
 
 def _ask_end(job_id: str) -> float | None:
