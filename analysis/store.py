@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -122,8 +122,11 @@ def _publish(copy: Path, target: Path) -> None:
     try:
         shutil.copyfile(copy, aside)
         aside.replace(target)
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}; what was there before is still there") from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
 
 
 def _scripts() -> list[str]:

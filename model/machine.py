@@ -32,6 +32,34 @@ _PACKAGES = (
 )
 
 
+def started(pid: int) -> float | None:
+    """When a process of this machine started, in seconds since boot, None where there is no such process.
+
+    No change of the clock moves it: seconds since 1970 do move, as the kernel reckons them from boot.
+    """
+    found = _stat(pid)
+    return int(found[19]) / os.sysconf("SC_CLK_TCK") if found else None
+
+
+def runs(pid: int, pid_started: float | None) -> bool:
+    """Whether the process that a record tells of still runs; another one may have its number."""
+    if pid_started is not None and pid_started > 1e9:  # of an earlier version: seconds since 1970
+        found = psutil.pid_exists(pid) and abs(psutil.Process(pid).create_time() - pid_started) < 1
+    else:
+        found = (
+            pid_started is not None and (now := started(pid)) is not None and abs(now - pid_started) < 0.005
+        )
+    return found and (_stat(pid) or "Z")[0] != "Z"
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
 def first_manifest(run_id: str, attempt: int) -> Manifest:
     """What is known before torch is imported: host, process, job and package versions."""
     return Manifest(
@@ -40,7 +68,7 @@ def first_manifest(run_id: str, attempt: int) -> Manifest:
         started_at=now(),
         host=socket.gethostname(),
         pid=os.getpid(),
-        pid_started=psutil.Process().create_time(),
+        pid_started=started(os.getpid()) or 0.0,
         slurm={name: value for name, value in sorted(os.environ.items()) if _tells(name)},
         software={"python": platform.python_version(), **_versions()},
         nodes=int(os.environ.get("SLURM_JOB_NUM_NODES", "1")),

@@ -119,7 +119,7 @@ class LedgerEvent(Frozen):
     executor: Literal["local", "slurm"] | None = None
     host: str | None = Field(None, description="Of the launcher that claimed.")
     pid: int | None = Field(None, description="Of the launcher that claimed.")
-    pid_started: float | None = Field(None, description="When that process started, Unix seconds.")
+    pid_started: float | None = Field(None, description="When it started, seconds since boot.")
     submission: str | None = Field(None, description="Names the array that an intent is about.")
     index: int | None = Field(None, description="Element of that array.")
     count: int | None = Field(None, description="Elements of that array.")
@@ -139,7 +139,7 @@ class Manifest(Frozen):
     host: str
     pid: int
     pid_started: float = Field(
-        description="When the process started, Unix seconds: tells it from a reused pid."
+        description="When the process started, seconds since boot: tells it from a reused pid."
     )
     slurm: dict[str, str] = Field(description="SLURM_* variables of the job, and CUDA_VISIBLE_DEVICES.")
     software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")

@@ -6,6 +6,7 @@ as long as the attempts that it was written for are in flight, so that nothing h
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import psutil
 from pydantic import Field
 
+from model import machine
 from model.config import Frozen
 from model.errors import UserError
 from model.record import (
@@ -195,7 +196,6 @@ def _caveats(usage: Usage) -> str:
 
 
 def _write(folder: Path, planned: Estimate) -> None:
-    me = psutil.Process()
     runs = {
         run.run_id: Reserved(
             gpus=planned.gpus, nodes=1 / len(pack), seconds=run.wall_seconds or 0.0, node_seconds=longest
@@ -205,8 +205,8 @@ def _write(folder: Path, planned: Estimate) -> None:
         for run in pack
     }
     line = Reservation(
-        time=now(), host=socket.gethostname(), pid=me.pid, pid_started=me.create_time(),
-        profile=planned.profile, runs=runs,
+        time=now(), host=socket.gethostname(), pid=os.getpid(),
+        pid_started=machine.started(os.getpid()) or 0.0, profile=planned.profile, runs=runs,
     )  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -341,7 +341,4 @@ def _pending(line: Reservation, attempts: Sequence[_Attempt]) -> bool:
         return False
     if line.host != socket.gethostname():
         return now().timestamp() - made < FOREIGN_SECONDS
-    try:
-        return abs(psutil.Process(line.pid).create_time() - line.pid_started) < 1
-    except psutil.NoSuchProcess:
-        return False
+    return machine.runs(line.pid, line.pid_started)

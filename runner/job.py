@@ -36,7 +36,7 @@ from model.record import (
 )
 from runner import ledger, scheduler
 from runner.outcomes import Ending, of_exception
-from runner.stopping import KILL_SECONDS, Stop, requeue, slurm_deadline, slurm_end
+from runner.stopping import KILL_SECONDS, Stop, deadline, requeue, slurm_end
 
 _PR_SET_PDEATHSIG = 1
 # How an attempt ends that Slurm's requeue, or the time limit, has stopped.
@@ -64,7 +64,9 @@ def run_attempt(run_folder: str, number: int, fellows: Sequence[RunFolder] = ())
     """
     folder = RunFolder(Path(run_folder))
     attempt, run = folder.attempt(number), folder.run
-    stop = Stop(slurm_deadline(run.grace_seconds), partial(withdrawn, folder, number) if fellows else None)
+    end = slurm_end()
+    alone = partial(withdrawn, folder, number) if fellows else None
+    stop = Stop(deadline(end, run.grace_seconds), alone)
     stop.listen()
     progress = Progress(_first_manifest(folder, run, number))
     write(attempt / "manifest.json", progress.manifest)
@@ -79,7 +81,7 @@ def run_attempt(run_folder: str, number: int, fellows: Sequence[RunFolder] = ())
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
     if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
-        _go_on_in_the_queue(folder, number, fellows)
+        _go_on_in_the_queue(folder, number, fellows, end)
     return ending.outcome.value
 
 
@@ -113,7 +115,9 @@ def withdrawn(folder: RunFolder, number: int) -> bool:
     return any(event.outcome is Outcome.CANCELLED for event in ended)
 
 
-def _go_on_in_the_queue(folder: RunFolder, number: int, fellows: Sequence[RunFolder]) -> None:
+def _go_on_in_the_queue(
+    folder: RunFolder, number: int, fellows: Sequence[RunFolder], end: float | None
+) -> None:
     """Claim the next attempt for this same Slurm job, and put the job back into the queue.
 
     That ends every run in it, so the runs that share it are waited for, as long as there is time.
@@ -121,8 +125,7 @@ def _go_on_in_the_queue(folder: RunFolder, number: int, fellows: Sequence[RunFol
     state = ledger.state(folder)
     if state.job_id and ledger.claim(folder, number + 1, "slurm"):
         ledger.submitted(folder, number + 1, state.job_id)
-        end = slurm_end()
-        while any(map(_at_work, fellows)) and (end is None or time.time() < end - KILL_SECONDS):
+        while any(map(_at_work, fellows)) and (end is None or time.monotonic() < end - KILL_SECONDS):
             time.sleep(1)
         try:
             requeue(folder.path.parent / ".submitit")

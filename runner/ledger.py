@@ -15,8 +15,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
+from model import machine
 from model.errors import UserError
 from model.record import LedgerEvent, Manifest, Outcome, Result, RunFolder, RunRecord, append, now, settle
 from runner.outcomes import Ending
@@ -154,12 +153,7 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
     """Whether a process on this machine still runs; None where it was on another one."""
     if process.host != socket.gethostname():
         return None
-    try:
-        found = psutil.Process(process.pid)
-        same = abs(found.create_time() - (process.pid_started or 0)) < 1
-        return same and found.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return process.pid is not None and machine.runs(process.pid, process.pid_started)
 
 
 def in_flight(states: Iterable[RunState]) -> list[RunState]:
@@ -169,8 +163,7 @@ def in_flight(states: Iterable[RunState]) -> list[RunState]:
 
 @cache
 def _me() -> dict[str, Any]:
-    me = psutil.Process()
-    return {"host": socket.gethostname(), "pid": me.pid, "pid_started": me.create_time()}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": machine.started(os.getpid())}
 
 
 def _append(folder: RunFolder, number: int, event: str, **facts: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from model.record import Outcome, RunFolder, now
+from model.record import Outcome, RunFolder, Unreadable, now
 from runner import ledger, scheduler
 from runner.ledger import RunState
 from runner.lock import study_lock
@@ -51,7 +51,10 @@ def orphaned(state: RunState) -> bool:
 
 
 def _process_lives(state: RunState) -> bool:
-    manifest = state.folder.manifest(state.attempt)
+    try:
+        manifest = state.folder.manifest(state.attempt)
+    except Unreadable:
+        return False
     return bool(manifest and ledger.alive(manifest))
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from model.errors import UserError, did_you_mean
 from model.record import Outcome, StepRecord, Unreadable, folders, now, run_folders
@@ -19,15 +23,20 @@ ACCOUNTING_DELAY = timedelta(minutes=2)  # from sbatch until accounting surely k
 
 
 def states(root: Path, study: str | None = None) -> list[RunState]:
-    """Every run under the root, or of one study; reading only. A run.json that cannot be read is left out."""
+    """Every run under the root, or of one study; reading only. One that cannot be read is left out."""
     found = []
     for folder in run_folders(root, study):
         try:
             found.append(ledger.state(folder))
-        except Unreadable:
-            continue  # collect puts it into quarantine, with its reason
+        except Unreadable as error:
+            _say_once(f"{error}; this run is left out")  # collect puts the file into quarantine
     # By seconds: to compare two datetimes of 10,000 asks both for their time zone, 0.1 s in all.
     return sorted(found, key=lambda state: (state.run.study, state.run.created_at.timestamp()))
+
+
+@cache
+def _say_once(text: str) -> None:
+    say(text)
 
 
 def reconciled(root: Path, study: str | None = None) -> list[RunState]:
@@ -136,7 +145,10 @@ def last_step(state: RunState) -> StepRecord | None:
             lines = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return None
-    return StepRecord.model_validate_json(lines[-1]) if lines else None
+    for line in reversed(lines):
+        with suppress(ValidationError):  # what a crash of the machine has left
+            return StepRecord.model_validate_json(line)
+    return None
 
 
 def cancel(found: Iterable[RunState]) -> list[RunState]:

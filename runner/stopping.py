@@ -23,7 +23,7 @@ class Stop:
     """Collects reasons to stop; the training loop asks at every step boundary.
 
     Attributes:
-        deadline: Unix seconds at which to stop, None for no limit.
+        deadline: when to stop, by time.monotonic(), which no one can turn back; None for no limit.
         withdrawn: whether the run was cancelled alone, where its job goes on for others; asked now and then.
         cause: `signal` or `deadline` once there is one.
         watched: whether the loop has begun to ask; before that a signal ends the process at once.
@@ -43,7 +43,7 @@ class Stop:
     def requested(self) -> bool:
         """Whether to stop now."""
         self.watched = True
-        if self.cause is None and self.deadline is not None and time.time() > self.deadline:
+        if self.cause is None and self.deadline is not None and time.monotonic() > self.deadline:
             self.cause = "deadline"
         if self.cause is None and self.withdrawn and time.monotonic() - self.asked > ASK_SECONDS:
             self.asked = time.monotonic()
@@ -61,21 +61,21 @@ class Stop:
 
 
 def slurm_end() -> float | None:
-    """When Slurm ends the job that this process is in, Unix seconds; None without a limit."""
+    """When Slurm ends the job that this process is in, by time.monotonic(); None without a limit."""
     job_id = os.environ.get("SLURM_JOB_ID")
     if not job_id:
         return None
-    end = os.environ.get("SLURM_JOB_END_TIME")
-    return float(end) if end else _ask_end(job_id)
+    given = os.environ.get("SLURM_JOB_END_TIME")
+    end = float(given) if given else _ask_end(job_id)
+    return None if end is None else time.monotonic() + end - time.time()
 
 
-def slurm_deadline(grace_seconds: float) -> float | None:
-    """When the Slurm job that this process is in must begin to stop, Unix seconds; None without a limit."""
-    limit = slurm_end()
-    if limit is None:
+def deadline(end: float | None, grace_seconds: float) -> float | None:
+    """When a job that Slurm ends at `end` must begin to stop, on the same clock; None without a limit."""
+    if end is None:
         return None
     # A short limit leaves at least three quarters of its time for training.
-    return limit - min(grace_seconds, 0.25 * (limit - time.time()))
+    return end - min(grace_seconds, 0.25 * (end - time.monotonic()))
 
 
 def _ask_end(job_id: str) -> float | None:
@@ -111,4 +111,5 @@ def requeue(marks: Path) -> None:
         ["scontrol", "requeue", job_id], capture_output=True, text=True, timeout=60, check=False
     )
     if done.returncode:
+        mark.unlink()
         raise OSError(f"scontrol requeue {job_id}: {done.stderr.strip()}")

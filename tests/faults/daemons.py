@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from model.machine import runs
+
 NODES = ("n1", "n2", "n3", "n4")
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
@@ -97,7 +99,6 @@ def training(root):
         if not (manifest.parent / "result.json").exists():
             with contextlib.suppress(*GONE, ValueError):
                 said = json.loads(manifest.read_text())
-                process = psutil.Process(said["pid"])
-                if abs(process.create_time() - said["pid_started"]) < 1:
-                    found.append((process, manifest.parent))
+                if runs(said["pid"], said["pid_started"]):
+                    found.append((psutil.Process(said["pid"]), manifest.parent))
     return found
