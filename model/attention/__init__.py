@@ -1,7 +1,7 @@
 """The registry of attention backends: every file here whose name has no leading underscore is one.
 
 A backend file defines `backend = Backend(...)`. Other packages add backends through the entry-point
-group `assay.attention`. Listing names imports neither the files nor torch.
+group `assay.attention`; docs/backends.md says how. Listing names imports neither the files nor torch.
 
 Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim. Every backend takes
 `q_BTHD`, `k_BTKD`, `v_BTKD` and gives `o_BTHD`, whatever layout its kernel wants inside.
@@ -27,7 +27,7 @@ ENTRY_POINT_GROUP = "assay.attention"
 
 @dataclass(frozen=True)
 class Case:
-    """What a run asks of a backend: the shapes, precision and device of one causal attention."""
+    """What a run asks of a backend: the shapes, precision, device and mask of one attention."""
 
     device: str  # "cuda" or "cpu"
     dtype: str  # "bfloat16", "float16" or "float32"
@@ -43,6 +43,68 @@ Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch
 
 
 @dataclass(frozen=True)
+class Supports:
+    """What a backend takes, as far as that can be said without a GPU; `_reasons.declared` refuses the rest.
+
+    Attributes:
+        devices, dtypes: of the run.
+        layout: of the tensors that its kernel reads: "BTHD", "BHTD", or "any".
+        grouped: "shared": the kernel reads each key head once for its group; "copied": K and V are repeated.
+        causal: with a mask, without, or both.
+        largest_head_dim: None: any.
+        smallest_head_dim, head_dim_multiple, length_multiple: what the kernel's tiles ask for.
+        capability: lowest GPU compute capability, and the first that is too new (None: none is).
+        versions: of other packages, for people to read.
+    """
+
+    devices: tuple[str, ...] = ("cuda",)
+    dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    layout: str = "any"
+    grouped: str = "shared"
+    causal: tuple[bool, ...] = (True, False)
+    largest_head_dim: int | None = None
+    smallest_head_dim: int = 1
+    head_dim_multiple: int = 1
+    length_multiple: int = 1
+    capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
+    versions: str = ""
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What the profiler must see on one device, as regular expressions searched in each name.
+
+    Attributes:
+        forward, backward: at least one name of each pass must match. No other backend may launch these.
+        operators: the names are those of PyTorch's operators (`aten::...`) and autograd functions, for what
+            has no GPU kernel of its own. Otherwise, on a GPU, those of GPU kernels.
+        common_backward: its backward is made of what others launch too, and is forbidden to nobody.
+    """
+
+    forward: str
+    backward: str
+    operators: bool = False
+    common_backward: bool = False
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The kernels of a backend by device; None where it does not run.
+
+    Attributes:
+        free: it may launch any of PyTorch's own kernels, and its name says so. `auto` alone.
+    """
+
+    cuda: Kernels | None = None
+    cpu: Kernels | None = None
+    free: bool = False
+
+    def on(self, device: str) -> Kernels | None:
+        """Those of the device "cuda" or "cpu"."""
+        return self.cuda if device == "cuda" else self.cpu
+
+
+@dataclass(frozen=True)
 class Backend:
     """One way to compute softmax(Q K^T / sqrt(D)) V.
 
@@ -51,11 +113,19 @@ class Backend:
         unsupported_reasons: for a `Case`, every reason why it cannot run here, each saying what to do
             about it; an empty list means that it runs. Never raises for a missing package or GPU.
         attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against.
+        launches: the kernels that it runs. `model.verify` refuses a backend that does not say so.
+        supports: what it takes, for tables; `unsupported_reasons` has the last word.
+        modules: other people's modules that it computes with, whose versions a certificate names.
+        compiles: every new shape or precision costs seconds: verify looks at fewer of them.
     """
 
     summary: str
     unsupported_reasons: Callable[[Case], list[str]]
     attend: Attend
+    launches: Launches | None = None
+    supports: Supports | None = None
+    modules: tuple[str, ...] = ()
+    compiles: bool = False
 
 
 @cache
@@ -117,6 +187,11 @@ def _check(what: str, tensor: torch.Tensor, heads: int, case: Case) -> None:
         raise ValueError(
             f"{what} has shape {tuple(tensor.shape)}; the seam takes (B, T, heads, D) = {wanted}"
         )
+
+
+def is_foreign(name: str) -> bool:
+    """Whether the backend comes from another package."""
+    return name in _foreign()
 
 
 @cache

@@ -10,14 +10,28 @@ import warnings
 from collections.abc import Callable, Collection
 from importlib import import_module
 
-from model.attention import Case
+from model.attention import Case, Supports
 
 Capability = tuple[int, int]
 
 
 def basic(case: Case) -> list[str]:
-    """What every backend needs: the run's own device, and heads that can be grouped."""
-    return _cuda_is_there(case) + _heads_divide(case)
+    """What every backend needs: the run's device, its precision there, and heads that can be grouped."""
+    return _cuda_is_there(case) + _heads_divide(case) + _bfloat16_is_there(case)
+
+
+def declared(case: Case, supports: Supports) -> list[str]:
+    """Refuse what the backend's own declaration leaves out, so that the two cannot drift apart."""
+    if case.device not in supports.devices:
+        return nvidia_gpu(case)
+    return (
+        basic(case)
+        + dtype(case, supports.dtypes)
+        + head_dim(case, supports.largest_head_dim, supports.head_dim_multiple, supports.smallest_head_dim)
+        + _generation(case, supports)
+        + _mask(case, supports)
+        + _length(case, supports)
+    )
 
 
 def nvidia_gpu(case: Case) -> list[str]:
@@ -38,13 +52,18 @@ def dtype(case: Case, allowed: Collection[str]) -> list[str]:
     return [f"takes {choices}, not {case.dtype}: use --set train.dtype={next(iter(allowed))}"]
 
 
-def head_dim(case: Case, largest: int, multiple: int = 1) -> list[str]:
-    """The kernel takes head dims up to `largest`, in steps of `multiple`."""
-    if case.head_dim <= largest and case.head_dim % multiple == 0:
+def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int = 1) -> list[str]:
+    """The kernel takes head dims from `smallest` up to `largest`, in steps of `multiple`."""
+    fits = smallest <= case.head_dim <= (largest or case.head_dim)
+    if fits and case.head_dim % multiple == 0:
         return []
+    if smallest == largest:
+        return [f"takes head dim {largest}, not {case.head_dim}: set model.heads to model.dim / {largest}"]
+    above = f" from {smallest}" if smallest > 1 else ""
+    below = f" up to {largest}" if largest else ""
     steps = f" that are multiples of {multiple}" if multiple > 1 else ""
     return [
-        f"takes head dims up to {largest}{steps}, not {case.head_dim}: "
+        f"takes head dims{above}{below}{steps}, not {case.head_dim}: "
         "change model.dim or model.heads (the head dim is dim / heads)"
     ]
 
@@ -87,9 +106,49 @@ def gpu_capability(case: Case) -> Capability | None:
     return torch.cuda.get_device_capability()
 
 
-def from_sm80(found: Capability) -> bool:
-    """Ampere and later."""
-    return found >= (8, 0)
+def _generation(case: Case, supports: Supports) -> list[str]:
+    if case.device != "cuda" or supports.capability is None:
+        return []
+    first, too_new = supports.capability
+    wanted = (
+        _GENERATIONS.get((first, too_new)) or f"a GPU of compute capability {first[0]}.{first[1]} or later"
+    )
+    return capability(case, lambda found: first <= found and (too_new is None or found < too_new), wanted)
+
+
+_GENERATIONS = {
+    ((8, 0), None): "an Ampere or later GPU (8.0 and up)",
+    ((9, 0), (9, 1)): "a Hopper GPU (9.0)",
+    ((9, 0), (11, 0)): "a Hopper or data-centre Blackwell GPU (9.x or 10.x)",
+}
+
+
+def _mask(case: Case, supports: Supports) -> list[str]:
+    if case.causal in supports.causal:
+        return []
+    if case.causal:
+        return ["knows no causal mask, and would let tokens see their future: choose another backend"]
+    return ["is causal only: choose another backend for attention without a mask"]
+
+
+def _length(case: Case, supports: Supports) -> list[str]:
+    if case.sequence_length % supports.length_multiple == 0:
+        return []
+    return [
+        f"takes sequences that are multiples of {supports.length_multiple}, not {case.sequence_length}: "
+        "change train.sequence_length"
+    ]
+
+
+def _bfloat16_is_there(case: Case) -> list[str]:
+    """Before Ampere PyTorch imitates bfloat16, slowly; a run in it would measure the imitation."""
+    found = gpu_capability(case)
+    if case.dtype != "bfloat16" or found is None or found >= (8, 0):
+        return []
+    return [
+        f"this GPU (compute capability {found[0]}.{found[1]}) has no bfloat16: "
+        "use --set train.dtype=float16, or nodes with an Ampere or later GPU"
+    ]
 
 
 def _cuda_is_there(case: Case) -> list[str]:

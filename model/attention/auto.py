@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, _reasons
+from model.attention import Backend, Case, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,8 +17,19 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     return _sdpa.free(q_BTHD, k_BTKD, v_BTKD, causal)
 
 
+SUPPORTS = Supports(devices=("cuda", "cpu"))
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """PyTorch has a kernel for everything; the plain one, if no other."""
+    return _reasons.declared(case, SUPPORTS)
+
+
 backend = Backend(
     summary="PyTorch SDPA, free to pick its kernel",
-    unsupported_reasons=_reasons.basic,
+    unsupported_reasons=unsupported_reasons,
     attend=attend,
+    # Held to be one of PyTorch's: `free` lets verify accept the kernels of the pinned backends.
+    launches=Launches(free=True),
+    supports=SUPPORTS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, Case, _reasons
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,33 +21,17 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """Hopper, and the one shape of problem that the kernel is written for."""
-    return (
-        _reasons.nvidia_gpu(case)
-        + _reasons.dtype(case, ("bfloat16",))
-        + _reasons.capability(case, lambda found: found == (9, 0), "a Hopper GPU (9.0)")
-        + _shape(case)
-        + _gluon()
-    )
+    return _reasons.declared(case, SUPPORTS) + _size(case) + _gluon()
 
 
-def _shape(case: Case) -> list[str]:
-    reasons = []
-    if case.head_dim != 128:
-        reasons.append(f"takes head dim 128, not {case.head_dim}: set model.heads to model.dim / 128")
-    if case.sequence_length % 128:
-        reasons.append(
-            f"takes sequences that are multiples of 128, not {case.sequence_length}: "
-            "change train.sequence_length"
-        )
-    if not case.causal:
-        reasons.append("is causal only: choose another backend for attention without a mask")
+def _size(case: Case) -> list[str]:
     folded_heads = case.batch * case.heads
     if folded_heads > 65535 or folded_heads * case.sequence_length * case.head_dim >= 2**31:
-        reasons.append(
+        return [
             "counts with 32-bit offsets and at most 65535 batch x heads, which this case exceeds: "
             "lower train.batch_size or train.sequence_length"
-        )
-    return reasons
+        ]
+    return []
 
 
 def _gluon() -> list[str]:
@@ -63,8 +47,22 @@ def _gluon() -> list[str]:
     return [f"is written for triton 3.6 to 3.8, and {triton.__version__} is installed: {install}"]
 
 
+SUPPORTS = Supports(
+    dtypes=("bfloat16",),
+    layout="BHTD",
+    causal=(True,),
+    smallest_head_dim=128,
+    largest_head_dim=128,
+    length_multiple=128,
+    capability=((9, 0), (9, 1)),
+    versions="triton 3.6 to 3.8",
+)
+
 backend = Backend(
     summary="This project's Gluon kernel for Hopper: bfloat16, head dim 128, causal",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    launches=Launches(cuda=Kernels(forward=r"^_forward_kernel\b", backward=r"^_backward_kernel\b")),
+    supports=SUPPORTS,
+    modules=("triton",),
 )

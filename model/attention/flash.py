@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, Case, _reasons
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,15 +23,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 def unsupported_reasons(case: Case) -> list[str]:
     """On a GPU: sm80 or later, 16 bits, head dims up to 256, and PyTorch's own word. On a CPU: nothing."""
     if case.device != "cuda":
-        return _reasons.basic(case)
-    reasons = (
-        _reasons.nvidia_gpu(case)
-        + _reasons.dtype(case, ("bfloat16", "float16"))
-        + _reasons.head_dim(case, 256)
-        + _reasons.capability(case, _reasons.from_sm80, "an Ampere or later GPU (8.0 and up)")
-        + _replaced()
-    )
-    if reasons:
+        return _reasons.declared(case, ON_CPU)
+    if reasons := _reasons.declared(case, SUPPORTS) + _replaced():
         return reasons
     from model.attention import _sdpa
 
@@ -51,8 +44,25 @@ def _replaced() -> list[str]:
     ]
 
 
+SUPPORTS = Supports(
+    devices=("cuda", "cpu"),
+    dtypes=("bfloat16", "float16"),
+    layout="any",
+    largest_head_dim=256,
+    capability=((8, 0), None),
+)
+ON_CPU = Supports(devices=("cpu",))
+
 backend = Backend(
     summary="PyTorch SDPA, its own FlashAttention (FlashAttention-2 on GPUs)",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    launches=Launches(
+        cuda=Kernels(forward=r"\bpytorch_flash::flash_fwd", backward=r"\bpytorch_flash::flash_bwd"),
+        cpu=Kernels(
+            forward=r"^aten::_scaled_dot_product_flash_attention_for_cpu$",
+            backward=r"^aten::_scaled_dot_product_flash_attention_for_cpu_backward$",
+        ),
+    ),
+    supports=SUPPORTS,
 )

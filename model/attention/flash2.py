@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, Case, _reasons
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,17 +20,25 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """sm80 or later, 16 bits, head dims up to 256, and FlashAttention 2 itself (4 has the same name)."""
-    return (
-        _reasons.nvidia_gpu(case)
-        + _reasons.dtype(case, ("bfloat16", "float16"))
-        + _reasons.head_dim(case, 256)
-        + _reasons.capability(case, _reasons.from_sm80, "an Ampere or later GPU (8.0 and up)")
-        + _reasons.package("flash_attn", "flash_attn_func", "pip install 'assay-studies[flash2]'")
+    return _reasons.declared(case, SUPPORTS) + _reasons.package(
+        "flash_attn", "flash_attn_func", "pip install 'assay-studies[flash2]'"
     )
 
+
+SUPPORTS = Supports(
+    dtypes=("bfloat16", "float16"),
+    layout="BTHD",
+    largest_head_dim=256,
+    capability=((8, 0), None),
+    versions="flash-attn 2.7 or later",
+)
 
 backend = Backend(
     summary="FlashAttention-2, the authors' package",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    # In PyTorch the same kernels live in the namespace pytorch_flash, which \b keeps apart.
+    launches=Launches(cuda=Kernels(forward=r"\bflash::flash_fwd", backward=r"\bflash::flash_bwd")),
+    supports=SUPPORTS,
+    modules=("flash_attn",),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from model.attention import Attend, Backend, Case, _reasons
+from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,21 +36,27 @@ def _outside_the_graph() -> Attend:
 
 def unsupported_reasons(case: Case) -> list[str]:
     """Hopper, 16 bits, head dims up to 256 in steps of 8, and a build of its own."""
-    return (
-        _reasons.nvidia_gpu(case)
-        + _reasons.dtype(case, ("bfloat16", "float16"))
-        + _reasons.head_dim(case, 256, multiple=8)
-        + _reasons.capability(case, lambda found: found == (9, 0), "a Hopper GPU (9.0)")
-        + _reasons.package(
-            "flash_attn_interface",
-            "flash_attn_func",
-            "build it in the folder `hopper` of the flash-attention repository (python setup.py install)",
-        )
+    return _reasons.declared(case, SUPPORTS) + _reasons.package(
+        "flash_attn_interface",
+        "flash_attn_func",
+        "build it in the folder `hopper` of the flash-attention repository (python setup.py install)",
     )
 
+
+SUPPORTS = Supports(
+    dtypes=("bfloat16", "float16"),
+    layout="BTHD",
+    largest_head_dim=256,
+    head_dim_multiple=8,
+    capability=((9, 0), (9, 1)),
+    versions="FlashAttention-3, built from its repository",
+)
 
 backend = Backend(
     summary="FlashAttention-3 for Hopper, the authors' package",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    launches=Launches(cuda=Kernels(forward=r"FlashAttnFwdSm\d", backward=r"FlashAttnBwdSm\d")),
+    supports=SUPPORTS,
+    modules=("flash_attn_interface",),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from model.attention import Attend, Backend, Case, _reasons
+from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,19 +36,28 @@ def unsupported_reasons(case: Case) -> list[str]:
     """Hopper or Blackwell, 16 bits, and the package `flash-attn-4` (the module's name is shared with 2)."""
     found = _reasons.gpu_capability(case)
     largest = 128 if found is not None and found[0] >= 10 else 256
-    return (
-        _reasons.nvidia_gpu(case)
-        + _reasons.dtype(case, ("bfloat16", "float16"))
-        + _reasons.head_dim(case, largest, multiple=8)
-        + _reasons.capability(
-            case, lambda found: found[0] in (9, 10), "a Hopper or data-centre Blackwell GPU (9.x or 10.x)"
-        )
-        + _reasons.package("flash_attn.cute", "flash_attn_func", "pip install 'assay-studies[flash4]'")
+    return _reasons.declared(case, replace(SUPPORTS, largest_head_dim=largest)) + _reasons.package(
+        "flash_attn.cute", "flash_attn_func", "pip install 'assay-studies[flash4]'"
     )
 
+
+SUPPORTS = Supports(
+    dtypes=("bfloat16", "float16"),
+    layout="BTHD",
+    largest_head_dim=256,  # 128 on Blackwell
+    head_dim_multiple=8,
+    capability=((9, 0), (11, 0)),
+    versions="flash-attn-4",
+)
 
 backend = Backend(
     summary="FlashAttention-4 (CuTe) for Hopper and Blackwell, the authors' package",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
+    launches=Launches(
+        cuda=Kernels(forward=r"FlashAttentionForwardSm\d", backward=r"FlashAttentionBackwardSm\d")
+    ),
+    supports=SUPPORTS,
+    modules=("flash_attn.cute",),
+    compiles=True,
 )

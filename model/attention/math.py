@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from model.attention import Backend, _reasons
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,8 +20,25 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     return _sdpa.plain(q_BTHD, k_BTKD, v_BTKD, causal)
 
 
+SUPPORTS = Supports(devices=("cuda", "cpu"), layout="BHTD", grouped="copied")
+# Its GPU kernels are those of any matrix product and softmax: PyTorch's operators tell it from others.
+KERNELS = Kernels(
+    forward=r"^aten::_scaled_dot_product_attention_math$",
+    backward=r"^(Safe)?SoftmaxBackward0$",
+    operators=True,
+    common_backward=True,
+)
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """Any device and precision; a sequence too long for the memory is found by running out of it."""
+    return _reasons.declared(case, SUPPORTS)
+
+
 backend = Backend(
     summary="PyTorch SDPA, plain matrix products: memory grows with T^2",
-    unsupported_reasons=_reasons.basic,
+    unsupported_reasons=unsupported_reasons,
     attend=attend,
+    launches=Launches(cuda=KERNELS, cpu=KERNELS),
+    supports=SUPPORTS,
 )

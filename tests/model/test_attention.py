@@ -9,11 +9,12 @@ from itertools import product
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from model import attention
-from model.attention import Case, _reasons, _sdpa, _tiled
+from model.attention import Case, Supports, _flex, _reasons, _sdpa, _tiled
 
 CPU = Case("cpu", "float32", batch=1, sequence_length=64, heads=4, kv_heads=2, head_dim=16)
 CUDA = Case("cuda", "bfloat16", batch=1, sequence_length=256, heads=8, kv_heads=2, head_dim=128)
@@ -28,7 +29,7 @@ ODD = [
     replace(CUDA, causal=False),
 ]
 RUN_HERE = [name for name in attention.names() if not attention.load(name).unsupported_reasons(CPU)]
-GPU_ONLY = {"custom", "cudnn", "efficient", "flash2", "flash3", "flash4"}
+GPU_ONLY = {"custom", "cudnn", "efficient", "flash2", "flash3", "flash4", "flex"}
 
 
 # ----------------------------------------------------------------------------------------- the contract
@@ -66,6 +67,67 @@ def test_listing_names_imports_neither_torch_nor_the_backends() -> None:
 def test_exactly_these_backends_ship() -> None:
     shipped = set(attention.names()) - set(attention._foreign())
     assert shipped == GPU_ONLY | {"auto", "math", "flash", "tiled"}
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_a_backend_says_what_it_takes_and_which_kernels_it_launches(name: str) -> None:
+    backend = attention.load(name)
+    assert backend.supports and backend.launches
+    for device in ("cuda", "cpu"):
+        declared = bool(backend.launches.on(device)) or backend.launches.free
+        assert declared is (device in backend.supports.devices)
+
+
+@pytest.mark.parametrize(
+    ("supports", "case", "reason"),
+    [
+        (Supports(largest_head_dim=64), replace(CPU, head_dim=96), "head dims up to 64, not 96"),
+        (Supports(smallest_head_dim=16), replace(CPU, head_dim=8), "head dims from 16, not 8"),
+        (Supports(head_dim_multiple=64), replace(CPU, head_dim=96), "multiples of 64, not 96"),
+        (Supports(dtypes=("float16",)), CPU, "takes float16, not float32"),
+        (Supports(causal=(False,)), CPU, "knows no causal mask"),
+        (Supports(causal=(True,)), replace(CPU, causal=False), "is causal only"),
+        (Supports(length_multiple=128), CPU, "multiples of 128, not 64"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_a_declaration_leaves_out_is_refused_by_name(supports, case, reason) -> None:
+    (found,) = _reasons.declared(case, replace(supports, devices=("cpu",)))
+    assert reason in found
+
+
+def test_bfloat16_on_a_gpu_without_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+    monkeypatch.setattr(_reasons, "gpu_capability", lambda case: (7, 5))
+    for name in ("auto", "math", "tiled"):
+        assert "has no bfloat16" in attention.load(name).unsupported_reasons(CUDA)[0]
+        assert not attention.load(name).unsupported_reasons(replace(CUDA, dtype="float16"))
+
+
+@pytest.mark.parametrize("length", [1, 100, 128, 300, 512])
+def test_flex_writes_down_the_mask_that_pytorch_would_find(length: int) -> None:
+    mine = _flex._causal_blocks(length, torch.device("cpu"))
+    theirs = create_block_mask(_flex._before, None, None, length, length, device="cpu")
+    assert torch.equal(mine.to_dense(), theirs.to_dense())
+    assert torch.equal(mine.kv_num_blocks, theirs.kv_num_blocks)
+    assert torch.equal(mine.full_kv_num_blocks, theirs.full_kv_num_blocks)
+    assert mine.seq_lengths == theirs.seq_lengths == (length, length)
+
+
+def test_flex_compiles_itself_inside_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's graph ends before it; its own is compiled all the same, and is not run piece by piece."""
+    graphs = []
+    own = torch.compile(
+        lambda q, k, v, block_mask, enable_gqa: q * 2,
+        fullgraph=True,
+        backend=lambda g, _: graphs.append(g) or g,
+    )
+    monkeypatch.setattr(_flex, "_compiled", lambda: own)
+    attend = attention.load("flex").attend
+    q = torch.randn(1, 64, 4, 16)
+    model = torch.compile(lambda q: attend(q + 1, q, q, True) - 1, backend="aot_eager")
+    torch.testing.assert_close(model(q), (q + 1) * 2 - 1)
+    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize("name", sorted(GPU_ONLY))
