@@ -76,6 +76,20 @@ def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> l
     return [f"needs {wanted}; this GPU has compute capability {found[0]}.{found[1]}: choose other nodes"]
 
 
+def float32_on_cpu(case: Case) -> list[str]:
+    """PyTorch's fused CPU kernel adds dK and dV up in the inputs' precision, tile by tile and head by head.
+
+    Found by `model.verify` with torch 2.13: twice to four times the error of one rounding, growing with the
+    number of tiles and of heads in a group.
+    """
+    if case.device != "cpu" or case.dtype == "float32":
+        return []
+    return [
+        f"adds up dK and dV in {case.dtype} on a CPU, which loses digits: "
+        "use --set train.dtype=float32, or --set attention=math"
+    ]
+
+
 def package(module: str, symbol: str, install: str) -> list[str]:
     """The package can be imported and has the function, or what to install instead.
 

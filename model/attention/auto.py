@@ -21,8 +21,8 @@ SUPPORTS = Supports(devices=("cuda", "cpu"))
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """PyTorch has a kernel for everything; the plain one, if no other."""
-    return _reasons.declared(case, SUPPORTS)
+    """PyTorch has a kernel for everything, but on a CPU picks one that is right in float32 alone."""
+    return _reasons.declared(case, SUPPORTS) + _reasons.float32_on_cpu(case)
 
 
 backend = Backend(

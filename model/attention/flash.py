@@ -1,6 +1,7 @@
 """PyTorch's own FlashAttention: the FlashAttention-2 kernels built into it on a GPU, a C++ kernel on a CPU.
 
-The CPU kernel takes float64, float32, bfloat16 and float16, any head dim, and grouped heads as they are.
+The CPU kernel takes float32, any head dim, and grouped heads as they are. It takes 16 bits too, but not well:
+see `_reasons.float32_on_cpu`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """On a GPU: sm80 or later, 16 bits, head dims up to 256, and PyTorch's own word. On a CPU: nothing."""
+    """On a GPU: sm80 or later, 16 bits, head dims up to 256, and PyTorch's own word. On a CPU: float32."""
     if case.device != "cuda":
-        return _reasons.declared(case, ON_CPU)
+        return _reasons.declared(case, ON_CPU) + _reasons.float32_on_cpu(case)
     if reasons := _reasons.declared(case, SUPPORTS) + _replaced():
         return reasons
     from model.attention import _sdpa

@@ -265,6 +265,9 @@ def test_a_cpu_backend_is_as_exact_as_float32_allows(name, contiguous, length, h
 def test_a_cpu_backend_in_16_bits_is_as_exact_as_the_rounding(name, dtype) -> None:
     """Relative error of at most 4 units of rounding: inputs, P, dS and the result are each rounded."""
     case = replace(CPU, dtype=str(dtype).removeprefix("torch."), sequence_length=300)
+    if reasons := attention.load(name).unsupported_reasons(case):
+        assert ["adds up dK and dV" in reason for reason in reasons] == [True]
+        return
     tensors = [x.to(dtype).double() for x in inputs(case)]
     exact = output_and_gradients(naive, tensors, torch.float64, True)
     mine = output_and_gradients(attention.require(name, case).attend, tensors, dtype, True)

@@ -214,7 +214,7 @@ def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypat
 
 
 def test_half_precision_resumes_bit_for_bit(tiny, tmp_path):
-    config = run_config(dtype="bfloat16", log_every=1)
+    config = run_config("math", dtype="bfloat16", log_every=1)
     whole = attempt(config, tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=6)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)

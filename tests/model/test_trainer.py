@@ -84,7 +84,7 @@ def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus
 
 
 def test_training_leaves_the_default_precision_alone(corpus):
-    records(run_config(dtype="bfloat16", steps=2), corpus)
+    records(run_config("math", dtype="bfloat16", steps=2), corpus)
     assert torch.get_default_dtype() is torch.float32
 
 

@@ -1,0 +1,148 @@
+"""One call of a backend through the seam, forward and backward, and what can be seen of it from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from model import attention
+from model.attention import Backend, Case
+from model.verify.certificate import Check, describe
+from model.verify.numbers import compare
+from model.verify.reference import STEPS, Exact, Inputs
+
+_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
+
+
+@dataclass
+class Subject:
+    """What is on trial: a backend at one case, and the checks made of it so far.
+
+    Attributes:
+        variant: for the checks that follow.
+        check_name: what numbers are held to be: `right`, or the habit under which they were got.
+    """
+
+    backend: Backend
+    case: Case
+    variant: str = "plain"
+    checks: list[Check] = field(default_factory=list)
+
+    def note(self, name: str, what: str, passed: bool, reason: str, **measured: float | None) -> bool:
+        """Add a check; the reason is kept where it failed."""
+        self.checks.append(
+            Check(
+                name=name,
+                what=what,
+                case=describe(self.case),
+                variant=self.variant,
+                passed=passed,
+                reason=None if passed else reason,
+                **measured,
+            )
+        )
+        return passed
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Through the seam."""
+        return attention.attend(self.backend, self.case, q, k, v)
+
+    @contextmanager
+    def running(self, what: str) -> Iterator[None]:
+        """A backend's exception is a failed check; memory that does not suffice is no fault of its."""
+        try:
+            yield
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            self.note(
+                "runs", what, False, f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
+
+    def numbers(
+        self, name: str, results: dict[str, Tensor], exact: Exact, plain: dict[str, Tensor], times: int = 1
+    ) -> None:
+        """Hold each result to the tolerance. Shapes and precisions were checked by `look`."""
+        for step, x in results.items():
+            if not self.note("finite", step, bool(x.isfinite().all()), f"{step} has NaN or infinite numbers"):
+                continue
+            error = compare(step, x, plain[step], exact, times)
+            self.note(
+                name,
+                step,
+                error.passed,
+                f"{step} is off by {error.measured:.3g} roundings where {error.tolerance:.3g} are allowed "
+                f"({error.where}); its relative error is {error.relative:.2e}",
+                measured=_finite(error.measured),
+                tolerance=_finite(error.tolerance),
+                relative_error=_finite(error.relative),
+            )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Of a GPU, of the host, or of an allocator that says so in words."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _MEMORY)
+
+
+def leaves(inputs: Inputs, grads: str = "qkv") -> list[Tensor]:
+    """q, k, v in their layout, as an optimizer's parameters would be; gradients for those named."""
+    return [
+        x.detach().requires_grad_(name in grads)
+        for name, x in zip("qkv", (inputs.q, inputs.k, inputs.v), strict=True)
+    ]
+
+
+def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
+    """Those that there are, by step."""
+    return {step: x.grad for step, x in zip(STEPS[1:], tensors, strict=True) if x.grad is not None}
+
+
+def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tensor]:
+    """Forward and backward; results by step. What is wrong with them, but for the numbers, is noted."""
+    results: dict[str, Tensor] = {}
+    with subject.running("forward and backward"):
+        tensors = leaves(inputs, grads)
+        before = [x.clone() for x in (*tensors, inputs.do)]
+        o = subject.forward(*tensors)
+        sound = look(subject, "o", o, inputs.q)
+        _own_memory(subject, o, [*tensors, inputs.do])
+        results["o"] = o.detach().clone()
+        if subject.note("has gradients", "o", o.requires_grad, "the output is cut off from its inputs"):
+            o.backward(inputs.do)
+        results |= gradients(tensors)
+        for name in grads:
+            subject.note("has gradients", f"d{name}", f"d{name}" in results, f"no gradient reaches {name}")
+        for step, like in zip(STEPS[1:], tensors, strict=True):
+            sound &= step not in results or look(subject, step, results[step], like)
+        after_o = torch.equal(o.detach(), results["o"]) or not results["o"].isfinite().all()
+        subject.note("inputs unchanged", "o", bool(after_o), "the backward wrote into the output")
+        for name, x, was in zip(("q", "k", "v", "do"), (*tensors, inputs.do), before, strict=True):
+            subject.note("inputs unchanged", name, torch.equal(x, was), f"{name} was written into")
+        return results if sound else {}
+    return {}
+
+
+def look(subject: Subject, step: str, x: Tensor, like: Tensor) -> bool:
+    """Shape, precision and device are the input's."""
+    shape = tuple(x.shape) == tuple(like.shape)
+    subject.note("shape", step, shape, f"{step} has shape {tuple(x.shape)}, not {tuple(like.shape)}")
+    same = x.dtype == like.dtype and x.device == like.device
+    reason = f"{step} is {x.dtype} on {x.device}, not {like.dtype} on {like.device}"
+    subject.note("precision", step, same, reason)
+    return shape
+
+
+def _own_memory(subject: Subject, o: Tensor, others: list[Tensor]) -> None:
+    place = o.untyped_storage().data_ptr()
+    shared = any(place == x.untyped_storage().data_ptr() for x in others)
+    subject.note("own memory", "o", not shared, "the output shares its memory with an input")
+
+
+def _finite(number: float) -> float | None:
+    return number if abs(number) < float("inf") else None

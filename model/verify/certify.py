@@ -1,0 +1,137 @@
+"""Put a backend on trial, and write down what was found.
+
+certify("flash", "cuda")        all that it supports: `runner verify`
+certify_case("flash", case)     one run's shape and precision, and what breaks kernels near it: the gate
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from model import attention
+from model.attention import Backend, Case
+from model.record import now
+from model.verify import cases, data, identity, launches, right, same_model
+from model.verify.cases import Variant
+from model.verify.certificate import Certificate, Check, Verdict, describe, key
+
+
+def certify(name: str, device: str) -> Certificate:
+    """A certificate for all that the backend supports on this device.
+
+    Raises:
+        UserError: there is no such backend, or it is none.
+        torch.OutOfMemoryError, MemoryError, RuntimeError: memory does not suffice.
+    """
+    backend = attention.load(name)
+    return _Trial(name, backend, device, cases.covering(device, backend.compiles), cases.base(device)).held()
+
+
+def certify_case(name: str, case: Case) -> Certificate:
+    """A certificate for a run: its own shape first, then what breaks kernels near it.
+
+    Raises:
+        UserError: there is no such backend, or it is none.
+        torch.OutOfMemoryError, MemoryError, RuntimeError: memory does not suffice. At the run's own shape
+            that is the run's outcome.
+    """
+    variants = cases.around(case)
+    trial = _Trial(name, attention.load(name), case.device, variants, [v.case for v in variants[1:]], case)
+    try:
+        return trial.held()
+    finally:
+        data.known.cache_clear()  # the run needs the memory
+
+
+def key_of(name: str, device: str, case: Case | None = None) -> str:
+    """The key under which a certificate made here and now would be found."""
+    found = identity.device_name(device)
+    return key(name, identity.code(name), case, found, identity.software(name, device))
+
+
+class _Trial:
+    """One backend, the variants to look at, and small cases for habits, kernels and the model."""
+
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        device: str,
+        variants: list[Variant],
+        small: list[Case],
+        case: Case | None = None,
+    ) -> None:
+        self.name, self.backend, self.device, self.case = name, backend, device, case
+        self.variants, self.small = variants, small
+        self.checks: list[Check] = []
+        self.kernels: dict[str, list[str]] = {}
+        self.refusals: dict[str, list[str]] = {}
+        self.started = perf_counter()
+
+    def held(self) -> Certificate:
+        """Everything that the backend says it supports, unless it does not support the run itself."""
+        allowed = [each for each in self.variants if self._takes(each.case)]
+        own = describe(self.case) if self.case else None
+        if own in self.refusals:
+            return self._written("unsupported", self.refusals[own])
+        if not allowed and not self._failed():
+            return self._written("unsupported", list(next(iter(self.refusals.values()))))
+        for each in allowed:
+            self.checks += right.check(self.backend, each)
+        small = next((each for each in self.small if self._takes(each)), allowed[0].case if allowed else None)
+        if small:
+            self.checks += right.habits(self.backend, small)
+            self.checks += same_model.check(self.name, self.backend, small)
+            checks, self.kernels = launches.check(self.name, self.backend, self.case or small)
+            self.checks += checks
+        return self._written("wrong" if self._failed() else "right", self._failed())
+
+    def _takes(self, case: Case) -> bool:
+        """By its own word, which must be a list of reasons, whatever is asked."""
+        try:
+            reasons = list(self.backend.unsupported_reasons(case))
+        except Exception as error:
+            reasons = [f"unsupported_reasons raised {type(error).__name__}: {error}"]
+            self.checks.append(
+                Check(
+                    name="reasons",
+                    what="unsupported_reasons",
+                    case=describe(case),
+                    variant="asked",
+                    passed=False,
+                    reason=reasons[0],
+                )
+            )
+        if reasons:
+            self.refusals[describe(case)] = reasons
+        return not reasons
+
+    def _failed(self) -> list[str]:
+        """Each failed check as a sentence."""
+        return [
+            f"{check.name}: {check.reason} [{check.variant}; {check.case}]"
+            for check in self.checks
+            if not check.passed
+        ]
+
+    def _written(self, verdict: Verdict, reasons: list[str]) -> Certificate:
+        found = identity.device_name(self.device)
+        software, code = identity.software(self.name, self.device), identity.code(self.name)
+        return Certificate.model_validate(
+            {
+                "backend": self.name,
+                "verdict": verdict,
+                "reasons": reasons,
+                "device": self.device,
+                "device_name": found,
+                "software": software,
+                "code": code,
+                "case": self.case,
+                "key": key(self.name, code, self.case, found, software),
+                "kernels": self.kernels,
+                "checks": self.checks,
+                "not_looked_at": [f"{case}: {'; '.join(why)}" for case, why in self.refusals.items()],
+                "seconds": perf_counter() - self.started,
+                "created_at": now(),
+            }
+        )

@@ -1,0 +1,144 @@
+"""Numbers to call a backend with, each kind bringing out one kind of fault, and how they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from model.attention import Case
+from model.verify import reference
+from model.verify.cases import Variant
+from model.verify.reference import Exact, Inputs
+
+Draw = Callable[[Case, torch.Generator], Inputs]
+
+
+class Known(NamedTuple):
+    """A call, what it has to give, and what plain attention in the same precision gives."""
+
+    inputs: Inputs
+    exact: Exact
+    plain: dict[str, Tensor]
+
+
+@lru_cache(maxsize=64)
+def known(variant: Variant) -> Known:
+    """The variant's numbers, contiguous. Kept for the next backend; `known.cache_clear()` gives them back."""
+    case = variant.case
+    rng = torch.Generator(case.device).manual_seed(variant.seed)
+    inputs = _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))
+    return Known(inputs, reference.exact(inputs, case.causal), reference.same_precision(inputs, case.causal))
+
+
+def of(variant: Variant) -> Known:
+    """The variant's numbers, in its layout."""
+    found = known(replace(variant, layout="contiguous"))
+    return found._replace(inputs=LAYOUTS[variant.layout](found.inputs))
+
+
+def _plain(case: Case, rng: torch.Generator) -> Inputs:
+    """Different in every place: mixed up heads, batches and positions show."""
+    shape = (case.batch, case.sequence_length)
+    return Inputs(*(
+        torch.randn(*shape, heads, case.head_dim, generator=rng, device=case.device)
+        for heads in (case.heads, case.kv_heads, case.kv_heads, case.heads)
+    ))  # fmt: skip
+
+
+def _scaled(factor: float) -> Draw:
+    """Logits of standard deviation factor^2: exp() overflows, the maximum moves between tiles."""
+
+    def draw(case: Case, rng: torch.Generator) -> Inputs:
+        x = _plain(case, rng)
+        return replace(x, q=x.q * factor, k=x.k * factor)
+
+    return draw
+
+
+def _needle(case: Case, rng: torch.Generator) -> Inputs:
+    """Each row looks for one key, anywhere that it may: windows, lost tiles and shifted masks show."""
+    x = _plain(case, rng)
+    T, group = case.sequence_length, case.heads // case.kv_heads
+    place = torch.rand(case.batch, T, case.heads, 1, generator=rng, device=case.device)
+    allowed = torch.arange(1, T + 1, device=case.device)[:, None, None] if case.causal else T
+    index = (place * allowed).long().clamp_max(T - 1).expand(-1, -1, -1, case.head_dim)
+    return replace(x, q=1.5 * x.k.repeat_interleave(group, 2).gather(1, index))
+
+
+def _offset(case: Case, rng: torch.Generator) -> Inputs:
+    """Even attention over numbers of one sign: sums grow from tile to tile, and must be kept in float32.
+
+    Logits are small; V and dO have a mean, Q has one too, and V goes with K, so that O, dV, dK and dQ all
+    grow in one direction.
+    """
+    x = _plain(case, rng)
+    return Inputs(q=0.1 + 0.03 * x.q, k=x.k, v=x.k + 1, do=1 + 0.5 * x.do)
+
+
+def _masked_gradient(case: Case, rng: torch.Generator) -> Inputs:
+    """No gradient for the second half, as for padding: its rows of dQ are exactly zero."""
+    x = _plain(case, rng)
+    x.do[:, case.sequence_length // 2 :] = 0
+    return x
+
+
+def _repeated(case: Case, rng: torch.Generator) -> Inputs:
+    """K and V the same in each batch, and the gradient of a plain sum: what `expanded` needs."""
+    x = _plain(case, rng)
+    k, v = (y[:1].expand_as(y).contiguous() for y in (x.k, x.v))
+    return Inputs(x.q, k, v, torch.ones_like(x.do))
+
+
+DATA: dict[str, Draw] = {
+    "plain": _plain,
+    "large logits": _scaled(8),
+    "huge logits": _scaled(63),
+    "needle": _needle,
+    "offset": _offset,
+    "masked gradient": _masked_gradient,
+    "repeated": _repeated,
+}
+
+
+def _rounded(x: Inputs, dtype: torch.dtype) -> Inputs:
+    return Inputs(*(y.to(dtype) for y in (x.q, x.k, x.v, x.do)))
+
+
+def _each(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:
+    return lambda x: Inputs(*map(change, (x.q, x.k, x.v, x.do)))
+
+
+def _fused(x: Inputs) -> Inputs:
+    """Cut from one tensor, as a fused projection gives them."""
+    heads = [y.shape[2] for y in (x.q, x.k, x.v)]
+    q, k, v = torch.cat((x.q, x.k, x.v), dim=2).split(heads, dim=2)
+    return Inputs(q, k, v, x.do)
+
+
+def _sliced(x_BTHD: Tensor) -> Tensor:
+    """Out of a longer tensor, with garbage all around."""
+    whole = torch.full_like(x_BTHD, torch.nan).repeat(1, 2, 1, 1)[:, : x_BTHD.shape[1] + 3]
+    whole = torch.cat((whole, whole), dim=3)
+    part = whole[:, 3:, :, : x_BTHD.shape[3]]
+    return part.copy_(x_BTHD)
+
+
+def _expanded(x: Inputs) -> Inputs:
+    """K, V and the gradient read one place in memory many times."""
+    k, v = (y[:1].expand_as(y) for y in (x.k, x.v))
+    return Inputs(x.q, k, v, x.do[:1, :1, :1, :1].expand_as(x.do))
+
+
+LAYOUTS: dict[str, Callable[[Inputs], Inputs]] = {
+    "contiguous": lambda x: x,
+    "fused qkv": _fused,
+    "heads first": _each(lambda y: y.transpose(1, 2).contiguous().transpose(1, 2)),
+    "head dim strided": _each(lambda y: y.mT.contiguous().mT),
+    "sliced": _each(_sliced),
+    "expanded": _expanded,
+}

@@ -1,0 +1,119 @@
+"""What a certificate is about: which code, which software, which device."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from model import attention, machine
+from model.attention import Backend
+
+_HERE = Path(__file__).parent
+_PROJECT = _HERE.parent.parent
+_KERNEL_LIBRARIES = {
+    "cuda": ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12")
+}
+
+
+@cache
+def code(name: str) -> str:
+    """SHA-256 over the backend's source files, its modules' too, and the rules in this folder.
+
+    In the tree that is its file and what it imports of this project, found by reading it. Of an entry point
+    it is the folder that its module lies in.
+    """
+    backend = attention.load(name)
+    rules = set(_HERE.glob("*.py"))
+    own = _folder(backend) if attention.is_foreign(name) else _imported(f"model.attention.{name}")
+    digest = hashlib.sha256()
+    for path in sorted(rules | own | set(filter(None, map(_origin, backend.modules)))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def device_name(device: str) -> str | None:
+    """As in an attempt's manifest; None for a GPU that is not there."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        return None
+    return machine._device(device)[0]
+
+
+@cache
+def software(name: str, device: str) -> dict[str, str]:
+    """Version by package: what every attempt notes, and the backend's own modules."""
+    import torch
+
+    known = machine._versions()
+    if device == "cuda" and torch.cuda.is_available():
+        known |= machine._device(device)[2] | _installed(_KERNEL_LIBRARIES["cuda"])
+    own = {x.partition(".")[0] for x in (*attention.load(name).modules, *_foreign_modules(name))}
+    distributions = packages_distributions() if own else {}
+    known |= _installed(tuple(package for module in own for package in distributions.get(module, ())))
+    return dict(sorted(known.items()))
+
+
+def _installed(packages: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _foreign_modules(name: str) -> tuple[str, ...]:
+    if not attention.is_foreign(name):
+        return ()
+    return (getattr(attention.load(name).attend, "__module__", "") or "",)
+
+
+def _imported(module: str) -> set[Path]:
+    """A module of this project and all of this project that it imports, wherever in the file."""
+    found: dict[str, Path] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = _source(name)
+        if path is None or name in found:
+            continue
+        found[name] = path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("model"):
+                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                waiting += [alias.name for alias in node.names if alias.name.startswith("model.")]
+    return set(found.values())
+
+
+def _source(module: str) -> Path | None:
+    path = _PROJECT.joinpath(*module.split("."))
+    choices = (path.with_suffix(".py"), path / "__init__.py")
+    return next((choice for choice in choices if choice.is_file()), None)
+
+
+def _folder(backend: Backend) -> set[Path]:
+    """The files beside the one that defines `attend`; of a single module, that file alone."""
+    try:
+        path = Path(inspect.getfile(inspect.unwrap(backend.attend)))
+    except TypeError:  # compiled code: its package's version has to do
+        return set()
+    if not (path.parent / "__init__.py").exists():
+        return {path}
+    return {each for pattern in ("*.py", "*.so") for each in path.parent.rglob(pattern)}
+
+
+def _origin(module: str) -> Path | None:
+    """A module's file, without importing it."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None

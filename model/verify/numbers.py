@@ -1,0 +1,108 @@
+"""How wrong a result is, and how wrong it may be.
+
+An error is measured in units of the spread: what the roundings that no implementation in this precision can
+avoid would move that row by (`reference.Exact.spread`). In this unit an honest result is near 1/2 in every
+row of every tensor, early or late, large or cancelled, so that a fault in one row, head or column cannot hide
+behind large numbers elsewhere. It is taken over the whole tensor and over slices of it, the worst counts.
+
+The tolerance is not picked: it is FACTOR times the error of plain attention in the same precision
+(`reference.same_precision`), on the same data, over the same kind of slice. FLOOR is for slices where that
+one happens to be better than the roundings allow to expect.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from model.verify.reference import Exact
+
+# FlashAttention's own tests hold it to twice the error of plain attention in the same precision. In float32
+# the order of the sums makes a difference of its own, with no rounding in between that would hide it.
+FACTOR = {torch.bfloat16: 2.0, torch.float16: 2.0, torch.float32: 4.0}
+# One rounding errs by at most 1 and on average 0.4 of its unit; of few numbers the worst is near 1.
+FLOOR = {"tensor": 0.4, "head": 0.4, "tile": 0.5, "row": 1.0, "column": 1.0}
+TILE = 64  # rows: no kernel works on fewer at a time
+
+
+class Error(NamedTuple):
+    """The worst slice of a result, worst against its tolerance.
+
+    Attributes:
+        measured, tolerance: in units of the spread.
+        where: which slice, for people.
+        relative: ||x - exact|| / ||exact|| of the whole tensor.
+    """
+
+    measured: float
+    tolerance: float
+    where: str
+    relative: float
+
+    @property
+    def passed(self) -> bool:
+        """NaN passes nowhere."""
+        return self.measured <= self.tolerance
+
+
+def compare(step: str, x_BTHD: Tensor, plain_BTHD: Tensor, exact: Exact, times: int = 1) -> Error:
+    """Hold one result to the tolerance.
+
+    Args:
+        plain_BTHD: the same from `same_precision`.
+        times: the result is the sum of so many equal ones.
+    """
+    value, spread = exact.values[step] * times, exact.spread[step] * times
+    mine, plain = (slices(x.double() - value, spread) for x in (x_BTHD, plain_BTHD.double() * times))
+    factor = FACTOR[plain_BTHD.dtype]
+    tolerance = {kind: factor * max(float(plain[kind].max()), FLOOR[kind]) for kind in mine}
+    worst = {kind: float(_finite(scores).max()) for kind, scores in mine.items()}
+    kind = max(worst, key=lambda kind: worst[kind] / tolerance[kind])
+    relative = float((x_BTHD.double() - value).norm() / value.norm().clamp_min(1e-300))
+    return Error(worst[kind], tolerance[kind], _where(kind, _finite(mine[kind])), relative)
+
+
+def slices(error_BTHD: Tensor, spread_BTH: Tensor) -> dict[str, Tensor]:
+    """Norm of the error over norm of the spread, for the tensor and by head, tile of rows, row and column."""
+    D = error_BTHD.shape[-1]
+    error2_BTH, spread2_BTH = error_BTHD.square().sum(-1), spread_BTH.square()
+    spread2_BTH = spread2_BTH.clamp_min(1e-12 * float(spread2_BTH.mean()) + 1e-300)
+    sums = {
+        "tensor": (error2_BTH.sum(), spread2_BTH.sum()),
+        "head": (error2_BTH.sum(1), spread2_BTH.sum(1)),
+        "tile": (_tiles(error2_BTH), _tiles(spread2_BTH)),
+        "row": (error2_BTH, spread2_BTH),
+        "column": (error_BTHD.square().sum(1), spread2_BTH.sum(1)[..., None] / D),
+    }
+    return {kind: (error / spread).sqrt() for kind, (error, spread) in sums.items()}
+
+
+def _tiles(x_BTH: Tensor) -> Tensor:
+    return torch.stack([part.sum(1) for part in x_BTH.split(TILE, dim=1)], dim=1)
+
+
+def _finite(scores: Tensor) -> Tensor:
+    """NaN counts as infinitely wrong: max() would otherwise depend on the order."""
+    return scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+_AXES = {
+    "tensor": (),
+    "head": ("batch", "head"),
+    "tile": ("batch", "tile", "head"),
+    "row": ("batch", "row", "head"),
+    "column": ("batch", "head", "column"),
+}
+
+
+def _where(kind: str, scores: Tensor) -> str:
+    """`row 300 of batch 0, head 2`, for the worst one."""
+    if not scores.ndim:
+        return "the tensor"
+    index = torch.unravel_index(scores.argmax(), scores.shape)
+    named = dict(zip(_AXES[kind], map(int, index), strict=True))
+    if "tile" in named:
+        named["rows from"] = named.pop("tile") * TILE
+    return ", ".join(f"{axis} {place}" for axis, place in named.items())

@@ -1,0 +1,202 @@
+"""Attention as it is defined, forward and backward, in float64 or with the roundings of a lower precision.
+
+One block of rows after the other, so that only a slice of the T x T scores ever exists. Exact and rounded
+results come from the same lines, which differ in `Precision` alone.
+
+The formulas are FlashAttention-2's (Dao 2023, arXiv:2307.08691, section 2.3), with S = Q K^T / sqrt(D) and
+P = softmax(S):
+    O = P V,  dV = P^T dO,  dP = dO V^T,  dS = P * (dP - delta),  delta = rowsum(dO * O)
+    dQ = dS K / sqrt(D),  dK = dS^T Q / sqrt(D)
+
+Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim; N (batch, key head) pairs, G query
+heads of one key head, R = G * (rows of a block), stacked, U keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.verify.precision import highest
+
+STEPS = ("o", "dq", "dk", "dv")
+ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
+U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One call and its upstream gradient: q, do (B, T, H, D); k, v (B, T, K, D)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    do: Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the call, and so of every result."""
+        return self.q.dtype
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Results in float64, and by how much one rounding of each intermediate would move each row.
+
+    Attributes:
+        values: o, dq, dk, dv in float64.
+        spread: norm of the error expected of each row, (B, T, heads): see `_Block.spread_rows`.
+    """
+
+    values: dict[str, Tensor]
+    spread: dict[str, Tensor]
+
+
+def exact(inputs: Inputs, causal: bool) -> Exact:
+    """Float64 results for these very numbers, and the spread of an implementation in their precision."""
+    run = _Run(inputs, causal, wide=torch.float64, narrow=None)
+    run.go()
+    return Exact(run.values(), {step: x.sqrt() for step, x in run.spreads().items()})
+
+
+def same_precision(inputs: Inputs, causal: bool) -> dict[str, Tensor]:
+    """Plain attention in the inputs' precision: sums in float32; O, P, dS and the results rounded once each.
+
+    These are the roundings that a fused kernel cannot avoid, and all of them.
+    """
+    run = _Run(inputs, causal, wide=torch.float32, narrow=inputs.dtype)
+    with highest():
+        run.go()
+    return {step: x.to(inputs.dtype) for step, x in run.values().items()}
+
+
+class _Run:
+    """The loop over blocks, and what they add to."""
+
+    def __init__(self, inputs: Inputs, causal: bool, wide: torch.dtype, narrow: torch.dtype | None) -> None:
+        self.causal, self.narrow = causal, narrow
+        self.B, self.T, self.H, self.D = inputs.q.shape
+        self.K = inputs.k.shape[2]
+        self.G = self.H // self.K
+        self.scale = self.D**-0.5
+        self.unit = torch.finfo(inputs.dtype).eps / 2
+        self.smallest = torch.finfo(inputs.dtype).smallest_normal * self.unit  # half the smallest step
+        self.q_NGTD, self.do_NGTD = (self._grouped(x.detach().to(wide)) for x in (inputs.q, inputs.do))
+        self.k_NTD, self.v_NTD = (self._grouped(x.detach().to(wide))[:, 0] for x in (inputs.k, inputs.v))
+        self.o_NGTD, self.dq_NGTD = torch.zeros_like(self.q_NGTD), torch.zeros_like(self.q_NGTD)
+        self.dk_NTD, self.dv_NTD = torch.zeros_like(self.k_NTD), torch.zeros_like(self.v_NTD)
+        # Squared norms of expected errors, a number a row.
+        self.spread_o_NGT, self.spread_dq_NGT = self.q_NGTD.new_zeros(2, *self.q_NGTD.shape[:-1])
+        self.spread_dk_NT, self.spread_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
+
+    def go(self) -> None:
+        """Every block of rows of every pair of batch and key head."""
+        N, T = self.B * self.K, self.T
+        budget = ELEMENTS[self.q_NGTD.device.type]
+        pairs = max(1, budget // (self.G * T * T))
+        rows = max(1, min(budget // (min(pairs, N) * self.G * T), max(T // 4, 256)))
+        for first in range(0, N, pairs):
+            for start in range(0, T, rows):
+                _Block(self, slice(first, first + pairs), start, min(start + rows, T)).go()
+        self.dk_NTD *= self.scale
+        self.spread_dk_NT *= self.scale**2
+        if self.narrow is None:
+            self.spread_dk_NT += self.rounding(self.dk_NTD)
+            self.spread_dv_NT += self.rounding(self.dv_NTD)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """Round as storing it in the narrow precision would."""
+        return x if self.narrow is None else x.to(self.narrow).to(x.dtype)
+
+    def rounding(self, x_D: Tensor) -> Tensor:
+        """Squared norm of the error of rounding a row once, at most."""
+        return self.unit**2 * x_D.square().sum(-1) + self.smallest**2 * self.D
+
+    def values(self) -> dict[str, Tensor]:
+        """The four results in the seam's layout."""
+        parts = (self.o_NGTD, self.dq_NGTD, self.dk_NTD[:, None], self.dv_NTD[:, None])
+        return dict(zip(STEPS, map(self._seam, parts), strict=True))
+
+    def spreads(self) -> dict[str, Tensor]:
+        """The squared spreads, (B, T, heads)."""
+        parts = (
+            self.spread_o_NGT,
+            self.spread_dq_NGT,
+            self.spread_dk_NT[:, None],
+            self.spread_dv_NT[:, None],
+        )
+        return {step: self._seam(x[..., None])[..., 0] for step, x in zip(STEPS, parts, strict=True)}
+
+    def _grouped(self, x_BTHD: Tensor) -> Tensor:
+        x_NGTD: Tensor = x_BTHD.unflatten(2, (self.K, -1)).permute(0, 2, 3, 1, 4).flatten(0, 1).contiguous()
+        return x_NGTD
+
+    def _seam(self, x_NGTD: Tensor) -> Tensor:
+        x_BTHD: Tensor = x_NGTD.unflatten(0, (self.B, self.K)).permute(0, 3, 1, 2, 4).flatten(2, 3)
+        return x_BTHD
+
+
+class _Block:
+    """Some rows of some pairs, against all keys that they may see."""
+
+    def __init__(self, run: _Run, pairs: slice, start: int, end: int) -> None:
+        self.run = run
+        self.rows = (pairs, slice(None), slice(start, end))
+        self.keys = (pairs, slice(0, end if run.causal else run.T))
+        self.q_NRD, self.do_NRD = (x[self.rows].flatten(1, 2) for x in (run.q_NGTD, run.do_NGTD))
+        self.k_NUD, self.v_NUD = run.k_NTD[self.keys], run.v_NTD[self.keys]
+        self.hidden_RU = self._hidden(start, end) if run.causal else None
+
+    def go(self) -> None:
+        """Forward and backward of the block (the module's formulas)."""
+        run = self.run
+        s_NRU = (self.q_NRD @ self.k_NUD.mT) * run.scale
+        if self.hidden_RU is not None:
+            s_NRU.masked_fill_(self.hidden_RU, -torch.inf)
+        p_NRU = s_NRU.softmax(-1)
+        cut_NRU = run.cut(p_NRU)
+        o_NRD = run.cut(cut_NRU @ self.v_NUD)
+        delta_NR1 = (self.do_NRD * o_NRD).sum(-1, keepdim=True)
+        ds_NRU = run.cut(p_NRU * (self.do_NRD @ self.v_NUD.mT - delta_NR1))
+        dq_NRD = ds_NRU @ self.k_NUD * run.scale
+        run.o_NGTD[self.rows] = o_NRD.unflatten(1, (run.G, -1))
+        run.dq_NGTD[self.rows] = dq_NRD.unflatten(1, (run.G, -1))
+        run.dv_NTD[self.keys] += cut_NRU.mT @ self.do_NRD
+        run.dk_NTD[self.keys] += ds_NRU.mT @ self.q_NRD
+        if run.narrow is None:
+            self.spread_rows(s_NRU, p_NRU, o_NRD, ds_NRU, dq_NRD)
+
+    def spread_rows(
+        self, s_NRU: Tensor, p_NRU: Tensor, o_NRD: Tensor, ds_NRU: Tensor, dq_NRD: Tensor
+    ) -> None:
+        """First order: each rounding moves its number by its unit u, independently of all others.
+
+        P and dS are rounded to the narrow precision, and follow the scores' error in float32, which exp()
+        turns into a relative one (4 operations: product, scale, difference, exponential). O is rounded, its
+        error reaches dS through delta, and every result is rounded at the end.
+        """
+        run = self.run
+        error2_NRU = s_NRU.masked_fill_(p_NRU == 0, 0).mul_(4 * U32).square_().add_(run.unit**2)
+        q2_NR1, do2_NR1, k2_NU1, v2_NU1 = (
+            x.square().sum(-1, keepdim=True) for x in (self.q_NRD, self.do_NRD, self.k_NUD, self.v_NUD)
+        )
+        p2_NRU = p_NRU.square()
+        move_p_NRU = (p2_NRU * error2_NRU).add_(run.smallest**2)
+        spread_o_NR = (move_p_NRU @ v2_NU1)[..., 0] + run.rounding(o_NRD)
+        delta2_NR = spread_o_NR * do2_NR1[..., 0] / run.D
+        move_ds_NRU = ds_NRU.square().mul_(error2_NRU).add_(run.smallest**2)
+        mean_key_NR = (p_NRU @ self.k_NUD).square().sum(-1)
+        spread_dq_NR = run.scale**2 * ((move_ds_NRU @ k2_NU1)[..., 0] + delta2_NR * mean_key_NR)
+        run.spread_o_NGT[self.rows] = spread_o_NR.unflatten(1, (run.G, -1))
+        run.spread_dq_NGT[self.rows] = (spread_dq_NR + run.rounding(dq_NRD)).unflatten(1, (run.G, -1))
+        run.spread_dv_NT[self.keys] += (move_p_NRU.mT @ do2_NR1)[..., 0]
+        move_ds_NRU += p2_NRU.mul_(delta2_NR[..., None])
+        run.spread_dk_NT[self.keys] += (move_ds_NRU.mT @ q2_NR1)[..., 0]
+
+    def _hidden(self, start: int, end: int) -> Tensor:
+        """Where a row would see its future: (R, U)."""
+        row_R = torch.arange(start, end, device=self.q_NRD.device).repeat(self.run.G)
+        key_U = torch.arange(0, end, device=self.q_NRD.device)
+        return key_U > row_R[:, None]

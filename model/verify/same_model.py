@@ -1,0 +1,156 @@
+"""Is the model that a backend trains the model that `math` trains? A small llama is asked.
+
+The judge is the same llama in float64 under `math`. A backend's logits and gradients may be off by FACTOR
+times what `math` is off by in the same precision: two layers and a loss lie between attention and these
+numbers, so errors are added to others that have nothing to do with it.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from model import attention, checkpoint, optim, trainer
+from model.attention import Backend, Case
+from model.config import RunConfig
+from model.data import START
+from model.errors import AssayError
+from model.loss import cross_entropy
+from model.verify.call import Subject
+from model.verify.certificate import Check
+
+FACTOR = 3.0
+LOSS = 0.005  # the seeds' study: losses within 0.5 % on the same batch and seed
+_VOCABULARY = 97
+
+
+def check(name: str, backend: Backend, case: Case) -> list[Check]:
+    """Logits, loss and gradients against `math`, and checkpoints from one to the other and back."""
+    subject = Subject(backend, case, "a llama of two layers")
+    # A seed is set to build the models; what draws next must not notice.
+    with subject.running("a small llama"), torch.random.fork_rng():
+        config = _config(name, case)
+        models = {
+            "mine": trainer.build_model(config, backend),
+            "math": trainer.build_model(config, attention.load("math")),
+        }
+        models["exact"] = deepcopy(models["math"]).to(torch.float64)
+        tokens_BT = _tokens(case)
+        results = {who: _results(model, tokens_BT) for who, model in models.items()}
+        _logits_and_loss(subject, results)
+        _gradients(subject, results)
+        _checkpoints(subject, config, models["mine"], models["math"], tokens_BT)
+    return subject.checks
+
+
+def _config(name: str, case: Case) -> RunConfig:
+    return RunConfig.model_validate({
+        "attention": name,
+        "device": case.device,
+        "model": {
+            "dim": case.heads * case.head_dim, "layers": 2, "heads": case.heads, "kv_heads": case.kv_heads,
+            "ffn_dim": 2 * case.head_dim, "vocab_size": _VOCABULARY,
+        },
+        "data": {"path": "unused"},
+        "train": {
+            "sequence_length": case.sequence_length, "batch_size": case.batch, "dtype": case.dtype,
+        },
+    })  # fmt: skip
+
+
+def _tokens(case: Case) -> Tensor:
+    rng = torch.Generator(case.device).manual_seed(1)
+    shape = (case.batch, case.sequence_length)
+    return torch.randint(_VOCABULARY, shape, generator=rng, device=case.device)
+
+
+def _results(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:
+    """Logits, loss and each parameter's gradient, in float64."""
+    logits = model(tokens_BT)
+    loss = cross_entropy(logits, tokens_BT.roll(-1, 1))
+    loss.backward()
+    found = {"logits": logits.detach(), "loss": loss.detach()}
+    found |= {x: p.grad for x, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    return {what: x.double() for what, x in found.items()}
+
+
+def _off(x: Tensor, exact: Tensor) -> float:
+    return float((x - exact).norm() / exact.norm().clamp_min(1e-300))
+
+
+def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
+    mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    measured, tolerance = (
+        _off(mine["logits"], exact["logits"]),
+        FACTOR * _off(math["logits"], exact["logits"]),
+    )
+    reason = f"logits are off by {measured:.2e}, where {tolerance:.2e} is allowed"
+    numbers = {"measured": measured, "tolerance": tolerance}
+    subject.note("same logits", "logits", measured <= tolerance, reason, **_json(numbers))
+    apart = abs(float(mine["loss"] / math["loss"]) - 1)
+    reason = f"the loss is {float(mine['loss']):.4f} where math gives {float(math['loss']):.4f}"
+    subject.note("same loss", "loss", apart <= LOSS, reason, **_json({"measured": apart, "tolerance": LOSS}))
+
+
+def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
+    """The worst parameter. Where `math` happens to be better than usual, its usual error counts."""
+    mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
+    names = [name for name in exact if name not in ("logits", "loss")]
+    plain = {name: _off(math[name], exact[name]) for name in names}
+    usual = sorted(plain.values())[len(plain) // 2]
+    for name in names:
+        if name not in mine:
+            subject.note("same gradients", name, False, f"no gradient reaches {name}")
+            continue
+        measured, tolerance = _off(mine[name], exact[name]), FACTOR * max(plain[name], usual)
+        reason = f"the gradient of {name} is off by {measured:.2e}, where {tolerance:.2e} is allowed"
+        numbers = _json({"measured": measured, "tolerance": tolerance})
+        subject.note("same gradients", name, measured <= tolerance, reason, **numbers)
+
+
+def _checkpoints(
+    subject: Subject, config: RunConfig, mine: nn.Module, math: nn.Module, tokens_BT: Tensor
+) -> None:
+    """Save under one, load under the other, both ways: every weight is the same, and so are the logits."""
+    with TemporaryDirectory() as folder:
+        for way, source, target in (("from it to math", mine, math), ("from math to it", math, mine)):
+            _step(source, tokens_BT)
+            try:
+                _carry(Path(folder) / "checkpoint", config, source, target)
+            except (AssayError, OSError) as error:
+                subject.note("checkpoint", way, False, f"cannot be carried {way}: {error}")
+                continue
+            pairs = zip(source.state_dict().values(), target.state_dict().values(), strict=True)
+            same = all(torch.equal(x, y) for x, y in pairs)
+            subject.note("checkpoint", way, same, f"weights changed on the way {way}")
+            with torch.no_grad():
+                a, b = source(tokens_BT).double(), target(tokens_BT).double()
+            measured, tolerance = _off(a, b), 2 * FACTOR * torch.finfo(getattr(torch, config.train.dtype)).eps
+            reason = f"the same weights give logits that are {measured:.2e} apart {way}"
+            numbers = _json({"measured": measured, "tolerance": tolerance})
+            subject.note("checkpoint outputs", way, measured <= tolerance, reason, **numbers)
+
+
+def _step(model: nn.Module, tokens_BT: Tensor) -> None:
+    """Move the weights, so that a checkpoint that is not loaded shows."""
+    cross_entropy(model(tokens_BT), tokens_BT.roll(-1, 1)).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    model.zero_grad(set_to_none=True)
+
+
+def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) -> None:
+    for model, act in ((source, "save"), (target, "load")):
+        state = checkpoint.State(config, "none", model, optim.adamw(model, config.train))
+        if act == "save":
+            checkpoint.save(kept, state, 1, START)
+        else:
+            checkpoint.load(kept, state)
+
+
+def _json(numbers: dict[str, float]) -> dict[str, float | None]:
+    return {name: x if abs(x) < float("inf") else None for name, x in numbers.items()}
