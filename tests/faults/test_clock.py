@@ -97,13 +97,20 @@ def test_a_run_that_was_killed_after_the_clock_was_set_back_took_no_negative_tim
 @pytest.mark.slurm
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["ahead", "behind"])
 def test_a_launcher_whose_clock_is_an_hour_off_loses_no_job_and_starts_none_twice(
-    slurm, study, root, rows, until, clock, seconds
+    slurm, study, root, rows, until, clock, seconds, tmp_path
 ):
-    """Behind: its `submitted` is older than ACCOUNTING_DELAY at once. Ahead: it lies in the future."""
+    """Behind: its `submitted` is older than ACCOUNTING_DELAY at once. Ahead: it lies in the future.
+
+    The nodes' clocks are right: munge refuses a node whose clock is off by more than five minutes.
+    """
+    (tmp_path / "right").write_text("0")
+    (profile := tmp_path / "queue.yaml").write_text(
+        SANDBOX.read_text().replace("env: {", f"env: {{CLOCK_FILE: '{tmp_path / 'right'}', ")
+    )
     path = study("matrix: {seed: [0, 1]}\n")
     clock.set(seconds)
-    slurm("launch", path, "--profile", SANDBOX, rc=0, **clock.env)
-    assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, rc=0).stderr
+    slurm("launch", path, "--profile", profile, rc=0, **clock.env)
+    assert "0 submitted" in slurm("launch", path, "--profile", profile, rc=0).stderr
     until(lambda: all(row["phase"] == "ended" for row in rows(slurm)), 240)
     assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
 
