@@ -117,7 +117,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int:
     It is the one that was claimed when the job put itself back into the queue; where Slurm did so, for a
     failed node or a preemption, a new one.
     """
-    newest, job_id = folder.attempts()[-1], _job_of(folder, number)
+    newest, job_id = folder.attempts()[-1], _job_of(folder, number) or os.environ.get("SLURM_JOB_ID", "")
     state = ledger.state(folder)
     if state.outcome is Outcome.COMPLETED or (newest != number and _job_of(folder, newest) != job_id):
         raise UserError(f"attempt {newest} has completed, or is somebody else's: this job has nothing to do")
@@ -127,7 +127,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int:
         ledger.ended(folder, newest, scheduler.ending_before_restart(state.job_id))
     if not ledger.claim(folder, newest + 1, "slurm"):
         raise UserError(f"attempt {newest + 1} is somebody else's: this job has nothing to do")
-    ledger.submitted(folder, newest + 1, job_id or os.environ["SLURM_JOB_ID"])
+    ledger.submitted(folder, newest + 1, job_id)
     return newest + 1
 
 
