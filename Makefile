@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STDLIB = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")
 # Debian's packages for the tests that need a real Slurm cluster and a real browser.
-DEBIAN := slurm-wlm slurmdbd munge mariadb-server faketime chromium chromium-driver
+DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
 .PHONY: demo test check soak system clean

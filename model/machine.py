@@ -38,18 +38,17 @@ def started(pid: int) -> float | None:
     No change of the clock moves it: seconds since 1970 do move, as the kernel reckons them from boot.
     """
     found = _stat(pid)
-    return int(found[19]) / os.sysconf("SC_CLK_TCK") if found else None
+    return int(found[19]) / os.sysconf("SC_CLK_TCK") if found and found[0] != "Z" else None
 
 
 def runs(pid: int, pid_started: float | None) -> bool:
     """Whether the process that a record tells of still runs; another one may have its number."""
-    if pid_started is not None and pid_started > 1e9:  # of an earlier version: seconds since 1970
-        found = psutil.pid_exists(pid) and abs(psutil.Process(pid).create_time() - pid_started) < 1
-    else:
-        found = (
-            pid_started is not None and (now := started(pid)) is not None and abs(now - pid_started) < 0.005
-        )
-    return found and (_stat(pid) or "Z")[0] != "Z"
+    found = started(pid)
+    if found is None or pid_started is None:
+        return False
+    if pid_started > 1e9:  # of an earlier version: seconds since 1970
+        return abs(found + psutil.boot_time() - pid_started) < 1
+    return abs(found - pid_started) < 0.005
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -146,7 +146,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     It is the one that was claimed when the job put itself back into the queue; where Slurm did so, for a
     failed node or a preemption, a new one. A run that was stopped, and did not end, goes on.
     """
-    newest, job_id = folder.attempts()[-1], _job_of(folder, number)
+    newest, job_id = folder.attempts()[-1], _job_of(folder, number) or os.environ.get("SLURM_JOB_ID", "")
     state = ledger.state(folder)
     if state.outcome is Outcome.COMPLETED or (newest != number and _job_of(folder, newest) != job_id):
         return None  # done, or another job's
@@ -158,7 +158,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
         ledger.ended(folder, newest, scheduler.ending_before_restart(state.job_id))
     if not ledger.claim(folder, newest + 1, "slurm"):
         return None
-    ledger.submitted(folder, newest + 1, job_id or os.environ["SLURM_JOB_ID"])
+    ledger.submitted(folder, newest + 1, job_id)
     return newest + 1
 
 

@@ -1,0 +1,75 @@
+"""Imported by every Python that has this folder on PYTHONPATH: takes the disk away, or sets the clock.
+
+FAULT_FILE is a regular expression. Right before a path that it finds is opened for writing for the first
+time, by whatever process, the disk under FAULT_ROOT is filled up, or becomes read-only, as FAULT says.
+
+CLOCK_FILE holds the seconds by which the wall clock is off, and may change at any time. The monotonic clock
+is as it is. (Debian's faketime lets time.sleep of Python 3.11 fail.)
+"""
+
+import datetime
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def strike(root, kind):
+    if kind == "read-only":
+        subprocess.run(["mount", "--bind", root, root], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", root], check=True)
+        return
+    ballast = os.open(f"{root}/ballast", os.O_WRONLY | os.O_CREAT)
+    try:
+        for size in (65536, 4096, 1):
+            try:
+                while os.write(ballast, b"x" * size):
+                    pass
+            except OSError:
+                continue
+    finally:
+        os.close(ballast)
+
+
+def arm(pattern, root, kind):
+    once = Path(f"{root}.struck")  # beside the disk: the first process that comes here strikes
+
+    def hook(event, arguments):
+        if (
+            event != "open"
+            or not isinstance(arguments[0], str)
+            or not arguments[2]
+            or not arguments[2] & WRITES
+        ):
+            return
+        if arguments[0].startswith(f"{root}/") and pattern.search(arguments[0][len(root) :]):
+            try:
+                os.close(os.open(once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            strike(root, kind)
+
+    sys.addaudithook(hook)
+
+
+def set_clock(file):
+    real, seconds = time.time, lambda: int(file.read_text())
+
+    class Datetime(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return super().now(tz) + datetime.timedelta(seconds=seconds())
+
+    Datetime.__name__ = Datetime.__qualname__ = "datetime"
+    datetime.datetime = Datetime
+    time.time = lambda: real() + seconds()
+
+
+if "CLOCK_FILE" in os.environ:
+    set_clock(Path(os.environ["CLOCK_FILE"]))
+if "FAULT_FILE" in os.environ:
+    arm(re.compile(os.environ["FAULT_FILE"]), os.environ["FAULT_ROOT"], os.environ["FAULT"])
