@@ -6,7 +6,6 @@ knows about it is a line of `ledger.jsonl`; the lines of many runs are brought t
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import psutil
 
 from model.errors import UserError
-from model.record import LedgerEvent, Manifest, Outcome, RunFolder, RunRecord, append, now, settle
+from model.record import LedgerEvent, Manifest, Outcome, RunBrief, RunFolder, RunRecord, append, now, settle
 from runner.outcomes import Ending
 
 Phase = Literal["planned", "queued", "running", "ended"]
@@ -30,17 +29,22 @@ class RunState:
     """Where a run stands: its newest attempt, or the completed one."""
 
     folder: RunFolder
-    run: RunRecord
+    brief: RunBrief
     phase: Phase
     attempt: int = 0
     outcome: Outcome | None = None
     reason: str | None = None
     events: tuple[LedgerEvent, ...] = ()
 
+    @cached_property
+    def run(self) -> RunRecord:
+        """The whole plan. Raises Unreadable."""
+        return self.folder.run
+
     @property
     def as_expected(self) -> bool:
         """Whether it ended as the study expects."""
-        return self.outcome is self.run.expected_outcome
+        return self.outcome is self.brief.expected_outcome
 
     @property
     def done(self) -> bool:
@@ -63,14 +67,21 @@ class RunState:
 
 
 def state(folder: RunFolder) -> RunState:
-    """Read where a run stands. Raises Unreadable."""
-    run, ledger = folder.run, folder.ledger
+    """Read where a run stands, and its whole plan. Raises Unreadable."""
+    found = standing(folder)
+    _ = found.run
+    return found
+
+
+def standing(folder: RunFolder) -> RunState:
+    """Read where a run stands; its whole plan is read when it is asked for. Raises Unreadable."""
+    brief, ledger = folder.brief, folder.ledger
     latest: RunState | None = None
     for number in folder.attempts():
-        latest = _attempt_state(folder, run, number, _about(ledger, number))
+        latest = _attempt_state(folder, brief, number, _about(ledger, number))
         if latest.outcome is Outcome.COMPLETED:
             break
-    return latest or RunState(folder, run, "planned")
+    return latest or RunState(folder, brief, "planned")
 
 
 def _about(ledger: list[LedgerEvent], number: int) -> tuple[LedgerEvent, ...]:
@@ -81,12 +92,12 @@ def _about(ledger: list[LedgerEvent], number: int) -> tuple[LedgerEvent, ...]:
 
 
 def _attempt_state(
-    folder: RunFolder, run: RunRecord, number: int, events: tuple[LedgerEvent, ...]
+    folder: RunFolder, brief: RunBrief, number: int, events: tuple[LedgerEvent, ...]
 ) -> RunState:
     if settled := settle(folder.result(number), list(events)):
-        return RunState(folder, run, "ended", number, *settled, events)
+        return RunState(folder, brief, "ended", number, *settled, events)
     phase: Phase = "running" if folder.started(number) else "queued"
-    return RunState(folder, run, phase, number, events=events)
+    return RunState(folder, brief, phase, number, events=events)
 
 
 def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
@@ -133,6 +144,8 @@ def ended(folder: RunFolder, number: int, ending: Ending) -> None:
 
 def flush(root: Path) -> None:
     """Bring everything written below the root to disk: one call for the lines of any number of runs."""
+    import ctypes  # 10 ms, for which `runner status` has no use
+
     descriptor = os.open(root, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
