@@ -25,9 +25,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
-from model.config import Frozen, RunConfig
+from model.config import Frozen, RunConfig, TrainConfig
 from model.errors import UserError
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -102,6 +102,25 @@ class RunRecord(Frozen):
     tokenizer: str = Field(description="`bytes`, the tokenizer's absolute path, or its name on the hub.")
     data_fingerprint: str = Field(description="Hash of the data file and tokenizer when the run was planned.")
     provenance: Provenance
+    created_at: datetime
+
+
+class RunBrief(BaseModel, frozen=True):
+    """Of `run.json` what tells where a run stands: 6 us to parse where the whole takes 20.
+
+    Nothing else in the file is looked at: a RunBrief does not prove that there is a RunRecord.
+    """
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    study: str
+    factors: dict[str, str | int | float | bool]
+    steps: int = Field(
+        TrainConfig.model_fields["steps"].default, validation_alias=AliasPath("config", "train", "steps")
+    )
+    expected_outcome: Outcome
+    because: str | None = None
+    requeue: bool = False
     created_at: datetime
 
 
@@ -328,6 +347,11 @@ class RunFolder:
     def run(self) -> RunRecord:
         """The plan. Raises Unreadable."""
         return read(f"{self._path}/run.json", RunRecord)
+
+    @property
+    def brief(self) -> RunBrief:
+        """Of the plan what tells where the run stands. Raises Unreadable."""
+        return read(f"{self._path}/run.json", RunBrief)
 
     @property
     def ledger(self) -> list[LedgerEvent]:

@@ -207,7 +207,7 @@ def _resubmit(plan: Plan, states: Sequence[ledger.RunState]) -> Sequence[Task]:
     """Start the next attempts of these runs; gives those that the queue had no room for."""
     bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
     for state in states:
-        say(f"{label(state.run)}: attempt {state.attempt} ended {state.outcome}; trying again")
+        say(f"{label(state.brief)}: attempt {state.attempt} ended {state.outcome}; trying again")
     with _alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return _submit_tasks(current, write_runs(current), sorted(bad), wait=True)
@@ -252,15 +252,15 @@ def rehearse(plan: Plan) -> int:
 
 def _states(plan: Plan) -> list[ledger.RunState]:
     wanted = {run.run_id for run, _ in plan.runs}
-    return [state for state in status.reconciled(plan.root, plan.study.name) if state.run.run_id in wanted]
+    return [state for state in status.reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
 
 
 def _summary(plan: Plan) -> int:
     """Print how all of the plan's runs stand; 0 if each ended as expected."""
-    found = {state.run.run_id: state for state in _states(plan)}
+    found = {state.brief.run_id: state for state in _states(plan)}
     states = [found[run.run_id] for run, _ in plan.runs]
     rows = [
-        [state.run.run_id, label(state.run), _verdict(state), state.reason or state.run.because or ""]
+        [state.brief.run_id, label(state.brief), _verdict(state), state.reason or state.brief.because or ""]
         for state in states
     ]
     table(["run", "factors", "outcome", "reason"], rows)
@@ -270,7 +270,7 @@ def _summary(plan: Plan) -> int:
 def _verdict(state: ledger.RunState) -> str:
     if state.phase != "ended":
         return state.phase
-    if state.outcome is state.run.expected_outcome is Outcome.COMPLETED:
+    if state.outcome is state.brief.expected_outcome is Outcome.COMPLETED:
         return "completed"
-    expected = "as expected" if state.as_expected else f"expected {state.run.expected_outcome}"
+    expected = "as expected" if state.as_expected else f"expected {state.brief.expected_outcome}"
     return f"{state.outcome} ({expected})"

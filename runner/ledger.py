@@ -6,7 +6,6 @@ knows about it is a line of `ledger.jsonl`; the lines of many runs are brought t
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 from collections.abc import Iterable
@@ -17,7 +16,18 @@ from typing import Any, Literal
 
 from model import machine
 from model.errors import UserError
-from model.record import LedgerEvent, Manifest, Outcome, Result, RunFolder, RunRecord, append, now, settle
+from model.record import (
+    LedgerEvent,
+    Manifest,
+    Outcome,
+    Result,
+    RunBrief,
+    RunFolder,
+    RunRecord,
+    append,
+    now,
+    settle,
+)  # fmt: skip
 from runner.outcomes import Ending
 
 Phase = Literal["planned", "queued", "running", "ended"]
@@ -29,17 +39,22 @@ class RunState:
     """Where a run stands: its newest attempt, or the completed one."""
 
     folder: RunFolder
-    run: RunRecord
+    brief: RunBrief
     phase: Phase
     attempt: int = 0
     outcome: Outcome | None = None
     reason: str | None = None
     events: tuple[LedgerEvent, ...] = ()
 
+    @cached_property
+    def run(self) -> RunRecord:
+        """The whole plan. Raises Unreadable."""
+        return self.folder.run
+
     @property
     def as_expected(self) -> bool:
         """Whether it ended as the study expects."""
-        return self.outcome is self.run.expected_outcome
+        return self.outcome is self.brief.expected_outcome
 
     @property
     def done(self) -> bool:
@@ -62,14 +77,21 @@ class RunState:
 
 
 def state(folder: RunFolder) -> RunState:
-    """Read where a run stands. Raises Unreadable."""
-    run, ledger = folder.run, folder.ledger
+    """Read where a run stands, and its whole plan. Raises Unreadable."""
+    found = standing(folder)
+    _ = found.run
+    return found
+
+
+def standing(folder: RunFolder) -> RunState:
+    """Read where a run stands; its whole plan is read when it is asked for. Raises Unreadable."""
+    brief, ledger = folder.brief, folder.ledger
     latest: RunState | None = None
     for number in folder.attempts():
-        latest = _attempt_state(folder, run, number, _about(ledger, number))
+        latest = _attempt_state(folder, brief, number, _about(ledger, number))
         if latest.outcome is Outcome.COMPLETED:
             break
-    return latest or RunState(folder, run, "planned")
+    return latest or RunState(folder, brief, "planned")
 
 
 def _about(ledger: list[LedgerEvent], number: int) -> tuple[LedgerEvent, ...]:
@@ -80,19 +102,19 @@ def _about(ledger: list[LedgerEvent], number: int) -> tuple[LedgerEvent, ...]:
 
 
 def _attempt_state(
-    folder: RunFolder, run: RunRecord, number: int, events: tuple[LedgerEvent, ...]
+    folder: RunFolder, brief: RunBrief, number: int, events: tuple[LedgerEvent, ...]
 ) -> RunState:
     result = folder.result(number)
     settled = settle(result, list(events))
-    if settled and not _may_go_on(run, result, events):
-        return RunState(folder, run, "ended", number, *settled, events)
+    if settled and not _may_go_on(brief, result, events):
+        return RunState(folder, brief, "ended", number, *settled, events)
     phase: Phase = "running" if folder.started(number) else "queued"
-    return RunState(folder, run, phase, number, events=events)
+    return RunState(folder, brief, phase, number, events=events)
 
 
-def _may_go_on(run: RunRecord, result: Result | None, events: tuple[LedgerEvent, ...]) -> bool:
+def _may_go_on(brief: RunBrief, result: Result | None, events: tuple[LedgerEvent, ...]) -> bool:
     """Whether Slurm may start the job again: it was stopped, and Slurm has not said that it has ended."""
-    if not (run.requeue and result and result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)):
+    if not (brief.requeue and result and result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)):
         return False
     return any(event.job_id for event in events) and not any(event.event == "ended" for event in events)
 
@@ -141,6 +163,8 @@ def ended(folder: RunFolder, number: int, ending: Ending) -> None:
 
 def flush(root: Path) -> None:
     """Bring everything written below the root to disk: one call for the lines of any number of runs."""
+    import ctypes  # 10 ms, for which `runner status` has no use
+
     descriptor = os.open(root, os.O_RDONLY)
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):

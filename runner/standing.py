@@ -22,17 +22,17 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
     for state in states:
         last = status.last_step(state)
         found.append({
-            "study": state.run.study,
-            "run_id": state.run.run_id,
-            "factors": state.run.factors,
+            "study": state.brief.study,
+            "run_id": state.brief.run_id,
+            "factors": state.brief.factors,
             "phase": state.phase,
             "outcome": state.outcome,
-            "expected_outcome": state.run.expected_outcome,
+            "expected_outcome": state.brief.expected_outcome,
             "reason": state.reason,
             "attempt": state.attempt,
             "job_id": state.job_id,
             "step": last.step if last else 0,
-            "steps": state.run.config.train.steps,
+            "steps": state.brief.steps,
             "loss": last.loss if last else None,
             "tokens_per_second": last.tokens / last.steps / last.step_seconds if last else None,
         })  # fmt: skip
@@ -50,9 +50,9 @@ def _line(state: RunState, row: dict[str, Any]) -> list[str]:
     mark = " (as expected)" if state.outcome and state.as_expected and state.outcome != "completed" else ""
     rate, loss = row["tokens_per_second"], row["loss"]
     return [
-        state.run.run_id,
-        state.run.study,
-        label(state.run),
+        state.brief.run_id,
+        state.brief.study,
+        label(state.brief),
         f"{state.outcome or state.phase}{mark}",
         f"{row['step']}/{row['steps']}",
         "" if loss is None else f"{loss:.3f}",

@@ -27,11 +27,11 @@ def states(root: Path, study: str | None = None) -> list[RunState]:
     found = []
     for folder in run_folders(root, study):
         try:
-            found.append(ledger.state(folder))
+            found.append(ledger.standing(folder))
         except Unreadable as error:
             _say_once(f"{error}; this run is left out")  # collect puts the file into quarantine
     # By seconds: to compare two datetimes of 10,000 asks both for their time zone, 0.1 s in all.
-    return sorted(found, key=lambda state: (state.run.study, state.run.created_at.timestamp()))
+    return sorted(found, key=lambda state: (state.brief.study, state.brief.created_at.timestamp()))
 
 
 @cache
@@ -90,12 +90,12 @@ def find(root: Path, name: str) -> RunState:
     Raises:
         UserError: none or several match.
     """
-    found = [state for state in states(root) if state.run.run_id.startswith(name)]
+    found = [state for state in states(root) if state.brief.run_id.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         raise UserError(
-            f"'{name}' is the start of {len(found)} runs: {', '.join(state.run.run_id for state in found)}"
+            f"'{name}' is the start of {len(found)} runs: {', '.join(state.brief.run_id for state in found)}"
         )
     raise UserError(f"no run '{name}' under {root}; `runner status` lists them")
 

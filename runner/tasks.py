@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.record import RunFolder, RunRecord
+from model.record import RunBrief, RunFolder, RunRecord
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Task:
     code: str | None = None  # hash of the snapshot that it runs, None: what is installed
 
 
-def label(run: RunRecord) -> str:
+def label(run: RunRecord | RunBrief) -> str:
     """A run for a person: the values of its factors."""
     return (
         " ".join(
