@@ -1,0 +1,84 @@
+"""What was found out about one backend on one machine, and under which identity it can be looked up.
+
+Torch-free: launchers, the database and reports read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from model.attention import Case
+from model.config import Frozen
+from model.record import SCHEMA_VERSION, Version, dumps
+
+Verdict = Literal["right", "wrong", "unsupported"]
+
+
+class Check(Frozen):
+    """One thing that was looked at."""
+
+    name: str = Field(
+        description="`right`, `finite`, `kernels`, `same loss`, ...: docs/backends.md lists them."
+    )
+    what: str = Field(description="The tensor or pass: o, dq, dk, dv, forward, backward, logits, ...")
+    case: str = Field(description="Shape, precision and mask, as `describe` writes them.")
+    variant: str = Field(description="The data and the way of calling: `plain`, `large logits`, ...")
+    measured: float | None = Field(None, description="In the unit of the tolerance; None if not finite.")
+    tolerance: float | None = Field(None, description="The largest value that passes.")
+    relative_error: float | None = Field(None, description="||x - exact|| / ||exact||, float64, for people.")
+    passed: bool
+    reason: str | None = Field(None, description="What is wrong, as a sentence; None if it passed.")
+
+
+class Certificate(Frozen):
+    """What `certify` found: `right` only if every check passed, and checks of each kind were made."""
+
+    schema_version: Version = SCHEMA_VERSION
+    backend: str
+    verdict: Verdict
+    reasons: list[str] = Field(description="Why not `right`: each failed check, or what is not supported.")
+    device: Literal["cuda", "cpu"]
+    device_name: str | None = Field(description="None where the device is not there.")
+    software: dict[str, str] = Field(description="Version by package, the backend's own modules included.")
+    code: str = Field(description="SHA-256 of the backend's source files, and of the rules it was held to.")
+    case: Case | None = Field(description="The run's, for a gate; None: all that the backend supports.")
+    key: str = Field(description="By `key`: what has to be equal for this certificate to stand for a run.")
+    kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
+    checks: list[Check]
+    not_looked_at: list[str] = Field(
+        default=[], description="Cases that the backend says it does not take, with its reason."
+    )
+    seconds: float
+    created_at: datetime
+
+    @property
+    def refused_by(self) -> list[str]:
+        """Names of the checks that failed, each once, in order."""
+        return list(dict.fromkeys(check.name for check in self.checks if not check.passed))
+
+
+def key(
+    backend: str, code: str, case: Case | None, device_name: str | None, software: Mapping[str, str]
+) -> str:
+    """The identity of a certificate: SHA-256 over all on which the result depends.
+
+    Args:
+        code: by `model.verify.identity.code`.
+        case: None for a certificate that is not for one run's shape.
+        software: version by package.
+    """
+    identity = [backend, code, asdict(case) if case else None, device_name, dict(software)]
+    return hashlib.sha256(dumps(identity).encode()).hexdigest()
+
+
+def describe(case: Case) -> str:
+    """`B2 T257 H8 K2 D64 bfloat16 causal`."""
+    mask = "causal" if case.causal else "no mask"
+    shape = f"B{case.batch} T{case.sequence_length} H{case.heads} K{case.kv_heads} D{case.head_dim}"
+    return f"{shape} {case.dtype} {mask}"
