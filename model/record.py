@@ -175,6 +175,9 @@ class Manifest(Frozen):
     flop_per_token: int | None = Field(None, description="By model.flops.flop_per_token.")
     peak_flops: float | None = Field(None, description="FLOP/s of one device, None where it is not known.")
     peak_source: str | None = None
+    certificate: str | None = Field(
+        None, description="Key of the certificate of its attention backend, ROOT/.certificates/KEY.json."
+    )
 
 
 class StepRecord(Frozen):
