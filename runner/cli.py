@@ -8,63 +8,38 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
 from model.errors import AssayError
-
-app = typer.Typer(
-    name="runner",
-    help="One YAML study becomes runs, a database and a report.",
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode=None,  # plain help starts in half the time
-    pretty_exceptions_enable=False,
-)
-
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
-StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")]
-ProfileName = Annotated[
-    str | None,
-    typer.Option("--profile", "-p", help="A profile's name or file [env: RUNNER_PROFILE; default: local]."),
-]
-ScaleName = Annotated[
-    str | None, typer.Option("--scale", "-s", help="A scale of the study [default: the profile's].")
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=VALUE", help="Override a setting in every run; repeatable."),
-]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="FACTOR=VALUE", help="Only these cells; VALUE,VALUE for several; repeatable."
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs and batch script; start nothing.")]
-Rehearse = Annotated[bool, typer.Option("--rehearse", help="Run each cell for two steps first, apart.")]
-Wait = Annotated[
-    bool | None, typer.Option("--wait/--detach", help="Wait for the end, or return at once [local: wait].")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before submitting to a cluster.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Root = Annotated[
-    Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
-]
-
-
-class _Settings:
-    root = Path("runs")
+from runner.options import (
+    AsJson,
+    DryRun,
+    Only,
+    ProfileName,
+    Rehearse,
+    Root,
+    ScaleName,
+    Sets,
+    Settings,
+    StudyName,
+    StudyPath,
+    Wait,
+    Yes,
+    app,
+    print_json,
+)  # fmt: skip
 
 
 @app.callback()
 def _globals(root: Root = Path("runs")) -> None:
     from runner.batch import check_path
 
-    _Settings.root = root.absolute()
-    check_path(_Settings.root)
+    Settings.root = root.absolute()
+    check_path(Settings.root)
 
 
 @app.command()
@@ -98,7 +73,7 @@ def schema(kind: Annotated[Literal["study", "profile"], typer.Argument(help="Whi
     """Print the JSON Schema of a study or profile."""
     from runner.schema import json_schema
 
-    _print_json(json_schema(kind))
+    print_json(json_schema(kind))
 
 
 @app.command()
@@ -138,7 +113,7 @@ def expand(
     at = parsed.scale_for(scale, read_cluster(profile).profile.scale)
     found = cells(parsed, at, sets or (), only or ())
     if as_json:
-        _print_json([cell.as_json() for cell in found])
+        print_json([cell.as_json() for cell in found])
         return
     axes = list(found[0].factors) if found else []
     rows = [
@@ -169,7 +144,7 @@ def launch(
 
     cluster, parsed = read_cluster(profile), read_study(study)
     at = parsed.scale_for(scale, cluster.profile.scale)
-    planned = plan(parsed, cells(parsed, at, sets or (), only or ()), at, cluster, _Settings.root)
+    planned = plan(parsed, cells(parsed, at, sets or (), only or ()), at, cluster, Settings.root)
     if dry_run:
         launching.show_plan(planned)
         return
@@ -197,12 +172,12 @@ def retry(
     from runner.console import say
     from runner.launch import planned_again
 
-    name = stands.study_name(_Settings.root, study)
-    chosen = stands.ended(stands.reconciled(_Settings.root, name), outcome)
+    name = stands.study_name(Settings.root, study)
+    chosen = stands.ended(stands.reconciled(Settings.root, name), outcome)
     if not chosen:
         say("nothing to start again")
         return
-    plan = planned_again(_Settings.root, chosen, read_cluster(profile or chosen[0].run.profile))
+    plan = planned_again(Settings.root, chosen, read_cluster(profile or chosen[0].run.profile))
     raise typer.Exit(launching.start(plan, wait))
 
 
@@ -216,7 +191,7 @@ def reproduce(
     from runner import launching
     from runner import reproduce as repeat
 
-    code = repeat.reproduce(_Settings.root, run, launching.start_repeat, out and out.absolute(), profile)
+    code = repeat.reproduce(Settings.root, run, launching.start_repeat, out and out.absolute(), profile)
     raise typer.Exit(code)
 
 
@@ -227,14 +202,14 @@ def gc(study: StudyName = None, dry_run: DryRun = False) -> None:
     from runner import status as stands
     from runner.console import say, table
 
-    name = stands.study_name(_Settings.root, study) if study else None
-    stands.reconciled(_Settings.root, name)
-    items = collector.plan(_Settings.root, name)
-    table(["path", "bytes", "inodes", "why"], collector.rows(_Settings.root, items))
+    name = stands.study_name(Settings.root, study) if study else None
+    stands.reconciled(Settings.root, name)
+    items = collector.plan(Settings.root, name)
+    table(["path", "bytes", "inodes", "why"], collector.rows(Settings.root, items))
     if dry_run:
         say(collector.summary(items, "would free"))
     else:
-        say(collector.summary(collector.remove(_Settings.root, items), "freed"))
+        say(collector.summary(collector.remove(Settings.root, items), "freed"))
 
 
 @app.command()
@@ -246,10 +221,10 @@ def explain(
     from runner import explanation
     from runner import status as stands
 
-    stands.reconciled(_Settings.root)
-    told = explanation.explain(stands.find(_Settings.root, run))
+    stands.reconciled(Settings.root)
+    told = explanation.explain(stands.find(Settings.root, run))
     if as_json:
-        _print_json(told)
+        print_json(told)
     else:
         explanation.show(told)
 
@@ -264,13 +239,13 @@ def status(
     from runner import standing
     from runner import status as stands
 
-    name = stands.study_name(_Settings.root, study) if study else None
+    name = stands.study_name(Settings.root, study) if study else None
     if as_json:
-        _print_json(standing.rows(stands.reconciled(_Settings.root, name)))
+        print_json(standing.rows(stands.reconciled(Settings.root, name)))
     elif watch:
-        standing.watch(_Settings.root, name)
+        standing.watch(Settings.root, name)
     else:
-        standing.show(stands.reconciled(_Settings.root, name))
+        standing.show(stands.reconciled(Settings.root, name))
 
 
 @app.command()
@@ -282,7 +257,7 @@ def logs(
     from runner import standing
     from runner import status as stands
 
-    standing.logs(_Settings.root, stands.find(_Settings.root, run).run.run_id, follow)
+    standing.logs(Settings.root, stands.find(Settings.root, run).run.run_id, follow)
 
 
 @app.command()
@@ -295,87 +270,16 @@ def cancel(
     from runner import status as stands
     from runner.console import say
 
-    is_study = target.endswith((".yaml", ".yml")) or target in stands.study_names(_Settings.root)
+    is_study = target.endswith((".yaml", ".yml")) or target in stands.study_names(Settings.root)
     if is_study:
-        found = stands.reconciled(_Settings.root, stands.study_name(_Settings.root, target))
+        found = stands.reconciled(Settings.root, stands.study_name(Settings.root, target))
     else:
-        found = [stands.find(_Settings.root, target)]
+        found = [stands.find(Settings.root, target)]
     stopped = stands.cancel(found)
     say(f"{len(stopped)} of {len(found)} runs were in flight and told to stop")
 
 
-@app.command()
-def collect(
-    study: StudyName = None,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the database anew from the run folders.")
-    ] = False,
-) -> None:
-    """Bring the run folders' records into the database."""
-    from analysis.collect import collect as gather
-    from runner import status as stands
-    from runner.console import say
-
-    name = stands.study_name(_Settings.root, study) if study else None
-    stands.reconciled(_Settings.root, name)
-    done = gather(_Settings.root, name, rebuild)
-    say(f"{done.updated} runs read, {done.unchanged} unchanged, {done.removed} gone")
-    if done.quarantined:
-        say(f"{done.quarantined} files could not be read: runner sql 'from quarantine'")
-    print(_Settings.root / "results.duckdb")
-
-
-@app.command()
-def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL over runs, steps, attempts, ...")],
-    form: Annotated[
-        Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="How to print it.")
-    ] = "table",
-) -> None:
-    """Ask the database: read-only, and without access to anything else."""
-    from analysis.query import query as ask
-
-    ask(_Settings.root, query, form)
-
-
-@app.command()
-def report(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to [default: reports/build/STUDY].")
-    ] = None,
-) -> None:
-    """Build a study's report pages, self-contained and offline, from what is on disk now."""
-    from analysis.collect import collect as gather
-    from analysis.report import build_report
-    from runner import status as stands
-
-    name = stands.study_name(_Settings.root, study)
-    stands.reconciled(_Settings.root, name)
-    gather(_Settings.root, name)
-    print(build_report(_Settings.root, name, out or Path("reports/build") / name))
-
-
-@app.command()
-def doctor(profile: ProfileName = None, as_json: AsJson = False) -> None:
-    """Say what works here, and what does not and why."""
-    from runner import doctor as examine
-    from runner.cluster import read_cluster
-    from runner.console import table
-
-    checks = examine.checks(read_cluster(profile), _Settings.root)
-    if as_json:
-        _print_json([check.__dict__ for check in checks])
-    else:
-        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in checks])
-    raise typer.Exit(2 if any(check.needed and not check.works for check in checks) else 0)
-
-
-def _print_json(value: Any) -> None:
-    from pydantic_core import to_json
-
-    # json.dumps has no C code for an indent: 0.4 s for the status of 10,000 runs, where this takes 0.03 s.
-    sys.stdout.write(to_json(value, indent=1, fallback=str).decode() + "\n")
+import_module("runner.cli_results")  # adds its commands to the application
 
 
 def _stop(code: int, text: str = "") -> NoReturn:

@@ -5,10 +5,8 @@ Reads run.json, writes the attempt's files, and always says how it ended, unless
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
-import signal
 import sys
 import time
 import traceback
@@ -18,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from model import machine
+from model import attention, machine
 from model.checkpoint import inspect
 from model.data import Source, fingerprint
 from model.errors import Interrupted, Unsupported, UserError
@@ -34,11 +32,10 @@ from model.record import (
     now,
     write,
 )
-from runner import ledger, scheduler
+from runner import gate, ledger, scheduler, snapshot
 from runner.outcomes import Ending, of_exception
-from runner.stopping import KILL_SECONDS, Stop, deadline, requeue, slurm_end
+from runner.stopping import KILL_SECONDS, Stop, deadline, die_with, requeue, slurm_end
 
-_PR_SET_PDEATHSIG = 1
 # How an attempt ends that Slurm's requeue, or the time limit, has stopped.
 STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})
 
@@ -181,13 +178,13 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         progress.steps, progress.loss = record.step, record.loss
 
     if run.config.device == "cuda" and not torch.cuda.is_available():
-        from model import attention
-
         attention.require(run.config.attention, run.config.attention_case)
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
     progress.manifest = machine.with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
     _gpu = machine.hold_gpu(progress.manifest.gpu_uuid)
+    progress.manifest = progress.manifest.model_copy(update={"certificate": _certificate(run, folder)})
+    write(attempt / "manifest.json", progress.manifest)
     resumed = progress.manifest.resumed_attempt
     checkpoints = Checkpoints(
         folder=attempt,
@@ -196,6 +193,14 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         resume_from=folder.attempt(resumed) if resumed else None,
     )
     train(run.config, source, report, checkpoints)
+
+
+def _certificate(run: RunRecord, folder: RunFolder) -> str:
+    """Key of the certificate under which the run may train."""
+    backend, case = run.config.attention, run.config.attention_case
+    attention.require(backend, case)
+    options = snapshot.options(folder.path.parent, run.provenance.code)
+    return gate.admit(backend, case, folder.path.parent.parent, options).key
 
 
 def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Result:
@@ -224,9 +229,7 @@ def _limit_memory(limit: int | None) -> None:
 def main() -> None:
     """Run an attempt for the local queue, and die with it: no orphan may spoil the next timing."""
     run_folder, number, launcher = sys.argv[1:]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(launcher):
-        sys.exit("the launcher is gone")
+    die_with(int(launcher))
     run_attempt(run_folder, int(number))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from types import FrameType
 
 from runner.outcomes import Terminated
 
+_PR_SET_PDEATHSIG = 1
 ASK_SECONDS = 10.0  # a look at a shared filesystem
 KILL_SECONDS = 5.0  # before its limit, when Slurm may begin to end a job
 
@@ -58,6 +61,13 @@ class Stop:
         first, self.cause = self.cause is None, "signal"
         if first and not self.watched:
             raise Terminated
+
+
+def die_with(parent: int) -> None:
+    """Have this process killed when its parent dies: no orphan may spoil the next timing."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the process that started this one is gone")
 
 
 def slurm_end() -> float | None:

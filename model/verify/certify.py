@@ -43,6 +43,11 @@ def certify_case(name: str, case: Case) -> Certificate:
         data.known.cache_clear()  # the run needs the memory
 
 
+def without_trial(name: str, device: str, reason: str) -> Certificate:
+    """The certificate of a backend whose trial ended without an answer, as in a crash: it is wrong."""
+    return _Trial(name, attention.load(name), device, [], []).written("wrong", [reason])
+
+
 def key_of(name: str, device: str, case: Case | None = None) -> str:
     """The key under which a certificate made here and now would be found."""
     found = identity.device_name(device)
@@ -73,9 +78,9 @@ class _Trial:
         allowed = [each for each in self.variants if self._takes(each.case)]
         own = describe(self.case) if self.case else None
         if own in self.refusals:
-            return self._written("unsupported", self.refusals[own])
+            return self.written("unsupported", self.refusals[own])
         if not allowed and not self._failed():
-            return self._written("unsupported", list(next(iter(self.refusals.values()))))
+            return self.written("unsupported", list(next(iter(self.refusals.values()))))
         for each in allowed:
             self.checks += right.check(self.backend, each)
         small = next((each for each in self.small if self._takes(each)), allowed[0].case if allowed else None)
@@ -84,7 +89,7 @@ class _Trial:
             self.checks += same_model.check(self.name, self.backend, small)
             checks, self.kernels = launches.check(self.name, self.backend, self.case or small)
             self.checks += checks
-        return self._written("wrong" if self._failed() else "right", self._failed())
+        return self.written("wrong" if self._failed() else "right", self._failed())
 
     def _takes(self, case: Case) -> bool:
         """By its own word, which must be a list of reasons, whatever is asked."""
@@ -114,7 +119,8 @@ class _Trial:
             if not check.passed
         ]
 
-    def _written(self, verdict: Verdict, reasons: list[str]) -> Certificate:
+    def written(self, verdict: Verdict, reasons: list[str]) -> Certificate:
+        """The certificate of what was found so far."""
         found = identity.device_name(self.device)
         software, code = identity.software(self.name, self.device), identity.code(self.name)
         return Certificate.model_validate(

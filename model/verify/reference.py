@@ -24,6 +24,7 @@ from model.verify.precision import highest
 STEPS = ("o", "dq", "dk", "dv")
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
 U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
+DEPTH = 16  # products that a tensor core adds up at once, at least; then it cuts the sum off, always down
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class _Run:
         # Squared norms of expected errors, a number a row.
         self.spread_o_NGT, self.spread_dq_NGT = self.q_NGTD.new_zeros(2, *self.q_NGTD.shape[:-1])
         self.spread_dk_NT, self.spread_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
+        self.bias_dk_NT = self.k_NTD.new_zeros(self.k_NTD.shape[:-1])  # errors of one sign: not squared
 
     def go(self) -> None:
         """Every block of rows of every pair of batch and key head."""
@@ -101,7 +103,7 @@ class _Run:
             for start in range(0, T, rows):
                 _Block(self, slice(first, first + pairs), start, min(start + rows, T)).go()
         self.dk_NTD *= self.scale
-        self.spread_dk_NT *= self.scale**2
+        self.spread_dk_NT = (self.spread_dk_NT + self.bias_dk_NT.square()) * self.scale**2
         if self.narrow is None:
             self.spread_dk_NT += self.rounding(self.dk_NTD)
             self.spread_dv_NT += self.rounding(self.dv_NTD)
@@ -148,6 +150,8 @@ class _Block:
         self.q_NRD, self.do_NRD = (x[self.rows].flatten(1, 2) for x in (run.q_NGTD, run.do_NGTD))
         self.k_NUD, self.v_NUD = run.k_NTD[self.keys], run.v_NTD[self.keys]
         self.hidden_RU = self._hidden(start, end) if run.causal else None
+        last_R = torch.arange(start, end, device=self.q_NRD.device).repeat(run.G) if run.causal else run.T - 1
+        self.additions_R1 = (torch.as_tensor(last_R, device=self.q_NRD.device)[..., None] + 1) / DEPTH
 
     def go(self) -> None:
         """Forward and backward of the block (the module's formulas)."""
@@ -175,7 +179,12 @@ class _Block:
 
         P and dS are rounded to the narrow precision, and follow the scores' error in float32, which exp()
         turns into a relative one (4 operations: product, scale, difference, exponential). O is rounded, its
-        error reaches dS through delta, and every result is rounded at the end.
+        error reaches dS through delta, and every result is rounded at the end. Kernels round dS before or
+        after they scale it, which matters where it is subnormal.
+
+        Not independent is what tensor cores do to the sum over the keys, for O: each addition cuts off, and
+        errors of one sign reach dK from every row. (On an H200, float16, 8320 even keys: with O as the kernel
+        gave it, float64 gives its dK to a hundredth of that error.)
         """
         run = self.run
         error2_NRU = s_NRU.masked_fill_(p_NRU == 0, 0).mul_(4 * U32).square_().add_(run.unit**2)
@@ -186,7 +195,7 @@ class _Block:
         move_p_NRU = (p2_NRU * error2_NRU).add_(run.smallest**2)
         spread_o_NR = (move_p_NRU @ v2_NU1)[..., 0] + run.rounding(o_NRD)
         delta2_NR = spread_o_NR * do2_NR1[..., 0] / run.D
-        move_ds_NRU = ds_NRU.square().mul_(error2_NRU).add_(run.smallest**2)
+        move_ds_NRU = ds_NRU.square().mul_(error2_NRU).add_((run.smallest / run.scale) ** 2)
         mean_key_NR = (p_NRU @ self.k_NUD).square().sum(-1)
         spread_dq_NR = run.scale**2 * ((move_ds_NRU @ k2_NU1)[..., 0] + delta2_NR * mean_key_NR)
         run.spread_o_NGT[self.rows] = spread_o_NR.unflatten(1, (run.G, -1))
@@ -194,6 +203,9 @@ class _Block:
         run.spread_dv_NT[self.keys] += (move_p_NRU.mT @ do2_NR1)[..., 0]
         move_ds_NRU += p2_NRU.mul_(delta2_NR[..., None])
         run.spread_dk_NT[self.keys] += (move_ds_NRU.mT @ q2_NR1)[..., 0]
+        if run.unit > U32:
+            cut_NR1 = (self.do_NRD * o_NRD).abs().sum(-1, keepdim=True) * self.additions_R1 * U32
+            run.bias_dk_NT[self.keys] += (p_NRU.mT @ (cut_NR1 * q2_NR1.sqrt()))[..., 0]
 
     def _hidden(self, start: int, end: int) -> Tensor:
         """Where a row would see its future: (R, U)."""

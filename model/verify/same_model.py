@@ -69,10 +69,13 @@ def _tokens(case: Case) -> Tensor:
 
 
 def _results(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:
-    """Logits, loss and each parameter's gradient, in float64."""
+    """Logits, loss and each parameter's gradient, in float64.
+
+    The gradient is of the sum over the tokens: that of the mean would vanish in float16.
+    """
     logits = model(tokens_BT)
     loss = cross_entropy(logits, tokens_BT.roll(-1, 1))
-    loss.backward()
+    (loss * tokens_BT.numel()).backward()
     found = {"logits": logits.detach(), "loss": loss.detach()}
     found |= {x: p.grad for x, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)

@@ -1,0 +1,88 @@
+"""`runner verify`: whether each backend is right on this machine, and which kernels really run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from model import attention
+from model.verify.certificate import Certificate, Check
+from runner import gate
+from runner.console import say, table
+from runner.trial import Trial, hold
+
+GRADIENTS = ("o", "dq", "dk", "dv")
+
+
+def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
+    """Make certificates for all that these backends support on a device, and keep them under the root.
+
+    Raises:
+        UserError: there is no backend of such a name.
+    """
+    for name in names:
+        attention.load(name)
+    return list(_made(list(names), device, root))
+
+
+def _made(names: list[str], device: str, root: Path) -> Iterator[Certificate]:
+    for name, answer in zip(names, hold([Trial(name) for name in names], device), strict=True):
+        made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
+        say(f"{name}: {made.verdict}, {made.seconds:.1f} s")
+        gate.keep(made, root)
+        yield made
+
+
+def _ended(name: str, device: str, error: Exception) -> Certificate:
+    """The certificate of a backend that ended its own trial."""
+    from model.verify.certify import without_trial
+
+    return without_trial(name, device, f"{type(error).__name__}: {error}")
+
+
+def default_device() -> str:
+    """The device that there is: a GPU where PyTorch finds one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def show(certificates: Sequence[Certificate]) -> None:
+    """A row a backend, its largest errors, and below why those are refused that are."""
+    table(
+        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "kernels"],
+        [
+            [each.backend, each.verdict, *_errors(each), *_effort(each), _kernels(each)]
+            for each in certificates
+        ],
+    )
+    for each in certificates:
+        for reason in each.reasons:
+            say(f"{each.backend} is {each.verdict}: {reason}")
+
+
+def _errors(certificate: Certificate) -> list[str]:
+    """The largest relative error of the output and of each gradient."""
+    found = [_largest(certificate, what) for what in GRADIENTS]
+    return ["" if error is None else f"{error:.1e}" for error in found]
+
+
+def _largest(certificate: Certificate, what: str) -> float | None:
+    errors = [check.relative_error for check in certificate.checks if check.what == what]
+    return max((error for error in errors if error is not None), default=None)
+
+
+def _effort(certificate: Certificate) -> list[str]:
+    """The closest that a check came to its tolerance, and the number of checks."""
+    ratios = [ratio for check in certificate.checks if (ratio := _of_allowed(check)) is not None]
+    return [f"{max(ratios):.0%}" if ratios else "", str(len(certificate.checks) or "")]
+
+
+def _of_allowed(check: Check) -> float | None:
+    return check.measured / check.tolerance if check.measured is not None and check.tolerance else None
+
+
+def _kernels(certificate: Certificate) -> str:
+    names = dict.fromkeys(name for seen in certificate.kernels.values() for name in seen)
+    shown = [name if len(name) < 60 else f"{name[:57]}..." for name in names]
+    return ", ".join(shown[:2]) + (f" and {len(shown) - 2} more" if len(shown) > 2 else "")
