@@ -35,8 +35,9 @@ def certify_case(name: str, case: Case) -> Certificate:
         torch.OutOfMemoryError, MemoryError, RuntimeError: memory does not suffice. At the run's own shape
             that is the run's outcome.
     """
-    variants = cases.around(case)
-    trial = _Trial(name, attention.load(name), case.device, variants, [v.case for v in variants[1:]], case)
+    backend = attention.load(name)
+    variants = cases.around(case, backend.compiles)
+    trial = _Trial(name, backend, case.device, variants, [each.case for each in variants[1:]], case)
     try:
         return trial.held()
     finally:
@@ -76,6 +77,7 @@ class _Trial:
             return self._written("unsupported", self.refusals[own])
         if not allowed and not self._failed():
             return self._written("unsupported", list(next(iter(self.refusals.values()))))
+        before = right.settings()
         for each in allowed:
             self.checks += right.check(self.backend, each)
         small = next((each for each in self.small if self._takes(each)), allowed[0].case if allowed else None)
@@ -84,6 +86,7 @@ class _Trial:
             self.checks += same_model.check(self.name, self.backend, small)
             checks, self.kernels = launches.check(self.name, self.backend, self.case or small)
             self.checks += checks
+            self.checks += right.unchanged(self.backend, small, before)
         return self._written("wrong" if self._failed() else "right", self._failed())
 
     def _takes(self, case: Case) -> bool:
