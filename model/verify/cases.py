@@ -85,27 +85,30 @@ def covering(device: str, compiled: bool) -> list[Variant]:
     ]
 
 
-def around(case: Case) -> list[Variant]:
-    """For a gate: the run's own shape, then what breaks kernels, small, in its precision, heads and mask."""
+def around(case: Case, compiled: bool) -> list[Variant]:
+    """For a gate: the run's own shape, then what breaks kernels, small, in its precision, heads and mask.
+
+    Where each shape is compiled for seconds, there are two of them.
+    """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
     odd = replace(small, sequence_length=min(257, case.sequence_length + 1))
     many = replace(small, batch=1, heads=small.heads // small.kv_heads, kv_heads=1)
     long = replace(many, sequence_length=_near(case, 4096))
-    return [
+    found = [
         Variant(case),
         Variant(small, "needle"),
         Variant(small, "large logits", "fused qkv"),
         Variant(small, "masked gradient", "heads first"),
-        Variant(odd),
-        Variant(long, "offset"),
     ]
+    return found if compiled else [*found, Variant(odd), Variant(long, "offset")]
 
 
 def base(device: str) -> list[Case]:
     """Small shapes to try habits, kernels and the model at: the first that a backend supports is taken."""
+    length = 256 if device == "cuda" else 128
     return [
-        Case(device, dtype, 2, 128, 4, 2, head_dim)
-        for dtype in reversed(DTYPES[device][:2])
+        Case(device, dtype, 2, length, 4, 2, head_dim)
+        for dtype in DTYPES[device][:2]
         for head_dim in (128, 64, 16)
     ]
 

@@ -6,10 +6,13 @@ certify_case("flash", case)     one run's shape and precision, and what breaks k
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from model import attention
 from model.attention import Backend, Case
+from model.errors import Unsupported
 from model.record import now
 from model.verify import cases, data, identity, launches, right, same_model
 from model.verify.cases import Variant
@@ -35,8 +38,9 @@ def certify_case(name: str, case: Case) -> Certificate:
         torch.OutOfMemoryError, MemoryError, RuntimeError: memory does not suffice. At the run's own shape
             that is the run's outcome.
     """
-    variants = cases.around(case)
-    trial = _Trial(name, attention.load(name), case.device, variants, [v.case for v in variants[1:]], case)
+    backend = attention.load(name)
+    variants = cases.around(case, backend.compiles)
+    trial = _Trial(name, backend, case.device, variants, [each.case for each in variants[1:]], case)
     try:
         return trial.held()
     finally:
@@ -76,20 +80,44 @@ class _Trial:
     def held(self) -> Certificate:
         """Everything that the backend says it supports, unless it does not support the run itself."""
         allowed = [each for each in self.variants if self._takes(each.case)]
-        own = describe(self.case) if self.case else None
-        if own in self.refusals:
-            return self.written("unsupported", self.refusals[own])
-        if not allowed and not self._failed():
-            return self.written("unsupported", list(next(iter(self.refusals.values()))))
-        for each in allowed:
-            self.checks += right.check(self.backend, each)
-        small = next((each for each in self.small if self._takes(each)), allowed[0].case if allowed else None)
-        if small:
-            self.checks += right.habits(self.backend, small)
-            self.checks += same_model.check(self.name, self.backend, small)
-            checks, self.kernels = launches.check(self.name, self.backend, self.case or small)
-            self.checks += checks
+        before = right.settings()
+        if not self._own_refusal():
+            for each in allowed:
+                self._look(each.case, partial(right.check, self.backend, each))
+        if refused := self._own_refusal():
+            return self.written("unsupported", refused)
+        places = [*self.small, *(each.case for each in allowed)]
+        if not any(
+            self._takes(place) and self._look(place, partial(self._in_depth, place)) for place in places
+        ):
+            return self._nowhere()
+        self.checks += right.unchanged(self.backend, self.case or places[0], before)
         return self.written("wrong" if self._failed() else "right", self._failed())
+
+    def _own_refusal(self) -> list[str]:
+        """Why the backend does not take the run itself."""
+        return self.refusals.get(describe(self.case), []) if self.case else []
+
+    def _nowhere(self) -> Certificate:
+        """The backend runs no case at all, by its own word, unless it failed before it came to that."""
+        if self._failed():
+            return self.written("wrong", self._failed())
+        return self.written("unsupported", list(next(iter(self.refusals.values()))))
+
+    def _look(self, case: Case, check: Callable[[], list[Check]]) -> bool:
+        """Add what a check finds; False where the kernel itself refuses the case, which only it may know."""
+        try:
+            self.checks += check()
+        except Unsupported as error:
+            self.refusals[describe(case)] = error.reasons
+            return False
+        return True
+
+    def _in_depth(self, small: Case) -> list[Check]:
+        """Habits, model and kernels, at a small shape or the run's."""
+        checks = right.habits(self.backend, small) + same_model.check(self.name, self.backend, small)
+        launched, self.kernels = launches.check(self.name, self.backend, self.case or small)
+        return checks + launched
 
     def _takes(self, case: Case) -> bool:
         """By its own word, which must be a list of reasons, whatever is asked."""

@@ -36,9 +36,9 @@ def known(variant: Variant) -> Known:
 
 
 def of(variant: Variant) -> Known:
-    """The variant's numbers, in its layout."""
+    """The variant's numbers, in its layout. Copies: a backend that writes into them spoils its own trial."""
     found = known(replace(variant, layout="contiguous"))
-    return found._replace(inputs=LAYOUTS[variant.layout](found.inputs))
+    return found._replace(inputs=LAYOUTS[variant.layout](_copied(found.inputs)))
 
 
 def _plain(case: Case, rng: torch.Generator) -> Inputs:
@@ -107,6 +107,10 @@ DATA: dict[str, Draw] = {
 
 def _rounded(x: Inputs, dtype: torch.dtype) -> Inputs:
     return Inputs(*(y.to(dtype) for y in (x.q, x.k, x.v, x.do)))
+
+
+def _copied(x: Inputs) -> Inputs:
+    return Inputs(*(y.clone() for y in (x.q, x.k, x.v, x.do)))
 
 
 def _each(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:

@@ -105,7 +105,7 @@ def _settings(subject: Subject) -> None:
     call(subject, found.inputs)
     for name, value in _world(subject.case.device).items():
         same = torch.equal(value, before[name]) if isinstance(value, Tensor) else value == before[name]
-        subject.note("settings unchanged", name, same, f"a call changed {name} of the whole process")
+        _unchanged(subject, name, same)
 
 
 def _partly(subject: Subject) -> None:
@@ -121,10 +121,10 @@ _HABITS: tuple[Callable[[Subject], None], ...] = (
 )  # fmt: skip
 
 
-def _world(device: str) -> dict[str, Any]:
+def settings() -> dict[str, Any]:
+    """Of the whole process: what a backend has no business to change."""
     cuda = torch.backends.cuda
-    world: dict[str, Any] = {
-        "the random state": torch.get_rng_state(),
+    return {
         "gradient mode": torch.is_grad_enabled(),
         "the default dtype": torch.get_default_dtype(),
         "the number of threads": torch.get_num_threads(),
@@ -137,6 +137,22 @@ def _world(device: str) -> dict[str, Any]:
             cuda.cudnn_sdp_enabled(),
         ),
     }
+
+
+def unchanged(backend: Backend, case: Case, before: dict[str, Any]) -> list[Check]:
+    """Whether the settings are as before the first call of the trial."""
+    subject = Subject(backend, case, "after all calls")
+    for name, value in settings().items():
+        _unchanged(subject, name, value == before[name])
+    return subject.checks
+
+
+def _unchanged(subject: Subject, name: str, same: bool) -> None:
+    subject.note("settings unchanged", name, same, f"a call changed {name} of the whole process")
+
+
+def _world(device: str) -> dict[str, Any]:
+    world = settings() | {"the random state": torch.get_rng_state()}
     if device == "cuda":
         world["the GPU's random state"] = torch.cuda.get_rng_state()
         world["the current stream"] = torch.cuda.current_stream()

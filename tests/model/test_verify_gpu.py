@@ -1,0 +1,76 @@
+"""Every backend on this GPU is put on trial: run by hand on a GPU node with `pytest -m gpu`."""
+
+from dataclasses import replace
+from time import perf_counter
+
+import pytest
+import torch
+
+from model import attention
+from model.attention import Backend, Case, Kernels, Launches, _reasons
+from model.verify.certify import certify, certify_case
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here"),
+    # Shown, not fatal: compilers and other people's packages warn about matters of their own.
+    pytest.mark.filterwarnings("default"),
+]
+
+RUN = Case("cuda", "bfloat16", batch=1, sequence_length=4096, heads=32, kv_heads=8, head_dim=128)
+SMALL = replace(RUN, sequence_length=256, heads=8, kv_heads=2)
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_a_backend_is_right_or_says_why_it_cannot_run(name: str) -> None:
+    found = certify(name, "cuda")
+    print(name, found.verdict, f"{found.seconds:.1f} s", found.kernels)  # noqa: T201
+    worst: dict[str, float] = {}
+    for check in found.checks:
+        if check.name == "right" and check.measured is not None and check.tolerance:
+            worst[check.what] = max(worst.get(check.what, 0), check.measured / check.tolerance)
+    print({what: f"{share:.0%} of the tolerance" for what, share in worst.items()})  # noqa: T201
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_a_gate_at_the_studys_shape_takes_seconds(name: str) -> None:
+    started = perf_counter()
+    found = certify_case(name, RUN)
+    print(name, found.verdict, f"{perf_counter() - started:.1f} s")  # noqa: T201
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+    assert found.seconds < 30  # 10 where nothing is compiled for the first time
+
+
+SOFTMAX = Kernels(r"^aten::_softmax$", r"^aten::_softmax_backward_data$", operators=True)
+OTHERS = ("flash", "efficient", "cudnn", "math", "custom", "flash4")
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_backend_under_another_name_is_refused(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = attention.load(other)
+    if inner.unsupported_reasons(SMALL):
+        pytest.skip(f"{other} does not run here")
+    names, load = attention.names(), attention.load
+    mine = Backend("a wrapper", _reasons.basic, inner.attend, Launches(cuda=SOFTMAX))
+    mine = replace(mine, unsupported_reasons=inner.unsupported_reasons)
+    monkeypatch.setattr(attention, "names", lambda: (*names, "mine"))
+    monkeypatch.setattr(attention, "load", lambda asked: mine if asked == "mine" else load(asked))
+    monkeypatch.setattr(attention, "_foreign", lambda: ("mine",))
+    assert "no other's kernels" in certify_case("mine", SMALL).refused_by
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"), [("flash", "efficient"), ("efficient", "flash"), ("cudnn", "flash")]
+)
+def test_a_backend_that_runs_anothers_kernel_is_refused(name, runs, monkeypatch) -> None:
+    load = attention.load
+    swapped = replace(load(name), attend=load(runs).attend)
+    monkeypatch.setattr(attention, "load", lambda asked: swapped if asked == name else load(asked))
+    found = certify_case(name, SMALL)
+    assert {"own kernels", "no other's kernels"} <= set(found.refused_by)
+
+
+def test_out_of_memory_at_the_runs_own_shape_is_the_runs_outcome() -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        certify_case("math", replace(RUN, sequence_length=65536, heads=32))
