@@ -1,0 +1,113 @@
+"""A run trains only with a certificate that its attention backend is right, here and for its shape."""
+
+import json
+
+import pytest
+
+from tests.conftest import environment
+
+PLANTED = """
+import os, signal
+from model.attention import Backend, Kernels, Launches
+from model.attention.tiled import backend as tiled
+
+def half(q, k, v, causal):
+    return tiled.attend(q / 2, k, v, causal)
+
+def crash(q, k, v, causal):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def refuse(q, k, v, causal):
+    raise RuntimeError("no such tile")
+
+def made(attend):
+    return Backend("planted", lambda case: [], attend, launches=Launches(cpu=Kernels("_Tiled", "_TiledBackward", operators=True)))
+
+half, crash, refuse = made(half), made(crash), made(refuse)
+"""
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """The environment in which another package registers backends that are wrong."""
+    (tmp_path / "site" / "planted-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "planted_backends.py").write_text(PLANTED)
+    info = tmp_path / "site" / "planted-1.0.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+    names = ("half", "crash", "refuse")
+    points = "\n".join(f"{name} = planted_backends:{name}" for name in names)
+    (info / "entry_points.txt").write_text(f"[assay.attention]\n{points}\n")
+    return {"PYTHONPATH": str(tmp_path / "site")}
+
+
+def attempt(root, name):
+    (path,) = root.glob(f"tiny/*/attempt-1/{name}")
+    return json.loads(path.read_text())
+
+
+def certificates(root):
+    return list((root / ".certificates").glob("*.json"))
+
+
+def test_a_run_names_its_certificate_and_runs_of_one_shape_share_it(runner, study, root):
+    runner("launch", study("matrix: {seed: [0, 1], attention: [tiled, math]}\n"), rc=0)
+    assert len(certificates(root)) == 2
+    keys = {
+        json.loads(path.read_text())["certificate"] for path in root.glob("tiny/*/attempt-1/manifest.json")
+    }
+    assert keys == {path.stem for path in certificates(root)}
+    found = [json.loads(path.read_text()) for path in certificates(root)]
+    assert {one["backend"]: one["verdict"] for one in found} == {"tiled": "right", "math": "right"}
+    assert all(one["case"]["sequence_length"] == 32 for one in found)
+
+
+def test_a_torn_certificate_is_made_again(runner, study, root, tmp_path):
+    own = {"RUNNER_CERTIFICATES": str(tmp_path / "own")}
+    runner("launch", study(), rc=0, **own)
+    (path,) = certificates(root)
+    for each in (path, tmp_path / "own" / path.name):
+        each.write_text(each.read_text()[:100])
+    runner("launch", study("matrix: {seed: [1]}\n"), rc=0, **own)
+    assert json.loads(path.read_text())["verdict"] == "right"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("half", "attention backend 'half' is wrong here: "),
+        ("refuse", "no such tile"),
+        ("crash", "attention backend 'crash' was killed by SIGSEGV on trial"),
+    ],
+)
+def test_a_wrong_backend_ends_failed_before_its_first_step(runner, study, root, planted, name, says):
+    runner("launch", study(f"matrix: {{attention: [{name}]}}\n"), rc=1, **planted)
+    result = attempt(root, "result.json")
+    assert (result["outcome"], result["steps"]) == ("failed", 0)
+    assert says in result["reason"]
+    assert not list(root.glob("tiny/*/attempt-1/steps.jsonl"))
+
+
+def test_verify_keeps_certificates_and_says_which_backend_is_wrong(runner, root, planted):
+    done = runner(
+        "verify", "-b", "half", "-b", "crash", "-b", "flash3", "--device", "cpu", "--json", rc=1, **planted
+    )
+    found = {one["backend"]: one for one in json.loads(done.stdout)}
+    assert {name: one["verdict"] for name, one in found.items()} == {
+        "half": "wrong", "crash": "wrong", "flash3": "unsupported",
+    }  # fmt: skip
+    assert any(check["name"] == "right" and not check["passed"] for check in found["half"]["checks"])
+    assert "SIGSEGV" in found["crash"]["reasons"][0]
+    assert len(certificates(root)) == 3
+    rows = json.loads(runner("sql", "from certificates order by attention", "--format", "json", rc=0).stdout)
+    assert [(row["attention"], row["verdict"]) for row in rows] == [
+        ("crash", "wrong"), ("flash3", "unsupported"), ("half", "wrong"),
+    ]  # fmt: skip
+
+
+def test_verify_refuses_a_backend_that_does_not_exist(runner, root):
+    assert "did you mean 'tiled'" in runner("verify", "-b", "tilde", rc=2).stderr
+    assert not certificates(root)
+
+
+def test_the_environment_of_these_tests_shares_certificates():
+    assert environment()["RUNNER_CERTIFICATES"]
