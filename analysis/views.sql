@@ -206,7 +206,8 @@ WITH scored AS (
             ELSE measured / tolerance
         END AS ratio,
         -- Over a single token the softmax is 1 whatever Q and K are: dQ and dK are zero, and nothing is relative to it.
-        CASE WHEN split_part(variant, ',', 1) = 'plain' AND NOT (what IN ('dq', 'dk') AND shape LIKE '% T1 %')
+        CASE WHEN isinf(ratio) THEN ratio
+            WHEN split_part(variant, ',', 1) = 'plain' AND NOT (what IN ('dq', 'dk') AND shape LIKE '% T1 %')
             THEN relative_error END AS plain_error
     FROM verifications WHERE what IN ('o', 'dq', 'dk', 'dv')
 )
@@ -227,7 +228,7 @@ COMMENT ON COLUMN tensor_errors.attention IS 'Attention backend.';
 COMMENT ON COLUMN tensor_errors.tensor IS 'o, the output; dq, dk, dv, the gradients.';
 COMMENT ON COLUMN tensor_errors.checks IS 'Number of checks of this tensor.';
 COMMENT ON COLUMN tensor_errors.failed IS 'Number of them that failed.';
-COMMENT ON COLUMN tensor_errors.relative_error IS 'Largest norm of the error over norm of the exact result, on plain (random) data, a ratio; dq and dk of a single token, which are zero, left out.';
+COMMENT ON COLUMN tensor_errors.relative_error IS 'Largest norm of the error over norm of the exact result, on plain (random) data, a ratio; dq and dk of a single token, which are zero, left out; infinity where any result is not finite.';
 COMMENT ON COLUMN tensor_errors.relative_error_shape IS 'Shape, precision and mask at which it was largest.';
 COMMENT ON COLUMN tensor_errors.ratio IS 'Largest measured / tolerance over all checks, a ratio: up to 1 passes, infinity is a result that is not finite.';
 COMMENT ON COLUMN tensor_errors.measured IS 'What was measured in that check, in roundings of its precision; NULL if not finite.';
@@ -236,16 +237,24 @@ COMMENT ON COLUMN tensor_errors.name IS 'Kind of that check.';
 COMMENT ON COLUMN tensor_errors.shape IS 'Shape, precision and mask of that check.';
 COMMENT ON COLUMN tensor_errors.variant IS 'The data and the way of calling of that check.';
 
+CREATE VIEW certificate_errors AS
+SELECT certificate,
+    max(relative_error) FILTER (tensor = 'o') AS o_error, max(relative_error) FILTER (tensor = 'dq') AS dq_error,
+    max(relative_error) FILTER (tensor = 'dk') AS dk_error, max(relative_error) FILTER (tensor = 'dv') AS dv_error,
+    max(ratio) AS ratio
+FROM tensor_errors GROUP BY certificate;
+COMMENT ON VIEW certificate_errors IS 'tensor_errors with one certificate a row. A certificate without a call of its backend is not in it.';
+COMMENT ON COLUMN certificate_errors.certificate IS 'Key of the certificate.';
+COMMENT ON COLUMN certificate_errors.o_error IS 'Largest relative error of the output on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.dk_error IS 'Largest relative error of the gradient of K on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.dv_error IS 'Largest relative error of the gradient of V on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.ratio IS 'Largest measured / tolerance of output and gradients over all checks, a ratio: up to 1 passes.';
+
 CREATE VIEW backends AS
-WITH errors AS (
-    SELECT certificate, max(ratio) AS ratio,
-        max(relative_error) FILTER (tensor = 'o') AS o_error, max(relative_error) FILTER (tensor = 'dq') AS dq_error,
-        max(relative_error) FILTER (tensor = 'dk') AS dk_error, max(relative_error) FILTER (tensor = 'dv') AS dv_error
-    FROM tensor_errors GROUP BY certificate
-)
 SELECT c.attention, c.device_kind, c.device_name, c.verdict, c.key AS certificate, c.checks, c.failed,
     e.o_error, e.dq_error, e.dk_error, e.dv_error, e.ratio, c.created_at
-FROM certificates c LEFT JOIN errors e ON e.certificate = c.key
+FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
 WHERE c.run_case IS NULL
 QUALIFY row_number() OVER (
     PARTITION BY c.attention, c.device_kind, c.device_name ORDER BY c.created_at DESC, c.key) = 1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,9 @@ def check(name: str, what: str, **fields: Any) -> Check:
 def number(what: str, measured: float | None, relative: float | None = 4e-3, **fields: Any) -> Check:
     """A result held to a tolerance of 0.8 roundings."""
     passed = measured is not None and measured <= 0.8
-    reason = None if passed else f"{what} is off by {measured} roundings where 0.8 are allowed"
+    reason = (
+        None if passed else f"{what} is off by {measured or math.inf:.3g} roundings where 0.8 are allowed"
+    )
     judged = {"passed": passed, "reason": reason}
     values = {"measured": measured, "tolerance": 0.8, "relative_error": relative}
     return check(fields.pop("name", "right"), what, **(values | judged | fields))

@@ -32,8 +32,8 @@ FLAGS = [
     "--no-first-run",
     "--hide-scrollbars",
 ]
-PAGES = ["index", "loss", "tokens", "mfu", "time", "memory", "runs", "methods"]
-FIGURES = {"loss": 2, "tokens": 2, "mfu": 1, "time": 2, "memory": 1}
+PAGES = ["index", "loss", "tokens", "mfu", "time", "memory", "certificates", "runs", "methods"]
+FIGURES = {"loss": 2, "tokens": 2, "mfu": 1, "time": 2, "memory": 1, "certificates": 1}
 EVIL = '<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>\u2028\'"`${1}'
 
 
