@@ -197,6 +197,11 @@ def differences(runs: list[Row]) -> list[str]:
     mixed = [entry for entry in found["Software"] if " / " in entry]
     if mixed:
         sentences.append(f"Completed runs ran with different software: {', '.join(mixed)}.")
+    unsure = _distinct(run["attention"] for run in done if run["verdict"] != "right")
+    if unsure:
+        sentences.append(
+            f"No certificate says that these backends of completed runs are right: {', '.join(unsure)}."
+        )
     if any(run["git_dirty"] for run in done):
         sentences.append("Some completed runs were planned from a working tree with uncommitted changes.")
     return sentences

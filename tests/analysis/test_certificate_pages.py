@@ -93,6 +93,8 @@ def test_a_run_leads_to_its_certificate(root: Path, report: Path) -> None:
         assert found <= anchors
         assert {row[0] for row in ask(root, "SELECT key FROM certificates").rows} <= found
         assert "without" in found
+    said = "No certificate says that these backends of completed runs are right: flash3."
+    assert said in words(report / "index.html")
     assert "flash3 is wrong: 25 of 53 checks failed" in words(report / "index.html")
     assert "8 right; 1 wrong; 1 unsupported; 1 without a certificate" in words(report / "index.html")
 
