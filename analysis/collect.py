@@ -1,24 +1,56 @@
-"""Run folders into the database, incrementally. Files are truth: the database can be deleted at any time."""
+"""Run folders and certificates into the database, incrementally.
+
+Files are truth: the database can be deleted at any time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis import load_steps, store
+from analysis import load_steps, scan, store
+from analysis.certificates import read_certificate
 from analysis.ingest import Row, Rows, file_rows, read_run
-from analysis.scan import FileState, Key, Seen, hashed, look, same_content, same_stat
+from analysis.scan import CERTIFICATES, FileState, Key, Seen, hashed, look, same_content, same_stat
 from model.errors import UserError, did_you_mean
 from model.record import run_folders
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Run folders at a time: enough files for DuckDB to read side by side, few enough to hold in memory.
-_BATCH = 1000
-_TABLES = ("run_records", "attempts", "step_records", "files", "quarantine")
 _Ledger = dict[Key, dict[str, FileState]]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Runs, or certificates.
+
+    Attributes:
+        read: (root, what was seen, rows to add to).
+        tables: whose rows go when what they were read from is gone.
+        batch: so many at a time: enough files for DuckDB to read side by side, few enough for the memory.
+    """
+
+    read: Callable[[Path, Seen, Rows], None]
+    tables: tuple[str, ...]
+    batch: int
+
+
+_RUNS = _Kind(read_run, ("run_records", "attempts", "step_records", "files", "quarantine"), 1000)
+_CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
+# What a row belongs to, where that is no run.
+_OWNER = {"certificates": f"('{CERTIFICATES}', key)", "verifications": f"('{CERTIFICATES}', certificate)"}
+
+
+@dataclass
+class _Done:
+    """How many were read, left alone, and dropped."""
+
+    updated: int
+    unchanged: int
+    removed: int
 
 
 @dataclass(frozen=True)
@@ -27,10 +59,11 @@ class CollectSummary:
 
     Attributes:
         runs, attempts, steps: rows in the database (steps: step records, of every attempt).
-        quarantined: files that could not be read.
+        quarantined: files that could not be read, certificates of the root included.
         updated: run folders read because they are new or changed.
         unchanged: run folders left alone.
         removed: runs dropped because their folder is gone.
+        certificates: certificates in the database, which belong to no study.
     """
 
     runs: int
@@ -40,14 +73,15 @@ class CollectSummary:
     updated: int
     unchanged: int
     removed: int
+    certificates: int = 0
 
 
 def collect(root: Path, study: str | None = None, rebuild: bool = False) -> CollectSummary:
-    """Bring the database up to date with the run folders.
+    """Bring the database up to date with the run folders and certificates.
 
     Args:
         root: the workspace.
-        study: look at this study only; the others' rows stay as they are.
+        study: look at this study only; the others' rows stay as they are. Certificates are always looked at.
         rebuild: forget the database and read everything again, of every study.
 
     Raises:
@@ -57,14 +91,38 @@ def collect(root: Path, study: str | None = None, rebuild: bool = False) -> Coll
     root = root.resolve()
     _check(root, study)
     with store.building(root, fresh=rebuild) as build:
-        scope = None if build.changed else study  # an empty database is filled whole
-        known = _ledger(build.connection, scope)
-        seen = {found.key: found for found in map(look, run_folders(root, scope)) if found.files}
-        stale = [found for key, found in seen.items() if not same_stat(found, known.get(key, {}))]
-        gone = [key for key in known if key not in seen]
-        updated = _update(build.connection, root, known, stale, gone)
-        build.changed |= bool(stale or gone)
-        return _summary(build.connection, study, updated, len(seen) - updated, len(gone))
+        done = _collect_runs(build, root, study)
+        _collect_certificates(build, root)
+        return _summary(build.connection, study, done)
+
+
+def collect_certificates(root: Path) -> int:
+    """Bring the database up to date with the certificates alone, and give how many it holds.
+
+    A database that has to be made anew is filled with the runs too: without them it would pass for whole.
+
+    Raises:
+        UserError: there is no such root.
+    """
+    root = root.resolve()
+    _check(root, None)
+    with store.building(root, fresh=False) as build:
+        if build.changed:
+            _collect_runs(build, root, None)
+        _collect_certificates(build, root)
+        return _count(build.connection, "certificates")
+
+
+def _collect_runs(build: store.Build, root: Path, study: str | None) -> _Done:
+    scope = None if build.changed else study  # an empty database is filled whole
+    seen = (found for found in map(look, run_folders(root, scope)) if found.files)
+    wanted = f"study <> '{CERTIFICATES}' AND (study = $1 OR $1 IS NULL)"
+    return _bring(build, root, _RUNS, seen, _ledger(build.connection, wanted, scope))
+
+
+def _collect_certificates(build: store.Build, root: Path) -> None:
+    known = _ledger(build.connection, "study = $1", CERTIFICATES)
+    _bring(build, root, _CERTIFICATES, scan.certificates(root), known)
 
 
 def _check(root: Path, study: str | None) -> None:
@@ -75,45 +133,55 @@ def _check(root: Path, study: str | None) -> None:
         raise UserError(f"no runs of study '{study}' under {root} {did_you_mean(study, names)}")
 
 
-def _ledger(connection: DuckDBPyConnection, study: str | None) -> _Ledger:
+def _ledger(connection: DuckDBPyConnection, wanted: str, study: str | None) -> _Ledger:
     known: _Ledger = {}
     rows = connection.execute(
-        "SELECT study, run_id, path, size_bytes, mtime_ns, sha256 FROM files WHERE study = $1 OR $1 IS NULL",
-        [study],
+        f"SELECT study, run_id, path, size_bytes, mtime_ns, sha256 FROM files WHERE {wanted}", [study]
     ).fetchall()
     for owner, run_id, *state in rows:
         known.setdefault((owner, run_id), {})[state[0]] = FileState(*state)
     return known
 
 
+def _bring(build: store.Build, root: Path, kind: _Kind, found: Iterable[Seen], known: _Ledger) -> _Done:
+    """Replace the rows of what changed since the ledger was written, and drop those of what is gone."""
+    seen = {each.key: each for each in found}
+    stale = [each for key, each in seen.items() if not same_stat(each, known.get(key, {}))]
+    gone = [key for key in known if key not in seen]
+    _forget(build.connection, gone, kind.tables)
+    updated = _update(build.connection, root, kind, known, stale)
+    build.changed |= bool(stale or gone)
+    return _Done(updated, len(seen) - updated, len(gone))
+
+
 def _update(
-    connection: DuckDBPyConnection, root: Path, known: _Ledger, stale: list[Seen], gone: list[Key]
+    connection: DuckDBPyConnection, root: Path, kind: _Kind, known: _Ledger, stale: list[Seen]
 ) -> int:
-    """Replace the rows of what changed and give the number of runs that were read.
+    """Replace the rows of what changed and give the number of runs or certificates that were read.
 
     No transaction: this is a copy that takes the database's place only when all of it is done.
     """
-    _forget(connection, gone, _TABLES)
     updated = 0
-    for start in range(0, len(stale), _BATCH):
-        batch = [hashed(root, found) for found in stale[start : start + _BATCH]]
+    for start in range(0, len(stale), kind.batch):
+        batch = [hashed(root, found) for found in stale[start : start + kind.batch]]
         touched = [found for found in batch if same_content(found, known.get(found.key, {}))]
         changed = [found for found in batch if not same_content(found, known.get(found.key, {}))]
         _forget(connection, [found.key for found in touched], ("files",))
         _insert(connection, "files", [row for found in touched for row in file_rows(found)])
-        _forget(connection, [found.key for found in changed], _TABLES)
-        _read(connection, root, changed)
+        _forget(connection, [found.key for found in changed], kind.tables)
+        _read(connection, root, kind, changed)
         updated += len(changed)
     return updated
 
 
-def _read(connection: DuckDBPyConnection, root: Path, changed: list[Seen]) -> None:
+def _read(connection: DuckDBPyConnection, root: Path, kind: _Kind, changed: list[Seen]) -> None:
     rows = Rows()
     for found in changed:
-        read_run(root, found, rows)
+        kind.read(root, found, rows)
     load_steps.load(connection, root, rows)
-    for table in ("run_records", "attempts", "files", "quarantine"):
-        _insert(connection, table, getattr(rows, table))
+    for table in kind.tables:
+        if table != "step_records":  # loaded by the file, in DuckDB
+            _insert(connection, table, getattr(rows, table))
 
 
 def _forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, ...]) -> None:
@@ -125,7 +193,8 @@ def _forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, 
         "gone", pa.table({"study": [key[0] for key in keys], "run_id": [key[1] for key in keys]})
     )
     for table in tables:
-        connection.execute(f"DELETE FROM {table} WHERE (study, run_id) IN (SELECT study, run_id FROM gone)")
+        owner = _OWNER.get(table, "(study, run_id)")
+        connection.execute(f"DELETE FROM {table} WHERE {owner} IN (SELECT study, run_id FROM gone)")
     connection.unregister("gone")
 
 
@@ -142,19 +211,18 @@ def _insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None
     connection.unregister("rows_here")
 
 
-def _summary(
-    connection: DuckDBPyConnection, study: str | None, updated: int, unchanged: int, removed: int
-) -> CollectSummary:
-    def count(table: str) -> int:
-        query = f"SELECT count(*) FROM {table} WHERE study = $1 OR $1 IS NULL"
-        return int(connection.execute(query, [study]).fetchall()[0][0])
-
+def _summary(connection: DuckDBPyConnection, study: str | None, done: _Done) -> CollectSummary:
+    mine = "study = $1 OR $1 IS NULL"
     return CollectSummary(
-        runs=count("run_records"),
-        attempts=count("attempts"),
-        steps=count("step_records"),
-        quarantined=count("quarantine"),
-        updated=updated,
-        unchanged=unchanged,
-        removed=removed,
+        runs=_count(connection, "run_records", mine, study),
+        attempts=_count(connection, "attempts", mine, study),
+        steps=_count(connection, "step_records", mine, study),
+        quarantined=_count(connection, "quarantine", f"{mine} OR study = '{CERTIFICATES}'", study),
+        certificates=_count(connection, "certificates"),
+        **vars(done),
     )
+
+
+def _count(connection: DuckDBPyConnection, table: str, wanted: str = "true", *study: str | None) -> int:
+    query = f"SELECT count(*) FROM {table} WHERE {wanted}"
+    return int(connection.execute(query, list(study)).fetchall()[0][0])

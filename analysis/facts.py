@@ -21,9 +21,10 @@ Row = dict[str, Any]
 RUNS_SQL = """\
 SELECT r.*,
   r.tokens_per_step / q.slow AS tokens_per_second_low, r.tokens_per_step / q.fast AS tokens_per_second_high,
-  a.why, a.command, a.version, a.data_fingerprint, a.study_file
+  a.why, a.command, a.version, a.data_fingerprint, a.study_file, c.verdict
 FROM runs r
 JOIN run_records a ON a.study = r.study AND a.run_id = r.run_id
+LEFT JOIN certificates c ON c.key = r.certificate
 LEFT JOIN (
   SELECT run_id, quantile_cont(step_seconds, 0.25) AS fast, quantile_cont(step_seconds, 0.75) AS slow
   FROM steps WHERE study = $study AND counted GROUP BY run_id
@@ -196,6 +197,11 @@ def differences(runs: list[Row]) -> list[str]:
     mixed = [entry for entry in found["Software"] if " / " in entry]
     if mixed:
         sentences.append(f"Completed runs ran with different software: {', '.join(mixed)}.")
+    unsure = _distinct(run["attention"] for run in done if run["verdict"] != "right")
+    if unsure:
+        sentences.append(
+            f"No certificate says that these backends of completed runs are right: {', '.join(unsure)}."
+        )
     if any(run["git_dirty"] for run in done):
         sentences.append("Some completed runs were planned from a working tree with uncommitted changes.")
     return sentences

@@ -28,6 +28,8 @@ class Rows:
     attempts: list[Row] = field(default_factory=list)
     files: list[Row] = field(default_factory=list)
     quarantine: list[Row] = field(default_factory=list)
+    certificates: list[Row] = field(default_factory=list)
+    verifications: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
     def refuse(self, key: Key, path: str, reason: str) -> None:
@@ -38,23 +40,26 @@ class Rows:
 def read_run(root: Path, seen: Seen, rows: Rows) -> None:
     """Add a run folder's rows. Never raises for what the folder holds."""
     rows.files += file_rows(seen)
-    reader = _Reader(root, seen.key, rows)
-    run = reader.read(seen.folder.path / "run.json", lambda: _placed_run(seen.folder))
+    folder = RunFolder(root.joinpath(*seen.key))
+    reader = Reader(root, seen.key, rows)
+    run = reader.read(folder.path / "run.json", lambda: _placed_run(folder))
     if run is None:
         return  # nothing else of the folder can be understood without its plan
     rows.run_records.append(_run_row(run))
-    events = reader.read(seen.folder.path / "ledger.jsonl", lambda: seen.folder.ledger) or []
-    for number in sorted({*attempt_numbers(seen.folder), *(event.attempt for event in events)}):
-        _read_attempt(reader, seen.folder, number, [event for event in events if event.attempt == number])
+    events = reader.read(folder.path / "ledger.jsonl", lambda: folder.ledger) or []
+    for number in sorted({*attempt_numbers(folder), *(event.attempt for event in events)}):
+        _read_attempt(reader, folder, number, [event for event in events if event.attempt == number])
 
 
 def file_rows(seen: Seen) -> list[Row]:
-    """The ledger's rows of a run folder."""
+    """The ledger's rows of a run or certificate."""
     return [{"study": seen.key[0], "run_id": seen.key[1], **vars(file)} for file in seen.files]
 
 
 @dataclass
-class _Reader:
+class Reader:
+    """Reads the files of one run or certificate; what cannot be read goes to quarantine under its key."""
+
     root: Path
     key: Key
     rows: Rows
@@ -70,7 +75,7 @@ class _Reader:
             return None
 
 
-def _read_attempt(reader: _Reader, folder: RunFolder, number: int, events: list[LedgerEvent]) -> None:
+def _read_attempt(reader: Reader, folder: RunFolder, number: int, events: list[LedgerEvent]) -> None:
     study, run_id = reader.key
     path = folder.attempt(number)
     manifest = reader.read(path / "manifest.json", lambda: _placed(folder.manifest(number), path))
@@ -152,6 +157,7 @@ def _where(manifest: Manifest | None) -> Row:
         "nodes": manifest.nodes,
         "device": manifest.device_name,
         "gpus": manifest.gpus,
+        "certificate": manifest.certificate,
         "software": dumps(manifest.software),
         "slurm": dumps(manifest.slurm),
         "parameter_count": manifest.parameter_count,

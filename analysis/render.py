@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.stats import Estimate
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def environment() -> Environment:
         "interval": interval,
         "gib": lambda size: number(None if size is None else size / 2**30, ",.1f"),
         "moment": moment,
+        "error": relative_error,
+        "ratio": lambda value: UNKNOWN if value is None else ratio_text(value),
         "duration": duration,
         "script_json": script_json,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
@@ -61,6 +65,13 @@ def script_json(value: Any) -> Any:
 def number(value: float | None, form: str = ",.4g") -> str:
     """A number, or a dash where it is unknown."""
     return UNKNOWN if value is None else format(value, form)
+
+
+def relative_error(value: float | None) -> str:
+    """A ratio of any size, to two digits."""
+    if value == math.inf:
+        return NOT_FINITE
+    return number(value, ".1e" if value and value < 0.1 else ".2g")
 
 
 def interval(estimate: Estimate | None, form: str = ",.0f") -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import charts, facts, render, store
+from analysis import backends, charts, facts, render, store
+from analysis.backends import Backends
 from analysis.charts import Chart, Figure
 from analysis.charts._style import styles
 from analysis.facts import Facts, Row
@@ -72,13 +73,46 @@ def build_report(root: Path, study: str, out: Path) -> Path:
         _check(connection, study)
         known = facts.gather(connection, study)
         drawn = [_draw(connection, name, known) for name in charts.names()]
-        runs_csv = as_csv(answer(connection, facts.literal(facts.RUNS_SQL, study)))
-    pages = _pages(drawn)
-    _write_assets(out)
-    for figure in drawn:
-        _write_figure(out, figure)
-    (out / "data" / "runs.csv").write_bytes(runs_csv)
-    return _write_pages(out, known, pages)
+        trust = backends.of_study(connection, study)
+        tables = {
+            "runs": as_csv(answer(connection, facts.literal(facts.RUNS_SQL, study))),
+            "verdicts": as_csv(answer(connection, trust.queries[0][1])),
+        }
+    _write_data(out, drawn, tables)
+    return _write_pages(out, known, trust, _pages(drawn))
+
+
+def certificates_page(root: Path, out: Path) -> Path:
+    """Write what `runner verify` last found of each backend, from what `collect_certificates` collected.
+
+    Args:
+        root: the workspace.
+        out: folder to write to; made if missing, files of the same names are replaced.
+
+    Returns:
+        Path of its index.html.
+
+    Raises:
+        UserError: no database, or no certificate in it that is for no single run.
+    """
+    with store.open_for_reading(root) as connection:
+        trust = backends.of_machine(connection)
+        if not trust.certificates:
+            raise UserError(f"no backend was verified under {root}: run `runner verify` first")
+        drawn = _draw_machine(connection)
+        tables = {"verdicts": as_csv(answer(connection, trust.queries[0][1]))}
+    _write_data(out, [drawn], tables)
+    _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
+    return out / "index.html"
+
+
+def _draw_machine(connection: DuckDBPyConnection) -> Drawn:
+    chart, sql = charts.load("certificates"), backends.MACHINE_TENSORS
+    found = answer(connection, sql)
+    figure = chart.build(found.records(), {})
+    if figure:
+        figure.spec["description"] = figure.description
+    return Drawn("certificates", chart, sql, as_csv(found), figure, [], [])
 
 
 def _check(connection: DuckDBPyConnection, study: str) -> None:
@@ -109,12 +143,13 @@ def _figure_facts(chart: Chart, figure: Figure | None, shown: list[Row]) -> list
         counts[run["label"]] = counts.get(run["label"], 0) + 1
     sizes = ", ".join(f"{label} {count}" for label, count in sorted(counts.items()))
     warmup = sorted({run["warmup_steps"] for run in shown})
-    rule = f"excluded: {WARMUP_RULE}; here W = {', '.join(map(str, warmup))}" if chart.warmup else "included"
+    excluded = f"excluded: {WARMUP_RULE}; here W = {', '.join(map(str, warmup))}"
+    rule = {True: [("Warm-up", excluded)], False: [("Warm-up", "included")], None: []}
     where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
     return [
         ("Runs", f"n = {len(shown)} ({sizes})"),
         ("Interval", figure.interval),
-        ("Warm-up", rule),
+        *rule[chart.warmup],
         *where,
     ]
 
@@ -124,6 +159,14 @@ def _pages(drawn: list[Drawn]) -> list[Page]:
     names = dict.fromkeys(figure.chart.page for figure in ordered)
     grouped = {name: [figure for figure in ordered if figure.chart.page == name] for name in names}
     return [Page(name, figures[0].chart.title, figures) for name, figures in grouped.items()]
+
+
+def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None:
+    _write_assets(out)
+    for figure in drawn:
+        _write_figure(out, figure)
+    for name, csv in tables.items():
+        (out / "data" / f"{name}.csv").write_bytes(csv)
 
 
 def _write_assets(out: Path) -> None:
@@ -142,9 +185,10 @@ def _write_figure(out: Path, drawn: Drawn) -> None:
         (out / "figures" / f"{drawn.name}.svg").write_text(svg, encoding="utf-8")
 
 
-def _write_pages(out: Path, known: Facts, pages: list[Page]) -> Path:
+def _write_pages(out: Path, known: Facts, trust: Backends, pages: list[Page]) -> Path:
     common: dict[str, Any] = {
         "facts": known,
+        "backends": trust,
         "pages": pages,
         "environment": facts.environment(known.runs),
         "differences": facts.differences(known.runs),
@@ -152,10 +196,16 @@ def _write_pages(out: Path, known: Facts, pages: list[Page]) -> Path:
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
     }
     for page in pages:
-        _write(out / f"{page.name}.html", "figures.html", common | {"page": page, "here": page.name})
+        _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):
         _write(out / f"{name}.html", f"{name}.html", common | {"here": name})
     return out / "index.html"
+
+
+def _template(page: str) -> str:
+    """A page of figures may have a template of its own, named after it."""
+    own = f"{page}.html"
+    return own if (render.templates() / own).exists() else "figures.html"
 
 
 def _write(path: Path, template: str, values: dict[str, Any]) -> None:

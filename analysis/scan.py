@@ -1,4 +1,4 @@
-"""What lies in the run folders, by stat alone, and what of it changed since the last collect."""
+"""What lies in the run folders and among the certificates, by stat alone, and what of it has changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from model.record import RunFolder
 
 _IN_RUN = ("run.json", "ledger.jsonl")
 _IN_ATTEMPT = ("manifest.json", "steps.jsonl", "result.json")
+CERTIFICATES = ".certificates"  # under the root; no study can have such a name
 
-Key = tuple[str, str]  # study, run_id: the names of the two folders
+Key = tuple[str, str]  # study, run_id: the names of the two folders; CERTIFICATES, key for a certificate
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,27 @@ class FileState:
 
 @dataclass(frozen=True)
 class Seen:
-    """One run folder and its record files."""
+    """The record files of one run, or the one of a certificate."""
 
-    folder: RunFolder
+    key: Key
     files: tuple[FileState, ...]
-
-    @property
-    def key(self) -> Key:
-        """Study and run_id, by the folders' names."""
-        return self.folder.path.parent.name, self.folder.path.name
 
 
 def look(folder: RunFolder) -> Seen:
     """Stat the record files of a run folder, before anything is read: a later write changes the stat."""
+    study, run_id = folder.path.parent.name, folder.path.name
     names = [*_IN_RUN, *(f"attempt-{n}/{name}" for n in attempt_numbers(folder) for name in _IN_ATTEMPT)]
-    return Seen(folder, tuple(state for name in names if (state := _stat(folder.path, name))))
+    found = (_stat(folder.path / name, f"{study}/{run_id}/{name}") for name in names)
+    return Seen((study, run_id), tuple(state for state in found if state))
+
+
+def certificates(root: Path) -> list[Seen]:
+    """Stat the certificates of a root, in name order; files still being written have a leading dot."""
+    found = []
+    for path in sorted((root / CERTIFICATES).glob("[!.]*.json")):
+        if state := _stat(path, f"{CERTIFICATES}/{path.name}"):
+            found.append(Seen((CERTIFICATES, path.stem), (state,)))
+    return found
 
 
 def attempt_numbers(folder: RunFolder) -> list[int]:
@@ -78,10 +85,9 @@ def same_content(seen: Seen, known: dict[str, FileState]) -> bool:
     }
 
 
-def _stat(run: Path, name: str) -> FileState | None:
-    path = f"{run.parent.name}/{run.name}/{name}"
+def _stat(file: Path, path: str) -> FileState | None:
     try:
-        stat = (run / name).stat()
+        stat = file.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:  # there, but out of reach: reading it will say why

@@ -1,4 +1,4 @@
--- Base tables: what the run folders say, one row a record, nothing derived. views.sql derives the rest.
+-- Base tables: what the run folders and certificates say, one row a record, nothing derived. views.sql derives the rest.
 -- A run's key is (study, run_id): two studies may hold the same configuration, and so the same run_id.
 -- Times are UTC. Unknown is NULL.
 
@@ -10,9 +10,9 @@ CREATE TABLE files (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, path VARCHAR NOT NULL,
     size_bytes BIGINT NOT NULL, mtime_ns BIGINT NOT NULL, sha256 VARCHAR NOT NULL
 );
-COMMENT ON TABLE files IS 'Ledger of the files that were read: a run whose files are unchanged is not read again.';
-COMMENT ON COLUMN files.study IS 'Name of the study, the folder under the root.';
-COMMENT ON COLUMN files.run_id IS 'Id of the run, the folder under the study.';
+COMMENT ON TABLE files IS 'Ledger of the files that were read: a run or certificate whose files are unchanged is not read again.';
+COMMENT ON COLUMN files.study IS 'Name of the study, the folder under the root; .certificates for a certificate.';
+COMMENT ON COLUMN files.run_id IS 'Id of the run, the folder under the study; of a certificate its key, the file''s name.';
 COMMENT ON COLUMN files.path IS 'Path relative to the root.';
 COMMENT ON COLUMN files.size_bytes IS 'Size in bytes when it was read.';
 COMMENT ON COLUMN files.mtime_ns IS 'Modification time in nanoseconds since 1970, UTC.';
@@ -61,7 +61,7 @@ CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     outcome VARCHAR, reason VARCHAR, executor VARCHAR, job_id VARCHAR,
     claimed_at TIMESTAMP, started_at TIMESTAMP, ended_at TIMESTAMP, wall_seconds DOUBLE,
-    node VARCHAR, nodes INTEGER, device VARCHAR, gpus INTEGER, software JSON, slurm JSON,
+    node VARCHAR, nodes INTEGER, device VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
     steps BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     PRIMARY KEY (study, run_id, attempt)
@@ -82,6 +82,7 @@ COMMENT ON COLUMN attempts.node IS 'Host name.';
 COMMENT ON COLUMN attempts.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN attempts.device IS 'Name of the device as its driver reports it.';
 COMMENT ON COLUMN attempts.gpus IS 'Number of GPUs; 0 on a CPU.';
+COMMENT ON COLUMN attempts.certificate IS 'Key of the certificate that its backend had; NULL in records older than certificates.';
 COMMENT ON COLUMN attempts.software IS 'Version by package: a JSON object.';
 COMMENT ON COLUMN attempts.slurm IS 'SLURM_* variables of the job: a JSON object.';
 COMMENT ON COLUMN attempts.parameter_count IS 'Trainable parameters.';
@@ -116,26 +117,56 @@ COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: dev
 
 CREATE TABLE quarantine (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, path VARCHAR NOT NULL, reason VARCHAR NOT NULL);
 COMMENT ON TABLE quarantine IS 'Files that could not be read. Nothing of them is in the other tables.';
-COMMENT ON COLUMN quarantine.study IS 'Name of the study, the folder under the root.';
-COMMENT ON COLUMN quarantine.run_id IS 'Name of the run''s folder.';
+COMMENT ON COLUMN quarantine.study IS 'Name of the study, the folder under the root; .certificates for a certificate.';
+COMMENT ON COLUMN quarantine.run_id IS 'Name of the run''s folder; of a certificate its key, the file''s name.';
 COMMENT ON COLUMN quarantine.path IS 'Path relative to the root.';
 COMMENT ON COLUMN quarantine.reason IS 'Why it could not be read.';
 
-CREATE TABLE verifications (
-    attention VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, shape JSON, kernel VARCHAR,
-    passed BOOLEAN, relative_error DOUBLE, tolerance DOUBLE, reason VARCHAR, verified_at TIMESTAMP
+-- `case` is a word of SQL: a certificate's case is run_case, and its text, as a check has it, is shape.
+CREATE TABLE certificates (
+    key VARCHAR NOT NULL PRIMARY KEY, attention VARCHAR NOT NULL, verdict VARCHAR NOT NULL,
+    device_kind VARCHAR NOT NULL, device_name VARCHAR, dtype VARCHAR, shape VARCHAR, run_case JSON,
+    software JSON NOT NULL, code VARCHAR NOT NULL, kernels JSON NOT NULL, reasons JSON NOT NULL,
+    not_looked_at JSON NOT NULL, checks BIGINT NOT NULL, failed BIGINT NOT NULL, seconds DOUBLE NOT NULL,
+    created_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE verifications IS 'Checks of attention backends against an exact reference. Empty until verification is recorded.';
+COMMENT ON TABLE certificates IS '.certificates/KEY.json: what was found out about one attention backend on one device, one certificate a row.';
+COMMENT ON COLUMN certificates.key IS 'SHA-256 over backend, code, case, device and software, hexadecimal: what has to be equal for it to stand for a run.';
+COMMENT ON COLUMN certificates.attention IS 'Attention backend.';
+COMMENT ON COLUMN certificates.verdict IS 'right only if every check passed; wrong; or unsupported, by the backend''s own word.';
+COMMENT ON COLUMN certificates.device_kind IS 'cuda or cpu.';
+COMMENT ON COLUMN certificates.device_name IS 'Name of the device as its driver reports it; NULL where it is not there.';
+COMMENT ON COLUMN certificates.dtype IS 'Precision of the run that it is for; NULL where it is for all that the backend supports.';
+COMMENT ON COLUMN certificates.shape IS 'The run''s shape, precision and mask as text; NULL where it is for all that the backend supports.';
+COMMENT ON COLUMN certificates.run_case IS 'The same as a JSON object: device, dtype, batch, sequence_length, heads, kv_heads, head_dim, causal.';
+COMMENT ON COLUMN certificates.software IS 'Version by package, the backend''s own modules included: a JSON object.';
+COMMENT ON COLUMN certificates.code IS 'SHA-256 of the backend''s source files and of the rules that it was held to, hexadecimal.';
+COMMENT ON COLUMN certificates.kernels IS 'Names that the profiler saw by pass, forward and backward: a JSON object of arrays.';
+COMMENT ON COLUMN certificates.reasons IS 'Why it is not right: each failed check, or what is not supported: a JSON array.';
+COMMENT ON COLUMN certificates.not_looked_at IS 'Cases that the backend says it does not take, with its reason: a JSON array.';
+COMMENT ON COLUMN certificates.checks IS 'Number of checks made.';
+COMMENT ON COLUMN certificates.failed IS 'Number of checks that failed.';
+COMMENT ON COLUMN certificates.seconds IS 'Seconds that it took to make.';
+COMMENT ON COLUMN certificates.created_at IS 'When it was made, UTC.';
+
+CREATE TABLE verifications (
+    certificate VARCHAR NOT NULL, attention VARCHAR NOT NULL, place BIGINT NOT NULL, name VARCHAR NOT NULL,
+    what VARCHAR NOT NULL, shape VARCHAR NOT NULL, variant VARCHAR NOT NULL, measured DOUBLE, tolerance DOUBLE,
+    relative_error DOUBLE, passed BOOLEAN NOT NULL, reason VARCHAR
+);
+COMMENT ON TABLE verifications IS 'The checks of all certificates, one check a row.';
+COMMENT ON COLUMN verifications.certificate IS 'Key of the certificate.';
 COMMENT ON COLUMN verifications.attention IS 'Attention backend.';
-COMMENT ON COLUMN verifications.device IS 'Name of the device as its driver reports it.';
-COMMENT ON COLUMN verifications.dtype IS 'Precision of the tensors.';
-COMMENT ON COLUMN verifications.shape IS 'Sizes by name: a JSON object.';
-COMMENT ON COLUMN verifications.kernel IS 'Name of the kernel that really ran.';
-COMMENT ON COLUMN verifications.passed IS 'Whether the error is within the tolerance.';
-COMMENT ON COLUMN verifications.relative_error IS 'Norm of the difference over norm of the reference, a ratio.';
-COMMENT ON COLUMN verifications.tolerance IS 'Largest relative error allowed, a ratio.';
-COMMENT ON COLUMN verifications.reason IS 'Why it did not pass, or could not run.';
-COMMENT ON COLUMN verifications.verified_at IS 'When it was checked, UTC.';
+COMMENT ON COLUMN verifications.place IS 'Place in the certificate, from 1.';
+COMMENT ON COLUMN verifications.name IS 'Kind of check: right, finite, kernels, same loss, ...';
+COMMENT ON COLUMN verifications.what IS 'The tensor or pass: o, dq, dk, dv, forward, backward, logits, ...';
+COMMENT ON COLUMN verifications.shape IS 'Shape, precision and mask of the call: batch B, length T, heads H, key heads K, head dim D.';
+COMMENT ON COLUMN verifications.variant IS 'The data and the way of calling: plain, large logits, ...';
+COMMENT ON COLUMN verifications.measured IS 'In the unit of the tolerance, of tensors roundings of their precision; NULL if not finite, or not a number at all.';
+COMMENT ON COLUMN verifications.tolerance IS 'The largest value that passes; NULL where the check is no number.';
+COMMENT ON COLUMN verifications.relative_error IS 'Norm of the error over norm of the exact result, a ratio; NULL where it was not taken. Where the exact result is zero it says nothing.';
+COMMENT ON COLUMN verifications.passed IS 'Whether it passed.';
+COMMENT ON COLUMN verifications.reason IS 'What is wrong, as a sentence; NULL if it passed.';
 
 CREATE TABLE kernels (
     attention VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, direction VARCHAR, causal BOOLEAN,

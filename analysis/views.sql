@@ -131,7 +131,7 @@ SELECT
     r.group_id, l.label, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
     greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
-    a.device, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
+    a.device, a.certificate, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
@@ -185,9 +185,90 @@ COMMENT ON COLUMN runs.counted_records IS 'Step records that count: after the wa
 COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens a step, padding included, over the counted records.';
 COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, warm-up included: the sum of step_seconds x steps.';
 COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as it reports itself.';
+COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that its backend had in the deciding attempt; NULL in records older than certificates.';
 COMMENT ON COLUMN runs.software IS 'Version by package: a JSON object.';
 COMMENT ON COLUMN runs.flop_per_token IS 'FLOP a token: 6 N + 12 L H Q T, N without the input embedding.';
 COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL where it is not known.';
 COMMENT ON COLUMN runs.peak_source IS 'Where the peak is from.';
 COMMENT ON COLUMN runs.requested_bytes IS 'The allocation that failed, in bytes, where the run ran out of memory.';
-COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device and memory are taken from: the last that completed, else the last.';
+COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device, certificate and memory are taken from: the last that completed, else the last.';
+
+-- How far off each result of a backend was, at worst. A result that is not finite is infinitely far off, never
+-- missing: a maximum over numbers alone would pass over it.
+CREATE VIEW tensor_errors AS
+WITH scored AS (
+    SELECT *,
+        CASE
+            WHEN name = 'finite' AND NOT passed THEN 'infinity'::DOUBLE
+            WHEN tolerance IS NULL THEN NULL
+            WHEN measured IS NULL THEN 'infinity'::DOUBLE
+            WHEN measured = 0 THEN 0
+            ELSE measured / tolerance
+        END AS ratio,
+        -- Over a single token the softmax is 1 whatever Q and K are: dQ and dK are zero, and nothing is relative to it.
+        CASE WHEN isinf(ratio) THEN ratio
+            WHEN split_part(variant, ',', 1) = 'plain' AND NOT (what IN ('dq', 'dk') AND shape LIKE '% T1 %')
+            THEN relative_error END AS plain_error
+    FROM verifications WHERE what IN ('o', 'dq', 'dk', 'dv')
+)
+SELECT certificate, attention, what AS tensor,
+    count(*) AS checks, count(*) FILTER (NOT passed) AS failed,
+    max(plain_error) AS relative_error,
+    first(shape ORDER BY plain_error DESC NULLS LAST, place) FILTER (plain_error IS NOT NULL) AS relative_error_shape,
+    max(ratio) AS ratio,
+    first(measured ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS measured,
+    first(tolerance ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS tolerance,
+    first(name ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS name,
+    first(shape ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS shape,
+    first(variant ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS variant
+FROM scored GROUP BY certificate, attention, what;
+COMMENT ON VIEW tensor_errors IS 'How far off output and gradients were at worst, one row a certificate and tensor.';
+COMMENT ON COLUMN tensor_errors.certificate IS 'Key of the certificate.';
+COMMENT ON COLUMN tensor_errors.attention IS 'Attention backend.';
+COMMENT ON COLUMN tensor_errors.tensor IS 'o, the output; dq, dk, dv, the gradients.';
+COMMENT ON COLUMN tensor_errors.checks IS 'Number of checks of this tensor.';
+COMMENT ON COLUMN tensor_errors.failed IS 'Number of them that failed.';
+COMMENT ON COLUMN tensor_errors.relative_error IS 'Largest norm of the error over norm of the exact result, on plain (random) data, a ratio; dq and dk of a single token, which are zero, left out; infinity where any result is not finite.';
+COMMENT ON COLUMN tensor_errors.relative_error_shape IS 'Shape, precision and mask at which it was largest.';
+COMMENT ON COLUMN tensor_errors.ratio IS 'Largest measured / tolerance over all checks, a ratio: up to 1 passes, infinity is a result that is not finite.';
+COMMENT ON COLUMN tensor_errors.measured IS 'What was measured in that check, in roundings of its precision; NULL if not finite.';
+COMMENT ON COLUMN tensor_errors.tolerance IS 'The largest value that passes that check, in roundings of its precision.';
+COMMENT ON COLUMN tensor_errors.name IS 'Kind of that check.';
+COMMENT ON COLUMN tensor_errors.shape IS 'Shape, precision and mask of that check.';
+COMMENT ON COLUMN tensor_errors.variant IS 'The data and the way of calling of that check.';
+
+CREATE VIEW certificate_errors AS
+SELECT certificate,
+    max(relative_error) FILTER (tensor = 'o') AS o_error, max(relative_error) FILTER (tensor = 'dq') AS dq_error,
+    max(relative_error) FILTER (tensor = 'dk') AS dk_error, max(relative_error) FILTER (tensor = 'dv') AS dv_error,
+    max(ratio) AS ratio
+FROM tensor_errors GROUP BY certificate;
+COMMENT ON VIEW certificate_errors IS 'tensor_errors with one certificate a row. A certificate without a call of its backend is not in it.';
+COMMENT ON COLUMN certificate_errors.certificate IS 'Key of the certificate.';
+COMMENT ON COLUMN certificate_errors.o_error IS 'Largest relative error of the output on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.dk_error IS 'Largest relative error of the gradient of K on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.dv_error IS 'Largest relative error of the gradient of V on plain data, a ratio.';
+COMMENT ON COLUMN certificate_errors.ratio IS 'Largest measured / tolerance of output and gradients over all checks, a ratio: up to 1 passes.';
+
+CREATE VIEW backends AS
+SELECT c.attention, c.device_kind, c.device_name, c.verdict, c.key AS certificate, c.checks, c.failed,
+    e.o_error, e.dq_error, e.dk_error, e.dv_error, e.ratio, c.created_at
+FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
+WHERE c.run_case IS NULL
+QUALIFY row_number() OVER (
+    PARTITION BY c.attention, c.device_kind, c.device_name ORDER BY c.created_at DESC, c.key) = 1;
+COMMENT ON VIEW backends IS 'What runner verify found last: of each backend and device the newest certificate over all that the backend supports.';
+COMMENT ON COLUMN backends.attention IS 'Attention backend.';
+COMMENT ON COLUMN backends.device_kind IS 'cuda or cpu.';
+COMMENT ON COLUMN backends.device_name IS 'Name of the device as its driver reports it; NULL where it is not there.';
+COMMENT ON COLUMN backends.verdict IS 'right, wrong or unsupported.';
+COMMENT ON COLUMN backends.certificate IS 'Key of the certificate.';
+COMMENT ON COLUMN backends.checks IS 'Number of checks made.';
+COMMENT ON COLUMN backends.failed IS 'Number of checks that failed.';
+COMMENT ON COLUMN backends.o_error IS 'Largest relative error of the output on plain data, a ratio (see tensor_errors).';
+COMMENT ON COLUMN backends.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
+COMMENT ON COLUMN backends.dk_error IS 'Largest relative error of the gradient of K on plain data, a ratio.';
+COMMENT ON COLUMN backends.dv_error IS 'Largest relative error of the gradient of V on plain data, a ratio.';
+COMMENT ON COLUMN backends.ratio IS 'Largest measured / tolerance of output and gradients over all checks, a ratio: up to 1 passes.';
+COMMENT ON COLUMN backends.created_at IS 'When the certificate was made, UTC.';

@@ -55,7 +55,7 @@ class Chart:
         sql: its data; `$study` stands for the study's name. Also shown, so that it can be run by hand.
         build: rows of that query and a style by label -> the figure, or None where there is nothing to draw.
         empty: what to say then.
-        warmup: whether the warm-up rule concerns it.
+        warmup: whether the warm-up rule concerns it; None where nothing is timed.
     """
 
     title: str
@@ -65,7 +65,7 @@ class Chart:
     sql: str
     build: Callable[[list[Row], Styles], Figure | None]
     empty: str = "No run of this study has what this figure needs."
-    warmup: bool = field(default=True)
+    warmup: bool | None = field(default=True)
 
 
 @cache

@@ -40,12 +40,12 @@ def _style(index: int) -> Style:
     return Style(_COLOURS[place], _DASHES[index % len(_DASHES)], _SHAPES[(place + turn) % len(_SHAPES)])
 
 
-def colours(styles: dict[str, Style]) -> alt.Color:
-    """The colour of a mark's label."""
+def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Color:
+    """The colour of a mark's label; without a legend where the labels stand beside the marks."""
     import altair as alt
 
     scale = alt.Scale(domain=list(styles), range=[style.colour for style in styles.values()])
-    return alt.Color("label:N", scale=scale, legend=None)
+    return alt.Color("label:N", scale=scale, legend=legend)
 
 
 def right_edge(end: int = 1) -> Any:

@@ -1,14 +1,19 @@
-"""A study as it might come out: nine backends, three seeds of some, and most ways to end."""
+"""A study as it might come out: nine backends, three seeds of some, and most ways to end.
+
+Its backends are certified, but for flash3, whose runs are older than that; a newer run of it was refused.
+"""
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from model.record import Outcome
-from tests.analysis.fabricate import Folder, plan
+from model.verify.certificate import Certificate, Check
+from tests.analysis.fabricate import H200, Folder, certificate, check, number, plan
 
 SECONDS = {
     "auto": 0.4332,
@@ -23,6 +28,12 @@ SECONDS = {
 CPU = {"device": "AMD EPYC 9454 48-Core Processor", "peak": None, "gpus": 0}
 SEEDS = {"auto": 3, "flash": 3, "cudnn": 3, "flash3": 3, "efficient": 3}
 STEPS = 1000
+# As PyTorch's and FlashAttention's are called.
+FLASH = (
+    "void flash::{0}_kernel<flash::Flash_{0}_kernel_traits<128, 64, 64, 4, false, false, cutlass::bfloat16_t, "
+    "flash::Flash_kernel_traits<128, 64, 64, 4, cutlass::bfloat16_t>>, false, true, false, false, true, true, "
+    "false, false>(flash::Flash_{0}_params)"
+)
 
 
 def write_demo(root: Path, study: str = "backends", cpu: bool = False, **changes: Any) -> None:
@@ -32,15 +43,52 @@ def write_demo(root: Path, study: str = "backends", cpu: bool = False, **changes
             run_id = f"{place}{seed}abcdef0123"
             factors = {"attention": backend, "seed": seed}
             run = plan(run_id, study, backend, seed, STEPS, **({"factors": factors} | changes))
-            _train(Folder(root, run), backend, seed, cpu)
+            key = None if backend == "flash3" else certify(root, backend, cpu).key
+            _train(Folder(root, run), backend, seed, cpu, key)
     _never_trained(root, study, changes)
 
 
-def _train(folder: Folder, backend: str, seed: int, cpu: bool) -> None:
+def certify(root: Path, backend: str, cpu: bool = False, **changes: Any) -> Certificate:
+    """A certificate as long as real ones are; flash3's is wrong, flash4 is not supported."""
+    verdict = {"flash3": "wrong", "flash4": "unsupported"}.get(backend, "right")
+    where = {"device": "cpu", "device_name": CPU["device"]} if cpu else {"device_name": H200}
+    fields: dict[str, Any] = {
+        "kernels": {
+            each: [FLASH.format({"forward": "fwd", "backward": "bwd"}[each]), "Memset"]
+            for each in ("forward", "backward")
+        },
+        "checks": list(_checks(random.Random(backend), verdict == "wrong")),
+        "not_looked_at": ["B1 T65 H8 K2 D256 bfloat16 causal: head dim 256; it takes up to 128"],
+    }
+    if verdict == "unsupported":
+        reason = "flash4: needs a GPU of compute capability 10.0, this is 9.0"
+        fields |= {"kernels": {}, "checks": [], "reasons": [reason]}
+    fields.setdefault(
+        "reasons", [f"{each.name}: {each.reason}" for each in fields["checks"] if not each.passed]
+    )
+    return certificate(root, backend, verdict, **(fields | where | changes))  # type: ignore[arg-type]
+
+
+def _checks(draw: random.Random, wrong: bool) -> Iterator[Check]:
+    times = 1500 if wrong else 1
+    for variant in ("plain", "plain, fused qkv", "needle", "large logits", "huge logits", "masked gradient"):
+        for what in ("o", "dq", "dk", "dv"):
+            yield check("finite", what, variant=variant)
+            off = times * draw.uniform(0.3, 0.7)
+            yield number(what, off, draw.uniform(2e-3, 6e-3) * times, variant=variant)
+    for name in ("same again", "gradients apart", "gradients add up"):
+        yield number("dq", draw.uniform(0.3, 0.7), name=name, variant=name)
+    yield check(
+        "own kernels", "forward", passed=not wrong, reason="its forward runs flash2's" if wrong else None
+    )
+    yield check("same loss", "loss", measured=1e-4, tolerance=0.005)
+
+
+def _train(folder: Folder, backend: str, seed: int, cpu: bool, key: str | None) -> None:
     draw, text = random.Random(f"{backend}{seed}"), random.Random(seed)
     folder.event("claimed", executor="slurm", host="login1")
     folder.event("submitted", executor="slurm", job_id="77_1")
-    folder.start(**(CPU if cpu else {}))
+    folder.start(**(CPU if cpu else {}), certificate=key)
     seconds = SECONDS[backend] * draw.gauss(1, 0.003)
     last = {"tiled": 640, "efficient": 300 if seed == 2 else STEPS}.get(backend, STEPS)
     memory = int((68 + 8 * SECONDS[backend]) * 2**30)
@@ -66,16 +114,22 @@ def _never_trained(root: Path, study: str, changes: dict[str, Any]) -> None:
     }
     math_run = Folder(root, plan("90math00aa11", study, "math", steps=STEPS, **(expected | changes)))
     math_run.event("claimed", executor="slurm")
-    math_run.start()
+    math_run.start(certificate=certify(root, "math").key)
     reason = "CUDA out of memory: tried to allocate 2.00 GiB"
     math_run.end("oom_gpu", steps=0, seconds=31, final_loss=None, reason=reason, requested_bytes=2 * 2**30)
     flash4 = Folder(root, plan("91flash4aa11", study, "flash4", steps=STEPS, **changes))
     flash4.event("claimed", executor="slurm")
-    flash4.start()
+    flash4.start(certificate=certify(root, "flash4").key)
     why = "flash4: needs a GPU of compute capability 10.0, this is 9.0"
     flash4.end("unsupported", steps=0, seconds=9, final_loss=None, peak_memory_bytes=None, reason=why)
     waiting = Folder(root, plan("92wait00aa11", study, "flash2", 1, STEPS, **changes))
     waiting.event("submitted", executor="slurm", job_id="78_1")
+    refused = Folder(root, plan("94wrong00aa11", study, "flash3", 3, STEPS, **changes))
+    refused.event("claimed", executor="slurm")
+    refused.start(certificate=certify(root, "flash3").key)
+    refused.end(
+        "failed", steps=0, seconds=20, final_loss=None, reason="flash3 is wrong: its certificate says why"
+    )
     torn = root / study / "93torn00aa11"
     torn.mkdir()
     (torn / "run.json").write_text('{"schema_version": 1, "run_')

@@ -1,19 +1,26 @@
-"""Run folders as launchers and trainers write them, through model.record: what the tests collect."""
+"""Run folders and certificates as launchers and trainers write them, through the records' own models."""
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from model import record
+from model.attention import Case
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.flops import flop_per_token
 from model.record import LedgerEvent, Manifest, Outcome, Provenance, Result, RunRecord, StepRecord
+from model.verify.certificate import Certificate, Check, Verdict, describe
+from model.verify.certificate import key as certificate_key
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 H200 = "NVIDIA H200"
 LLAMA = ModelConfig()  # the 8B model of the study that the project grew out of
+CASE = Case(
+    device="cuda", dtype="bfloat16", batch=1, sequence_length=4096, heads=32, kv_heads=8, head_dim=128
+)
 
 
 def plan(
@@ -150,3 +157,57 @@ def completed(root: Path, run_id: str, seconds: float = 0.4, **changes: Any) -> 
     folder.end()
     folder.event("ended", outcome="completed", after=61)
     return folder
+
+
+def check(name: str, what: str, **fields: Any) -> Check:
+    """A check that passed unless `fields` say otherwise."""
+    values = {"case": describe(CASE), "variant": "plain", "passed": True}
+    return Check.model_validate({"name": name, "what": what} | values | fields)
+
+
+def number(what: str, measured: float | None, relative: float | None = 4e-3, **fields: Any) -> Check:
+    """A result held to a tolerance of 0.8 roundings."""
+    passed = measured is not None and measured <= 0.8
+    reason = (
+        None if passed else f"{what} is off by {measured or math.inf:.3g} roundings where 0.8 are allowed"
+    )
+    judged = {"passed": passed, "reason": reason}
+    values = {"measured": measured, "tolerance": 0.8, "relative_error": relative}
+    return check(fields.pop("name", "right"), what, **(values | judged | fields))
+
+
+def _checks(wrong: bool) -> list[Check]:
+    off, relative = (1270.0, 4.9) if wrong else (0.5, 4e-3)
+    return [
+        number("o", off, relative),
+        number("dq", 0.6, variant="large logits", relative=0.3),
+        *(number(what, 0.4, 5e-3) for what in ("dq", "dk", "dv")),
+        check("finite", "o"),
+        check("own kernels", "forward"),
+        check("same loss", "loss", measured=1e-4, tolerance=0.005),
+    ]
+
+
+def certificate(root: Path, attention: str, verdict: Verdict = "right", **changes: Any) -> Certificate:
+    """A certificate as a gate or `runner verify` leaves it; `changes` are fields of Certificate."""
+    checks = [] if verdict == "unsupported" else _checks(wrong=verdict == "wrong")
+    fields: dict[str, Any] = {
+        "backend": attention,
+        "verdict": verdict,
+        "reasons": [f"{check.name}: {check.reason}" for check in checks if not check.passed],
+        "device": "cuda",
+        "device_name": H200,
+        "software": {"python": "3.11.7", "torch": "2.13.0", "triton": "3.5.0"},
+        "code": f"{attention:0<64}",
+        "case": CASE,
+        "kernels": {"forward": [f"void {attention}::forward_kernel"], "backward": [f"{attention}_backward"]},
+        "checks": checks,
+        "seconds": 12.5,
+        "created_at": START,
+    } | changes
+    identity = [fields[name] for name in ("backend", "code", "case", "device_name", "software")]
+    made = Certificate.model_validate({"key": certificate_key(*identity)} | fields)
+    folder = root / ".certificates"
+    folder.mkdir(exist_ok=True)
+    record.write(folder / f"{made.key}.json", made)
+    return made

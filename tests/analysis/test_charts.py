@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from analysis.charts._style import styles
 from analysis.collect import collect
 from analysis.query import answer, ask
 from model.errors import UserError
+from tests.analysis import fabricate
 from tests.analysis.demo import write_demo
-from tests.analysis.fabricate import Folder, completed, plan
+from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
 
 def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
@@ -42,7 +44,7 @@ def test_the_registry_is_the_folder() -> None:
 
 
 def test_an_unknown_chart_names_the_valid_ones() -> None:
-    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: loss"):
+    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: certificates, loss"):
         charts.load("mfus")
 
 
@@ -76,10 +78,10 @@ def test_every_chart_is_left_out_of_a_study_that_has_not_started(root: Path, nam
 
 @pytest.mark.parametrize("name", charts.names())
 def test_every_chart_draws_a_single_run(root: Path, name: str) -> None:
-    """All but the comparison with the median backend, which one backend has nothing to be compared with."""
+    """All but the comparison with the median backend, and the certificates, which this run is older than."""
     completed(root, "r1", steps=20)
     collect(root)
-    assert (draw(root, name) is None) == (name == "loss_difference")
+    assert (draw(root, name) is None) == (name in ("loss_difference", "certificates"))
 
 
 @pytest.mark.parametrize("name", charts.names())
@@ -174,3 +176,37 @@ def test_labels_of_lines_that_end_together_do_not_overlap(demo: Path) -> None:
     apart = (high - low) * 15 / 360
     assert len(places) == 8
     assert all(after - before > 0.99 * apart for before, after in pairwise(places))
+
+
+def test_errors_beyond_the_axis_stand_at_its_end_with_their_number(root: Path) -> None:
+    for number, (backend, verdict) in enumerate({"math": "right", "flash3": "wrong"}.items()):
+        folder = Folder(root, plan(f"r{number}", attention=backend))
+        folder.start(certificate=certificate(root, backend, verdict).key)  # type: ignore[arg-type]
+    nan = Folder(root, plan("r3", attention="flash"))
+    nan.start(certificate=certificate(root, "flash", "wrong", checks=[fabricate.number("o", None)]).key)
+    collect(root)
+    figure = draw(root, "certificates")
+    assert figure
+    assert "flash not finite; flash3 1,588; math 0.75" in figure.description
+    (marks,) = [values for values in figure.spec["datasets"].values() if "at" in values[0]]
+    assert {mark["backend"]: mark["at"] for mark in marks if mark["label"] == "output"} == {
+        "flash": 2.0,
+        "flash3": 2.0,
+        "math": 0.625,
+    }
+    assert figure.used == {"r0", "r1", "r3"}
+
+
+def test_two_certificates_of_one_backend_are_told_apart_by_what_differs(root: Path) -> None:
+    for place, changes in enumerate(
+        ({}, {"case": replace(CASE, sequence_length=8192)}, {"device_name": "NVIDIA H100"}, {"code": "x"})
+    ):
+        folder = Folder(root, plan(f"r{place}"))
+        folder.start(certificate=certificate(root, "auto", **changes).key)
+    collect(root)
+    figure = draw(root, "certificates")
+    assert figure
+    labels = figure.description.partition("Largest: ")[2].split("; ")
+    assert len({label.rpartition(" ")[0] for label in labels}) == 4
+    assert any(label.startswith("auto, T8192 ") for label in labels)
+    assert any(label.startswith("auto, T4096, NVIDIA H100 ") for label in labels)

@@ -16,9 +16,12 @@ from analysis import load_steps, store
 from analysis.collect import CollectSummary, collect
 from model.errors import UserError
 from tests.analysis.conftest import Ask
-from tests.analysis.fabricate import Folder, completed, plan
+from tests.analysis.fabricate import Folder, certificate, completed, plan
 
-TABLES = ("run_records", "attempts", "step_records", "files", "quarantine", "runs", "steps", "labels")
+TABLES = (
+    *("run_records", "attempts", "step_records", "files", "quarantine", "runs", "steps", "labels"),
+    *("certificates", "verifications", "tensor_errors", "backends"),
+)
 
 
 def contents(root: Path) -> dict[str, list[tuple[Any, ...]]]:
@@ -258,10 +261,21 @@ def change(root: Path, action: str, number: int) -> None:
             file.write(b'{"step": 1,')
     elif action == "touch" and path.exists():
         os.utime(path / "run.json")
+    elif action == "certify":
+        changed = next((root / ".certificates").glob("*.json"), None) if number == 3 else None
+        if changed:
+            changed.write_text("{" if changed.stat().st_size % 2 else "")
+        else:
+            certificate(root, f"a{number % 2}", seconds=number)
+    elif action == "uncertify":
+        shutil.rmtree(root / ".certificates", ignore_errors=True)
 
 
 actions = st.tuples(
-    st.sampled_from(["add", "add", "delete", "break", "tear", "touch", "collect"]), st.integers(0, 3)
+    st.sampled_from(
+        ["add", "add", "delete", "break", "tear", "touch", "collect", "certify", "certify", "uncertify"]
+    ),
+    st.integers(0, 3),
 )
 
 

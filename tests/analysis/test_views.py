@@ -262,8 +262,12 @@ CONTRACT = {
         peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at""",
     "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
         training_tokens_percentage mfu tflops memory_bytes""",
-    "attempts": "run_id attempt outcome reason",
-    "verifications": "attention",
+    "attempts": "run_id attempt outcome reason certificate",
+    "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
+        reasons not_looked_at checks failed seconds created_at""",
+    "verifications": """certificate attention name what shape variant measured tolerance relative_error passed
+        reason""",
+    "backends": "attention device_name verdict certificate o_error dq_error dk_error dv_error ratio",
     "kernels": "attention direction milliseconds tflops",
     "nodes": "node gpu driver",
     "quarantine": "path reason",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from analysis.collect import collect
-from analysis.report import build_report
-from tests.analysis.demo import write_demo
+from analysis.report import build_report, certificates_page
+from tests.analysis.demo import certify, write_demo
 
 selenium = pytest.importorskip("selenium.webdriver")
 
@@ -32,8 +32,8 @@ FLAGS = [
     "--no-first-run",
     "--hide-scrollbars",
 ]
-PAGES = ["index", "loss", "tokens", "mfu", "time", "memory", "runs", "methods"]
-FIGURES = {"loss": 2, "tokens": 2, "mfu": 1, "time": 2, "memory": 1}
+PAGES = ["index", "loss", "tokens", "mfu", "time", "memory", "certificates", "runs", "methods"]
+FIGURES = {"loss": 2, "tokens": 2, "mfu": 1, "time": 2, "memory": 1, "certificates": 1, "machine/index": 1}
 EVIL = '<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>\u2028\'"`${1}'
 
 
@@ -41,8 +41,13 @@ EVIL = '<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</s
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     write_demo(root, title=f"Attention backends {EVIL}")
+    named = {"kernels": {"forward": [3 * EVIL], "backward": ["k" * 300]}, "not_looked_at": [EVIL]}
+    certify(root, "custom", **named)
+    certify(root, "flash3", case=None, **named)
     collect(root)
-    return build_report(root, "backends", tmp_path_factory.mktemp("report")).parent
+    out = build_report(root, "backends", tmp_path_factory.mktemp("report")).parent
+    certificates_page(root, out / "machine")
+    return out
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +80,7 @@ def logged(browser: Any) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser")]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "machine/index"])
 def test_every_page_draws_without_a_word_on_the_console(browser: Any, report: Path, page: str) -> None:
     logged(browser)
     look(browser, report / f"{page}.html")
@@ -88,7 +93,7 @@ def test_every_page_draws_without_a_word_on_the_console(browser: Any, report: Pa
     assert logged(browser) == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "machine/index"])
 def test_no_page_asks_the_network(browser: Any, report: Path, page: str) -> None:
     browser.get_log("performance")
     look(browser, report / f"{page}.html")
@@ -102,7 +107,7 @@ def test_no_page_asks_the_network(browser: Any, report: Path, page: str) -> None
     assert [url for url in sent if not url.startswith(("file://", "data:"))] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, "machine/index"])
 @pytest.mark.parametrize("width", [390, 768])
 def test_no_page_is_wider_than_a_narrow_screen(browser: Any, report: Path, page: str, width: int) -> None:
     look(browser, report / f"{page}.html", width=width)
@@ -154,7 +159,7 @@ def test_links_lead_to_pages_and_runs(browser: Any, report: Path) -> None:
 
 
 def test_a_title_that_is_code_is_shown_and_does_nothing(browser: Any, report: Path) -> None:
-    for page in PAGES:
+    for page in (*PAGES, "machine/index"):
         look(browser, report / f"{page}.html")
         assert browser.execute_script("return window.hacked") is None
     look(browser, report / "index.html")
@@ -175,7 +180,7 @@ def test_the_page_still_shows_its_figures_without_scripts(browser: Any, report: 
 
 
 def test_headings_tables_and_figures_are_marked_up(browser: Any, report: Path) -> None:
-    for page in PAGES:
+    for page in (*PAGES, "machine/index"):
         look(browser, report / f"{page}.html")
         found = browser.execute_script(
             """

@@ -1,0 +1,137 @@
+"""What a report says of the backends: which certificates they have, and what these hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
+from analysis.facts import Row, literal, rows
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_OF_MACHINE = "SELECT certificate FROM backends"
+MACHINE_TENSORS = TENSORS.replace("$certificates", _OF_MACHINE).replace(RUNS, "")
+_CERTIFICATES = f"""\
+SELECT c.*, e.* EXCLUDE (certificate){RUNS}
+FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
+WHERE c.key IN ($certificates)
+ORDER BY c.attention, c.device_name, c.shape, c.created_at, c.key"""
+_KINDS = """\
+SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS failed
+FROM verifications WHERE certificate IN ($certificates)
+GROUP BY certificate, name ORDER BY certificate, min(place)"""
+_QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
+# Runs that have started, and whose certificate is in no table.
+_WITHOUT = """\
+SELECT r.attention, r.run_id, r.certificate, q.reason
+FROM runs r
+LEFT JOIN certificates c ON c.key = r.certificate
+LEFT JOIN quarantine q ON q.study = '.certificates' AND q.run_id = r.certificate
+WHERE r.study = $study AND r.node IS NOT NULL AND c.key IS NULL
+ORDER BY r.attention, r.certificate NULLS FIRST, r.run_id"""
+
+
+@dataclass(frozen=True)
+class Without:
+    """Runs of a backend whose certificate is not known.
+
+    Attributes:
+        certificate: the key that their attempts name; None where they name none.
+        reason: why that certificate's file could not be read, where there is one.
+    """
+
+    attention: str
+    certificate: str | None
+    reason: str | None
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Backends:
+    """The certificates of a study's runs, or those that `runner verify` made last.
+
+    Attributes:
+        certificates: a row of the table each, with its `tensors` and `kinds` of checks.
+        without: what has none.
+        queries: (what it gives, SQL) for every number of these.
+    """
+
+    certificates: list[Row]
+    without: list[Without]
+    queries: list[tuple[str, str]]
+
+    @property
+    def wrong(self) -> list[Row]:
+        """Those that were refused."""
+        return [row for row in self.certificates if row["verdict"] == "wrong"]
+
+    @property
+    def devices(self) -> list[str]:
+        """What they were made on."""
+        return sorted({row["device_name"] or "no device" for row in self.certificates})
+
+    @property
+    def shapes(self) -> list[str]:
+        """What they are for."""
+        return sorted({row["shape"] or "all that the backend supports" for row in self.certificates})
+
+    @property
+    def scope(self) -> str:
+        """What holds for all of them, and so needs no column: `On NVIDIA H200, for B1 ...`."""
+        alike = [("On", self.devices), ("for", self.shapes)]
+        said = ", ".join(f"{word} {values[0]}" for word, values in alike if len(values) == 1)
+        return said[:1].upper() + said[1:]
+
+    @property
+    def software(self) -> list[str]:
+        """Packages with their version, or versions."""
+        pairs = sorted({pair for row in self.certificates for pair in row["software"].items()})
+        versions: dict[str, list[str]] = {}
+        for package, version in pairs:
+            versions.setdefault(package, []).append(version)
+        return [f"{package} {' / '.join(each)}" for package, each in versions.items()]
+
+    @property
+    def counts(self) -> list[str]:
+        """How many backends are what: `7 right`, `1 wrong`, `2 without a certificate`."""
+        found = [
+            (verdict, {row["attention"] for row in self.certificates if row["verdict"] == verdict})
+            for verdict in ("right", "wrong", "unsupported")
+        ]
+        found.append(("without a certificate", {group.attention for group in self.without}))
+        return [f"{len(names)} {what}" for what, names in found if names]
+
+
+def of_study(connection: DuckDBPyConnection, study: str) -> Backends:
+    """The backends of a study's runs."""
+    groups: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for row in rows(connection, _WITHOUT, study):
+        groups.setdefault((row["attention"], row["certificate"], row["reason"]), []).append(row["run_id"])
+    without = [Without(*group, tuple(runs)) for group, runs in groups.items()]
+    queries = {what: sql.replace("$certificates", OF_STUDY) for what, sql in _QUERIES.items()}
+    shown = [*queries.items(), ("Runs without a certificate", _WITHOUT)]
+    certificates = _certificates(connection, queries, study)
+    return Backends(certificates, without, [(what, literal(sql, study)) for what, sql in shown])
+
+
+def of_machine(connection: DuckDBPyConnection) -> Backends:
+    """The backends that `runner verify` looked at, the newest certificate of each on each device."""
+    queries = {
+        what: sql.replace("$certificates", _OF_MACHINE).replace(RUNS, "") for what, sql in _QUERIES.items()
+    }
+    return Backends(_certificates(connection, queries, ""), [], list(queries.items()))
+
+
+def _certificates(connection: DuckDBPyConnection, queries: dict[str, str], study: str) -> list[Row]:
+    """Each certificate with its `tensors` and `kinds` of checks."""
+    found, tensors, kinds = (rows(connection, sql, study) for sql in queries.values())
+    return [
+        row
+        | {
+            "tensors": [each for each in tensors if each["certificate"] == row["key"]],
+            "kinds": [each for each in kinds if each["certificate"] == row["key"]],
+        }
+        for row in found
+    ]

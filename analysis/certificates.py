@@ -1,0 +1,61 @@
+"""One certificate to rows of the base tables. What cannot be read goes to quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from analysis.ingest import Reader, Row, Rows, file_rows, utc
+from analysis.scan import Seen
+from model.record import NAME, Unreadable, dumps, read
+from model.verify.certificate import Certificate, describe
+
+_SAME_NAME = ("key", "verdict", "device_name", "code", "seconds")
+_JSON = ("software", "kernels", "reasons", "not_looked_at")
+
+
+def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
+    """Add a certificate's row and those of its checks. Never raises for what the file holds."""
+    rows.files += file_rows(seen)
+    path = root / seen.files[0].path
+    found = Reader(root, seen.key, rows).read(path, lambda: _placed(path))
+    if found:
+        rows.certificates.append(_row(found))
+        rows.verifications += _check_rows(found)
+
+
+def _placed(path: Path) -> Certificate:
+    """A certificate only under its own key: a copy would count twice."""
+    found = read(path, Certificate)
+    if found.key != path.stem or not NAME.fullmatch(found.key):
+        raise Unreadable(f"it says certificate {found.key}, which is another file's")
+    return found
+
+
+def _row(found: Certificate) -> Row:
+    case = found.case
+    return {
+        **{name: getattr(found, name) for name in _SAME_NAME},
+        **{name: dumps(getattr(found, name)) for name in _JSON},
+        "attention": found.backend,
+        "device_kind": found.device,
+        "dtype": case and case.dtype,
+        "shape": case and describe(case),
+        "run_case": case and dumps(asdict(case)),
+        "checks": len(found.checks),
+        "failed": sum(not check.passed for check in found.checks),
+        "created_at": utc(found.created_at),
+    }
+
+
+def _check_rows(found: Certificate) -> list[Row]:
+    return [
+        {
+            **check.model_dump(exclude={"case"}),
+            "certificate": found.key,
+            "attention": found.backend,
+            "place": place,
+            "shape": check.case,
+        }
+        for place, check in enumerate(found.checks, start=1)
+    ]

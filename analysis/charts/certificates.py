@@ -1,0 +1,178 @@
+"""How near each backend's output and gradients come to what is allowed: the worst check of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts._style import INK, colours, config, right_edge
+from analysis.charts._style import chart as over
+from analysis.charts._style import styles as styles_of
+
+if TYPE_CHECKING:
+    import altair as alt
+
+# Which runs it stands for; a figure of no study goes without.
+RUNS = """,
+  (SELECT list(DISTINCT a.run_id ORDER BY a.run_id) FROM attempts a
+   WHERE a.study = $study AND a.certificate = c.key) AS runs"""
+OF_STUDY = "SELECT certificate FROM attempts WHERE study = $study"
+# One row a certificate and tensor. `$certificates` stands for a query that gives the keys.
+TENSORS = f"""\
+SELECT e.attention, e.tensor, e.relative_error, e.relative_error_shape, e.ratio, e.measured, e.tolerance,
+  e.name, e.variant, e.shape, e.checks, e.failed, c.shape AS run_shape, c.device_name, e.certificate{RUNS}
+FROM tensor_errors e JOIN certificates c ON c.key = e.certificate
+WHERE c.key IN ($certificates)
+ORDER BY e.attention, c.shape, c.created_at, e.certificate,
+  list_position(['o', 'dq', 'dk', 'dv'], e.tensor)"""
+NAMES = {"o": "output", "dq": "dQ", "dk": "dK", "dv": "dV"}
+NOT_FINITE = "not finite"
+_END = 2.0  # of the axis: a wrong result is often thousands of times over its limit
+
+
+def build(rows: list[Row], _styles: Styles) -> Figure | None:
+    """The figure of rows of `TENSORS`; None where no backend was called."""
+    known = [row for row in rows if row["ratio"] is not None]
+    if not known:
+        return None
+    names = _names(known)
+    worst = {
+        label: max(row["ratio"] for row in known if names[row["certificate"]] == label)
+        for label in dict.fromkeys(names.values())
+    }
+    marks = [_mark(row, names[row["certificate"]]) for row in known]
+    return Figure(
+        spec=_plot(marks, worst),
+        caption=(
+            "Each mark is the check of that tensor that comes nearest to its limit, or is farthest beyond: "
+            "its error as a part of what is allowed. Right is what stays left of the line at 1. What is "
+            f"beyond the axis stands at {_END:g}; the number to the right is the backend's largest."
+        ),
+        description="Dot plot of error over tolerance by backend and tensor. Largest: "
+        + "; ".join(f"{label} {ratio_text(ratio)}" for label, ratio in worst.items())
+        + ".",
+        interval="none: a mark is the worst of its checks, not a mean of them",
+        used=frozenset(run for row in known for run in row.get("runs") or ()),
+    )
+
+
+def ratio_text(ratio: float) -> str:
+    """Measured over tolerance, as it is written everywhere."""
+    if ratio == float("inf"):
+        return NOT_FINITE
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def _names(rows: list[Row]) -> dict[str, str]:
+    """What to call each certificate: its backend; of several, with what tells them apart."""
+    found = {row["certificate"]: row for row in rows}
+    words = {
+        "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in found.items()},
+        "device_name": {key: [str(row["device_name"])] for key, row in found.items()},
+        "certificate": {key: [f"#{key[:6]}"] for key in found},
+    }
+    names = {key: row["attention"] for key, row in found.items()}
+    for each in words.values():
+        names = {
+            key: _told_apart(name, each[key], [each[other] for other in names if names[other] == name])
+            for key, name in names.items()
+        }
+    return names
+
+
+def _told_apart(name: str, mine: list[str], theirs: list[list[str]]) -> str:
+    """The name with those of its words that not all of its namesakes have."""
+    own = [word for word in mine if not all(word in other for other in theirs)]
+    return f"{name}, {' '.join(own)}" if own else name
+
+
+def _mark(row: Row, label: str) -> Row:
+    return {
+        "backend": label,
+        "label": NAMES[row["tensor"]],
+        "at": min(row["ratio"], _END),
+        "ratio": ratio_text(row["ratio"]),
+        "check": f"{row['name']}, {row['variant']}",
+        "shape": row["shape"],
+    }
+
+
+def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
+    import altair as alt
+
+    end = 1.2 if max(worst.values()) <= 1.2 else _END
+    layers = [*_limit(), *_largest(worst), _errors(marks, list(worst), end)]
+    spec: dict[str, Any] = (
+        alt.layer(*layers).properties(width="container", height=40 * len(worst) + 12).to_dict()
+    )
+    fit = {"type": "fit-x", "contains": "padding"}
+    return spec | {
+        "config": config(),
+        "autosize": fit,
+        "padding": {"left": 2, "top": 22, "right": 2, "bottom": 4},
+    }
+
+
+def _y(backends: list[str]) -> alt.Y:
+    import altair as alt
+
+    axis = alt.Axis(labelLimit=220, labelPadding=8, grid=True, tickBand="extent")
+    return alt.Y("backend:N", scale=alt.Scale(domain=backends), sort=None, title=None, axis=axis)
+
+
+def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
+    import altair as alt
+
+    made = styles_of(list(NAMES.values()))
+    shapes = alt.Scale(domain=list(made), range=[style.shape for style in made.values()])
+    legend = alt.Legend(orient="top", title=None, labelColor=INK, labelFontSize=12, symbolSize=70)
+    axis = alt.Axis(grid=False, tickCount=5)
+    x_scale = alt.Scale(domain=[0, end], nice=False)
+    tips = [
+        *(alt.Tooltip(f"{name}:N") for name in ("backend", "check", "shape")),
+        alt.Tooltip("label:N", title="tensor"),
+        alt.Tooltip("ratio:N", title="of what is allowed"),
+    ]
+    mark: alt.Chart = over(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
+    return mark.encode(
+        x=alt.X("at:Q", title="largest error, as a part of what is allowed", scale=x_scale, axis=axis),
+        y=_y(backends),
+        yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(made), paddingOuter=0.9)),
+        color=colours(made, legend),
+        shape=alt.Shape("label:N", scale=shapes, legend=legend),
+        tooltip=tips,
+    )
+
+
+def _limit() -> list[alt.Chart]:
+    import altair as alt
+
+    base = over([{"limit": 1, "text": "limit"}])
+    top: Any = alt.YValue
+    rule = base.mark_rule(strokeWidth=1.5, strokeDash=[5, 3]).encode(x="limit:Q")
+    text = base.mark_text(color=INK, opacity=0.8, dy=-8).encode(x="limit:Q", y=top(0), text="text:N")
+    return [rule, text]
+
+
+def _largest(worst: dict[str, float]) -> list[alt.Chart]:
+    """The largest of each backend as a column of numbers to the right."""
+    import altair as alt
+
+    rows = [{"backend": backend, "text": ratio_text(ratio)} for backend, ratio in worst.items()]
+    top: Any = alt.YValue
+    place: dict[str, Any] = {"align": "right", "dx": 66, "color": INK}
+    text = over(rows).mark_text(**place).encode(x=right_edge(), y=_y(list(worst)), text="text:N")
+    head = over([{"text": "largest"}]).mark_text(**place, opacity=0.7)
+    return [text, head.encode(x=right_edge(), y=top(-8), text="text:N")]
+
+
+chart = Chart(
+    title="Certificates",
+    page="certificates",
+    order=90,
+    question="Are the backends what they say?",
+    sql=TENSORS.replace("$certificates", OF_STUDY),
+    build=build,
+    empty="No certificate of this study's backends holds a number.",
+    warmup=None,
+)

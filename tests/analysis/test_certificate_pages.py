@@ -1,0 +1,164 @@
+"""The pages that say whether the backends are what they say: of a study, and of a machine."""
+
+from __future__ import annotations
+
+import csv
+import re
+from html import unescape
+from pathlib import Path
+from urllib.parse import urldefrag
+
+import pytest
+
+from analysis.collect import collect, collect_certificates
+from analysis.query import ask
+from analysis.render import UNKNOWN
+from analysis.report import build_report, certificates_page
+from model.errors import UserError
+from tests.analysis.demo import certify, write_demo
+from tests.analysis.fabricate import Folder, certificate, check, number, plan
+from tests.analysis.test_report import EVIL, Page, words
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_demo(root)
+    collect(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def report(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_report(root, "backends", tmp_path_factory.mktemp("out")).parent
+
+
+def row_of(page: Path, backend: str) -> list[str]:
+    """The first cells of a backend's row in the table of verdicts."""
+    table = page.read_text(encoding="utf-8").partition('aria-label="Verdicts"')[2].partition("</table>")[0]
+    found = next(row for row in table.split("<tr>") if f">{backend}</a>" in row)
+    return [
+        unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", found)
+    ]
+
+
+def test_each_backend_has_its_verdict_errors_and_kernels(report: Path) -> None:
+    page = report / "certificates.html"
+    assert row_of(page, "auto")[:2] == ["auto", "right"]
+    assert row_of(page, "flash3")[:2] == ["flash3", "wrong"]
+    assert row_of(page, "flash4")[:3] == ["flash4", "unsupported", UNKNOWN]
+    text = unescape(words(page))
+    for expected in (
+        "8 right, 1 wrong, 1 unsupported, 1 without a certificate",
+        "flash3 is wrong on NVIDIA H200. 25 of 53 checks failed",
+        "own kernels: its forward runs flash2's",
+        "flash4: needs a GPU of compute capability 10.0, this is 9.0",
+        "all 53 checks passed",
+        "void flash::fwd_kernel<flash::Flash_fwd_kernel_traits<128",
+        "head dim 256; it takes up to 128",
+        "for B1 T4096 H32 K8 D128 bfloat16 causal",
+        "triton 3.5.0",
+        "flash3 : no certificate: the records name none",
+    ):
+        assert expected in text, expected
+
+
+def test_numbers_of_the_table_are_those_of_the_database(root: Path, report: Path) -> None:
+    row = row_of(report / "certificates.html", "cudnn")
+    (known,) = ask(root, "SELECT o_error, ratio, checks FROM certificate_errors e JOIN certificates c "
+                         "ON c.key = e.certificate WHERE attention = 'cudnn'").records()  # fmt: skip
+    assert row[2] == f"{known['o_error']:.1e}"
+    assert row[6] == f"{known['ratio']:.2f}"
+    assert row[7] == str(known["checks"])
+
+
+def test_every_number_carries_its_sql(root: Path, report: Path) -> None:
+    text = (report / "certificates.html").read_text(encoding="utf-8")
+    blocks = re.findall(r"<summary>SQL(?:: (.*?))?</summary>\s*<pre[^>]*><code>(.*?)</code>", text, re.S)
+    assert [what for what, _ in blocks] == [
+        "certificates", "errors by tensor", "checks by kind", "runs without a certificate", "",
+    ]  # fmt: skip
+    answers = [ask(root, unescape(sql)).records() for _, sql in blocks]
+    assert [len(answer) for answer in answers[:2]] == [10, 36]
+    assert {row["attention"] for row in answers[3]} == {"flash3"}
+    with (report / "data" / "verdicts.csv").open(encoding="utf-8") as file:
+        assert [row["key"] for row in csv.DictReader(file)] == [row["key"] for row in answers[0]]
+
+
+def test_a_run_leads_to_its_certificate(root: Path, report: Path) -> None:
+    anchors = set(Page(report / "certificates.html").all("id"))
+    for page in ("index", "runs"):
+        links = [urldefrag(link) for link in Page(report / f"{page}.html").all("href")]
+        found = {anchor for target, anchor in links if target == "certificates.html" and anchor}
+        assert found <= anchors
+        assert {row[0] for row in ask(root, "SELECT key FROM certificates").rows} <= found
+        assert "without" in found
+    said = "No certificate says that these backends of completed runs are right: flash3."
+    assert said in words(report / "index.html")
+    assert "flash3 is wrong: 25 of 53 checks failed" in words(report / "index.html")
+    assert "8 right; 1 wrong; 1 unsupported; 1 without a certificate" in words(report / "index.html")
+
+
+def test_a_certificate_that_is_named_but_gone_or_torn_is_said_to_be(tmp_path: Path) -> None:
+    torn = certificate(tmp_path, "flash").key
+    (tmp_path / ".certificates" / f"{torn}.json").write_text("{")
+    for backend, key in (("math", "a" * 64), ("flash", torn)):
+        Folder(tmp_path, plan(f"r-{backend}", attention=backend)).start(certificate=key)
+    collect(tmp_path)
+    text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
+    assert f"the certificate {'a' * 64} is not among the records" in text
+    assert f"the certificate {torn} could not be read" in text
+    assert "2 without a certificate" in text
+
+
+def test_a_study_that_has_not_started_says_so(tmp_path: Path) -> None:
+    Folder(tmp_path, plan("r1"))
+    collect(tmp_path)
+    text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
+    assert "No run of this study has started." in text
+    assert "Nothing here says" not in text
+
+
+def test_text_from_a_certificate_is_inert(tmp_path: Path) -> None:
+    checks = [
+        number("o", 9.0, variant=EVIL, case=EVIL, name=EVIL),
+        check(EVIL, EVIL, passed=False, reason=EVIL),
+    ]
+    made = certificate(
+        tmp_path, EVIL, "wrong", device_name=EVIL, software={EVIL: EVIL}, code=EVIL, reasons=[EVIL],
+        kernels={"forward": [EVIL], EVIL: [EVIL]}, not_looked_at=[EVIL], checks=checks, case=None,
+    )  # fmt: skip
+    Folder(tmp_path, plan("r1")).start(certificate=made.key)
+    collect(tmp_path)
+    study = build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html")
+    for path in (study, certificates_page(tmp_path, tmp_path / "machine")):
+        page, text = Page(path), path.read_text(encoding="utf-8")
+        assert all("onerror" not in attributes for _, attributes in page.tags)
+        assert "<script>alert" not in text
+        assert "\u2028" not in "".join(re.findall(r'<script type="application/json">(.*?)</script>', text))
+        assert "49" not in re.findall(r"<title>(.*?)</title>", text, re.S)[0]
+
+
+def test_a_machines_page_stands_alone(tmp_path: Path) -> None:
+    for backend in ("auto", "flash3", "flash4"):
+        certify(tmp_path, backend, case=None)
+    certify(tmp_path, "math")  # a run's: no word on all that math supports
+    collect_certificates(tmp_path)
+    index = certificates_page(tmp_path, tmp_path / "deep" / "machine")
+    text = words(index)
+    assert "Attention backends on NVIDIA H200" in text
+    assert "1 right, 1 wrong, 1 unsupported." in text
+    assert "for all that the backend supports" in text
+    assert "math" not in {cell for name in ("auto", "flash3") for cell in row_of(index, name)}
+    for link in (*Page(index).all("href"), *Page(index).all("src")):
+        target, anchor = urldefrag(link)
+        assert link.startswith("data:") or not target or (index.parent / target).exists(), link
+        assert not anchor or anchor in Page(index).all("id")
+
+
+def test_a_machine_that_nobody_verified_is_a_users_error(tmp_path: Path) -> None:
+    certificate(tmp_path, "math")
+    collect_certificates(tmp_path)
+    with pytest.raises(UserError, match="run `runner verify` first"):
+        certificates_page(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
