@@ -1,100 +1,136 @@
-"""Times planning, submitting and watching 10,000 runs: medians of several rounds, beside bare submitit.
+"""Times planning, submitting and watching 10,000 runs, and how long a job takes to its first training step.
 
-python benchmarks/orchestration.py [--rounds 3] [--slurm]     --slurm: a Slurm cluster is in reach
+python benchmarks/orchestration.py [--rounds 5] [--slurm]     --slurm: a Slurm cluster is in reach
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
+from timing import Taken, Times, add, machine, python, run, runner, show
+
 HERE = Path(__file__).parent
-STUDY = """\
+BASE = """\
 title: Ten thousand runs
 base:
   device: cpu
   model: {dim: 32, layers: 1, heads: 2, kv_heads: 1, ffn_dim: 64, vocab_size: 300}
   data: {path: text.parquet}
   train: {steps: 1, sequence_length: 32, batch_size: 2, warmup_steps: 0, dtype: float32}
-matrix:
 """
-
-
-def runner(root: Path, *arguments: object) -> float:
-    command = [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), *map(str, arguments)]
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - start
-    if done.returncode:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return seconds
-
-
-def bare_submitit(folder: Path, count: int) -> float:
-    import submitit
-
-    executor = submitit.SlurmExecutor(folder=folder)
-    executor.update_parameters(
-        time=1,
-        mem="100M",
-        wckey=None,
-        array_parallelism=1,
-        job_name="bare",
-        additional_parameters={"begin": "now+10hours"},
-    )
-    start = time.perf_counter()
-    for begin in range(0, count, 1001):
-        executor.map_array(print, list(range(min(1001, count - begin))))
-    return time.perf_counter() - start
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--runs", type=int, default=10_000)
     options.add_argument("--slurm", action="store_true")
     chosen = options.parse_args()
-    times: dict[str, list[float]] = {}
+    times: Times = {}
     for _ in range(chosen.rounds):
         with tempfile.TemporaryDirectory() as name:
-            for what, seconds in round_(Path(name), chosen.runs, chosen.slurm).items():
-                times.setdefault(what, []).append(seconds)
-    for what, taken in times.items():
-        spread = f"min {min(taken):.2f}  max {max(taken):.2f}  n {len(taken)}"
-        print(f"{what:36} median {statistics.median(taken):6.2f} s  {spread}")
+            add(times, one_round(Path(name), chosen.runs, chosen.slurm))
+        print(machine(), file=sys.stderr)
+    show(times)
 
 
-def round_(folder: Path, runs: int, slurm: bool) -> dict[str, float]:
+def one_round(folder: Path, runs: int, slurm: bool) -> dict[str, Taken]:
+    side = round(runs**0.5)
+    study, root = write_study(folder, side), folder / "runs"
+    found = {
+        "python -c pass": python("pass"),
+        "runner --help": runner(root, "--help"),
+        f"plan {side * side} runs (launch --dry-run)": runner(root, "launch", study, "--dry-run"),
+    }
+    if not slurm:
+        return found
+    try:
+        found |= first_step(folder)  # before the queue is full
+        return found | submitting(folder, study, side * side)
+    finally:
+        cancel("bare", "many-")
+
+
+def write_study(folder: Path, side: int) -> Path:
+    """A study of side x side runs, and the text that it trains on."""
     from runner.corpus import write_corpus
 
-    side = round(runs**0.5)
-    values = ", ".join(map(str, range(1, side + 1)))
-    (folder / "many.yaml").write_text(STUDY + f"  seed: [{values}]\n  train.steps: [{values}]\n")
     write_corpus(HERE.parent / "model", folder / "text.parquet", "*.py")
-    root = folder / "runs"
-    found = {
-        f"plan {side * side} runs (launch --dry-run)": runner(
-            root, "launch", folder / "many.yaml", "--dry-run"
-        )
+    values = ", ".join(map(str, range(1, side + 1)))
+    matrix = f"matrix:\n  seed: [{values}]\n  train.steps: [{values}]\n"
+    (path := folder / "many.yaml").write_text(BASE + matrix)
+    return path
+
+
+def submitting(folder: Path, study: Path, count: int) -> dict[str, Taken]:
+    """Jobs that Slurm holds for ten hours, submitted and looked at."""
+    root, profile = folder / "runs", folder / "held.yaml"
+    profile.write_text("executor: slurm\nmemory: 100MiB\nslurm: {options: {begin: now+10hours}}\n")
+    return {
+        f"submit {count} (submitit's map_array alone)": bare_submitit(folder / "bare", count),
+        f"submit {count} (runner launch)": runner(root, "launch", study, "-p", profile, "--yes"),
+        f"status of {count}": runner(root, "status", "many"),
+        f"status --json of {count}": runner(root, "status", "many", "--json"),
+        "one sacct about their arrays": run(["sacct", "-n", "-P", "-j", ",".join(arrays("many-"))]),
     }
-    if slurm:
-        (folder / "held.yaml").write_text(
-            "executor: slurm\nmemory: 100MiB\nslurm: {options: {begin: now+10hours}}\n"
-        )
-        found["submit (bare submitit)"] = bare_submitit(folder / "bare", side * side)
-        subprocess.run(["scancel", "--name=bare"], check=True)
-        found["submit (runner launch)"] = runner(
-            root, "launch", folder / "many.yaml", "-p", folder / "held.yaml", "--yes"
-        )
-        found["status, first time"] = runner(root, "status", "many", "--json")
-        found["status, again"] = runner(root, "status", "many", "--json")
-        subprocess.run(["scancel", "--user=root"], check=True)
-    return found
+
+
+def bare_submitit(folder: Path, count: int) -> Taken:
+    import submitit
+
+    executor = submitit.SlurmExecutor(folder=folder)
+    begin = {"begin": "now+10hours"}
+    executor.update_parameters(
+        time=1, mem="100M", wckey=None, array_parallelism=1, job_name="bare", additional_parameters=begin
+    )
+    start = time.perf_counter()
+    for first in range(0, count, 1001):
+        executor.map_array(print, list(range(min(1001, count - first))))
+    return Taken(time.perf_counter() - start)
+
+
+def first_step(folder: Path) -> dict[str, Taken]:
+    """From the batch script's last line before srun until the first training step begins.
+
+    Making the first optimizer has torch import `torch._dynamo`, so that what torch takes is said both ways.
+    """
+    (study := folder / "one.yaml").write_text(BASE)
+    stamp, root, profile = folder / "stamp", folder / "runs", folder / "now.yaml"
+    setup = json.dumps([f"date +%s.%N > {stamp}"])
+    profile.write_text(f"executor: slurm\nmemory: 2GiB\nslurm: {{setup: {setup}}}\n")
+    runner(root, "launch", study, "-p", profile, "--yes", "--wait")
+    (steps,) = root.glob("one/*/attempt-1/steps.jsonl")
+    record = json.loads(steps.read_text().splitlines()[0])
+    began = datetime.fromisoformat(record["time"]).timestamp() - record["step_seconds"]
+    whole = began - float(stamp.read_text())
+    bare, torch, dynamo = map(python, ("pass", "import torch", "import torch, torch._dynamo"))
+    return {
+        "srun to first step": Taken(whole),
+        "import torch": torch,
+        "import torch, torch._dynamo": dynamo,
+        "srun to first step less import torch": Taken(whole - (torch.wall - bare.wall)),
+        "srun to first step less both imports": Taken(whole - (dynamo.wall - bare.wall)),
+    }
+
+
+def arrays(name: str) -> set[str]:
+    """Ids of the arrays in the queue whose names begin so."""
+    listed = subprocess.run(["squeue", "-h", "-o", "%F|%j"], capture_output=True, text=True, check=True)
+    rows = (line.split("|") for line in listed.stdout.splitlines())
+    return {job_id for job_id, job in rows if job.startswith(name)}
+
+
+def cancel(*names: str) -> None:
+    """Cancel what this benchmark has submitted, and nothing else."""
+    if found := set().union(*map(arrays, names)):
+        subprocess.run(["scancel", *found], check=True)
 
 
 if __name__ == "__main__":
