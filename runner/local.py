@@ -115,16 +115,19 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
         str(task.attempt),
         str(os.getpid()),
     ]
-    with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **_gpus(profile, slot), **profile.env, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops its runs
-        )
+    try:
+        with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **_gpus(profile, slot), **profile.env, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops its runs
+            )
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
     limit = profile.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
     return Child(task, process, slot, deadline, _oom_kills())

@@ -86,6 +86,7 @@ def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows, un
     assert again["slurm"]["SLURMD_NODENAME"] != node
 
 
+@pytest.mark.timeout(600)
 def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, root, rows, until, tmp_path):
     """Three runs at once, since the shortest limit is a minute: one goes on, one may not, one hangs."""
     short = SANDBOX.read_text().replace("time_limit: 0:10:00", "time_limit: 0:01:00")
