@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+# Every root of a test session shares the certificates of the attention backends, as a user's roots can.
+CERTIFICATES = tempfile.TemporaryDirectory(prefix="assay-certificates-")
+
+
 def environment(**more: str) -> dict[str, str]:
     """The caller's environment without what steers the runner, and one thread a run."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
-    return {**clean, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **more}
+    return {**clean, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "RUNNER_CERTIFICATES": CERTIFICATES.name, **more}
 
 
 @pytest.fixture
