@@ -86,7 +86,11 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
     device = subject.case.device
     for each in PASSES:
         some = bool(seen[each].of(device))
-        subject.note("kernels", each, some, f"the profiler sees no kernel in the {each}: nothing is computed")
+        reason = (
+            f"the profiler sees no kernel in the {each}: nothing is computed there, or, if it sees none "
+            "of any backend, tracing is not permitted on this machine (CUPTI)"
+        )
+        subject.note("kernels", each, some, reason)
         if wanted:
             pattern = getattr(wanted, each)
             names = seen[each].named(wanted, device)

@@ -299,7 +299,14 @@ def test_a_damaged_checkpoint_is_refused_and_no_step_is_trained(name, copy, tiny
 
 
 @pytest.mark.parametrize(
-    "other", [{"steps": 31}, {"seed": 1}, {"learning_rate": 2e-2}, {"mode": "pad"}, {"dtype": "bfloat16"}]
+    "other",
+    [
+        {"steps": 31},
+        {"seed": 1},
+        {"learning_rate": 2e-2},
+        {"mode": "pad"},
+        {"attention": "math", "dtype": "bfloat16"},
+    ],
 )
 def test_a_checkpoint_of_another_configuration_is_refused(other, copy, tiny, tmp_path):
     with pytest.raises(UserError, match="another configuration") as caught:

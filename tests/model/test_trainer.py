@@ -25,7 +25,8 @@ def reference(corpus):
 
 
 def test_the_loss_starts_near_chance_and_falls(reference):
-    assert reference[0].loss == pytest.approx(math.log(300), abs=0.3)
+    # Random weights are 0.1 to 0.3 nats worse than chance, depending on the seed and on which text comes first.
+    assert reference[0].loss == pytest.approx(math.log(300), abs=0.5)
     assert reference[-1].loss < reference[0].loss - 1
 
 
