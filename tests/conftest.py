@@ -63,7 +63,13 @@ CERTIFICATES = tempfile.TemporaryDirectory(prefix="assay-certificates-")
 def environment(**more: str) -> dict[str, str]:
     """The caller's environment without what steers the runner, and one thread a run."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
-    return {**clean, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "RUNNER_CERTIFICATES": CERTIFICATES.name, **more}
+    return {
+        **clean,
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "RUNNER_CERTIFICATES": CERTIFICATES.name,
+        **more,
+    }
 
 
 @pytest.fixture
