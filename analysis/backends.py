@@ -23,23 +23,24 @@ SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS fa
 FROM verifications WHERE certificate IN ($certificates)
 GROUP BY certificate, name ORDER BY certificate, min(place)"""
 _QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
-# Runs that have started, and whose certificate is in no table.
+# Runs that have started, and for which no certificate speaks.
 _WITHOUT = """\
-SELECT r.attention, r.run_id, r.certificate, q.reason
+SELECT r.attention, r.run_id, r.certificate,
+  coalesce(q.reason, 'it is for ' || c.attention || ' on ' || coalesce(c.device_name, 'no device')) AS reason
 FROM runs r
 LEFT JOIN certificates c ON c.key = r.certificate
 LEFT JOIN quarantine q ON q.study = '.certificates' AND q.run_id = r.certificate
-WHERE r.study = $study AND r.node IS NOT NULL AND c.key IS NULL
+WHERE r.study = $study AND r.node IS NOT NULL AND r.verdict IS NULL
 ORDER BY r.attention, r.certificate NULLS FIRST, r.run_id"""
 
 
 @dataclass(frozen=True)
 class Without:
-    """Runs of a backend whose certificate is not known.
+    """Runs of a backend that no certificate speaks for.
 
     Attributes:
         certificate: the key that their attempts name; None where they name none.
-        reason: why that certificate's file could not be read, where there is one.
+        reason: why that certificate does not count, where it is there.
     """
 
     attention: str

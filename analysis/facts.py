@@ -21,10 +21,9 @@ Row = dict[str, Any]
 RUNS_SQL = """\
 SELECT r.*,
   r.tokens_per_step / q.slow AS tokens_per_second_low, r.tokens_per_step / q.fast AS tokens_per_second_high,
-  a.why, a.command, a.version, a.data_fingerprint, a.study_file, c.verdict
+  a.why, a.command, a.version, a.data_fingerprint, a.study_file
 FROM runs r
 JOIN run_records a ON a.study = r.study AND a.run_id = r.run_id
-LEFT JOIN certificates c ON c.key = r.certificate
 LEFT JOIN (
   SELECT run_id, quantile_cont(step_seconds, 0.25) AS fast, quantile_cont(step_seconds, 0.75) AS slow
   FROM steps WHERE study = $study AND counted GROUP BY run_id

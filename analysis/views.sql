@@ -131,12 +131,15 @@ SELECT
     r.group_id, l.label, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
     greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
-    a.device, a.certificate, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
+    a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
 LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.attempt
+-- A certificate of another backend or device says nothing of this run, whoever named it.
+LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
+    AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
 LEFT JOIN measured m ON m.study = r.study AND m.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One run a row: its plan, how it ended, and its rates with the warm-up excluded.';
@@ -186,6 +189,7 @@ COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens a step, padding included, over
 COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, warm-up included: the sum of step_seconds x steps.';
 COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as it reports itself.';
 COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that its backend had in the deciding attempt; NULL in records older than certificates.';
+COMMENT ON COLUMN runs.verdict IS 'What that certificate says: right, wrong or unsupported; NULL where there is none, or it is another backend''s or device''s.';
 COMMENT ON COLUMN runs.software IS 'Version by package: a JSON object.';
 COMMENT ON COLUMN runs.flop_per_token IS 'FLOP a token: 6 N + 12 L H Q T, N without the input embedding.';
 COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL where it is not known.';

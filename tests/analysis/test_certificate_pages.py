@@ -107,8 +107,21 @@ def test_a_certificate_that_is_named_but_gone_or_torn_is_said_to_be(tmp_path: Pa
     collect(tmp_path)
     text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
     assert f"the certificate {'a' * 64} is not among the records" in text
-    assert f"the certificate {torn} could not be read" in text
+    assert f"the certificate {torn} does not count: Invalid JSON" in text
     assert "2 without a certificate" in text
+
+
+def test_a_certificate_of_another_backend_or_device_speaks_for_no_run(tmp_path: Path) -> None:
+    flash = certificate(tmp_path, "flash").key
+    h100 = certificate(tmp_path, "math", device_name="NVIDIA H100").key
+    for backend, key in (("auto", flash), ("math", h100), ("flash", flash)):
+        Folder(tmp_path, plan(f"r-{backend}", attention=backend)).start(certificate=key)
+    collect(tmp_path)
+    verdicts = ask(tmp_path, "SELECT run_id, verdict FROM runs ORDER BY run_id").rows
+    assert verdicts == (("r-auto", None), ("r-flash", "right"), ("r-math", None))
+    text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
+    assert f"the certificate {flash} does not count: it is for flash on NVIDIA H200" in text
+    assert f"the certificate {h100} does not count: it is for math on NVIDIA H100" in text
 
 
 def test_a_study_that_has_not_started_says_so(tmp_path: Path) -> None:
