@@ -70,17 +70,24 @@ def verify(
     device: Annotated[
         Literal["cuda", "cpu"] | None, typer.Option(help="Where [default: the GPU, if there is one].")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Also write a page of what was found.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put the attention backends on trial: whether each is right, and which kernels really run."""
     from analysis.collect import collect_certificates
+    from analysis.report import certificates_page
     from model import attention
     from runner import verification
+    from runner.console import say
 
     found = verification.verify(
         backend or attention.names(), device or verification.default_device(), Settings.root
     )
     collect_certificates(Settings.root)
+    if report:
+        say(f"{certificates_page(Settings.root, report)}")
     if as_json:
         print_json([certificate.model_dump(mode="json") for certificate in found])
     else:

@@ -59,7 +59,7 @@ _COVER_COMPILED: tuple[tuple[Shape, str, str], ...] = (
 )
 _OTHERWISE_COMPILED: dict[str, tuple[Shape, ...]] = {
     "bfloat16": ((2, 257, 8, 2, 128, False), (2, 257, 8, 2, 64, True), (2, 257, 8, 2, 256, True)),
-    "float16": ((2, 257, 8, 2, 128, True), (2, 257, 8, 2, 64, False)),
+    "float16": ((2, 257, 8, 2, 64, False),),
 }
 # Many tiles of sums that grow all along: what is added up in 16 bits shows. Past 4096, past 32-bit habits.
 _LONG = {

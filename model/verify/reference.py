@@ -24,7 +24,7 @@ from model.verify.precision import highest
 STEPS = ("o", "dq", "dk", "dv")
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
 U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
-DEPTH = 16  # products that a tensor core adds up at once, at least; then it cuts the sum off, always down
+DEPTH = 8  # products that a tensor core adds up at once, at least; then it cuts the sum off, always down
 
 
 @dataclass(frozen=True)
