@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY, environment
 
 VERBS = [
     "init", "data", "schema", "validate", "expand", "launch", "status", "logs", "cancel", "collect", "sql",
-    "report", "doctor", "retry", "explain", "reproduce", "gc",
+    "report", "verify", "doctor", "retry", "explain", "reproduce", "gc",
 ]  # fmt: skip
 
 
