@@ -158,6 +158,7 @@ def _where(manifest: Manifest | None) -> Row:
         "device": manifest.device_name,
         "gpus": manifest.gpus,
         "certificate": manifest.certificate,
+        "resumed_step": manifest.resumed_step,
         "software": dumps(manifest.software),
         "slurm": dumps(manifest.slurm),
         "parameter_count": manifest.parameter_count,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WARMUP_RULE = (
     "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
-    "W = max(1, min(10, planned steps // 10))"
+    "W = max(1, min(10, planned steps // 10)), and not where a resumed attempt begins"
 )
 
 

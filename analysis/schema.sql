@@ -63,7 +63,7 @@ CREATE TABLE attempts (
     claimed_at TIMESTAMP, started_at TIMESTAMP, ended_at TIMESTAMP, wall_seconds DOUBLE,
     node VARCHAR, nodes INTEGER, device VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
-    steps BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
+    steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     PRIMARY KEY (study, run_id, attempt)
 );
 COMMENT ON TABLE attempts IS 'One start of a run a row: manifest.json, result.json and what the ledger says of it.';
@@ -90,6 +90,7 @@ COMMENT ON COLUMN attempts.flop_per_token IS 'FLOP a token: 6 N + 12 L H Q T, N 
 COMMENT ON COLUMN attempts.peak_flops IS 'Dense peak of one device in FLOP/s; NULL where it is not known.';
 COMMENT ON COLUMN attempts.peak_source IS 'Where the peak is from.';
 COMMENT ON COLUMN attempts.steps IS 'Optimizer steps done, by its own word.';
+COMMENT ON COLUMN attempts.resumed_step IS 'Last step of the checkpoint that it went on from; NULL where it began anew.';
 COMMENT ON COLUMN attempts.final_loss IS 'Last loss in nats a token, by its own word.';
 COMMENT ON COLUMN attempts.peak_memory_bytes IS 'Peak memory in bytes, by its own word: device memory on a GPU, resident on a CPU.';
 COMMENT ON COLUMN attempts.requested_bytes IS 'The allocation that failed, in bytes, where it ran out of memory.';

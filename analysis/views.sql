@@ -1,7 +1,8 @@
 -- What is derived, in one place. Rates come from seconds and counts, never from averages of rates.
 --
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
--- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps.
+-- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
+-- its attempt resumed: kernels are loaded and compiled there anew.
 
 CREATE VIEW steps AS
 WITH spans AS (  -- which steps an attempt's records cover, of runs with several attempts
@@ -18,7 +19,8 @@ SELECT
         / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
     a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
     s.memory_bytes,
-    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10)) AS counted
+    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10))
+        AND s.step - s.steps IS DISTINCT FROM a.resumed_step AS counted
 FROM step_records s
 JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
 LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
@@ -44,7 +46,7 @@ COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percent of the tokens tha
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL where the peak is not known.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s a GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, and not where its attempt resumed.';
 
 -- The attempt that decides a run: the last one that completed, else the last one.
 CREATE VIEW deciding_attempts AS

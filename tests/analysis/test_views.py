@@ -125,6 +125,29 @@ def test_a_record_inside_the_steps_of_a_later_attempt_does_not_count(root: Path,
     ]
 
 
+def test_the_first_record_of_a_resumed_attempt_warms_up_again(root: Path, sql: Ask) -> None:
+    """Steps 16-20 are the first after the checkpoint of step 15: slow, and no measure of the backend."""
+    folder = Folder(root, plan("r1", steps=25))
+    folder.start()
+    for step in (5, 10, 15):
+        folder.step(step, seconds=0.4)
+    folder.end("timeout")
+    folder.start(attempt=2, resumed_attempt=1, resumed_step=15)
+    folder.step(20, seconds=9.0, attempt=2)
+    folder.step(25, seconds=0.4, attempt=2)
+    folder.end(attempt=2)
+    collect(root)
+    assert sql("SELECT step, counted FROM steps WHERE step > 5 ORDER BY step") == [
+        {"step": 10, "counted": True},
+        {"step": 15, "counted": True},
+        {"step": 20, "counted": False},
+        {"step": 25, "counted": True},
+    ]
+    assert sql("SELECT step_seconds, counted_records FROM runs") == [
+        {"step_seconds": 0.4, "counted_records": 3}
+    ]
+
+
 def test_a_completed_attempt_decides_whatever_came_after(root: Path, sql: Ask) -> None:
     folder = completed(root, "r1")
     folder.event("claimed", attempt=2)
