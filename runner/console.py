@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from model.record import Outcome, StepRecord
@@ -12,6 +12,7 @@ from runner.tasks import Task
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+    from rich.table import Table
 
 
 def say(text: str) -> None:
@@ -23,19 +24,44 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     """A table on stdout: drawn on a terminal, aligned plain columns elsewhere, never cut."""
     if sys.stdout.isatty():
         from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
 
-        drawn = Table(*columns, title=title)
-        for row in rows:
-            drawn.add_row(*map(escape, row))
-        Console().print(drawn)
+        Console().print(_drawn(columns, rows, title))
         return
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
         sys.stdout.write(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
         )
+
+
+def _drawn(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, wrap: bool = True
+) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    drawn = Table(title=title)
+    for column in columns:
+        drawn.add_column(column, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+    for row in rows:
+        drawn.add_row(*map(escape, row))
+    return drawn
+
+
+def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -> None:
+    """A table on a terminal that is drawn anew in its place, as many rows as fit, until there are no more.
+
+    Args:
+        pages: the rows, the most interesting first, and a line that sums them up.
+    """
+    from rich.console import Group
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as screen:
+        for rows, summary in pages:
+            fits = max(1, screen.console.height - 6)
+            more = f", {len(rows) - fits} of them not shown" if len(rows) > fits else ""
+            screen.update(Group(_drawn(columns, rows[:fits], wrap=False), summary + more), refresh=True)
 
 
 def watcher(total: int, expected: dict[str, Outcome]) -> Watcher:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner import status
-from runner.console import say, table
+from runner.console import live, say, table
 from runner.ledger import RunState
 from runner.tasks import label
 
@@ -39,11 +39,17 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
     return found
 
 
+HEADS = ("run", "study", "factors", "stands", "step", "loss", "tokens/s", "reason")
+
+
 def show(states: Sequence[RunState]) -> None:
     """A table of all runs, and a line that counts them."""
-    lines = [_line(state, row) for state, row in zip(states, rows(states), strict=True)]
-    table(["run", "study", "factors", "stands", "step", "loss", "tokens/s", "reason"], lines)
+    table(HEADS, _lines(states))
     say(_counts(states))
+
+
+def _lines(states: Sequence[RunState]) -> list[list[str]]:
+    return [_line(state, row) for state, row in zip(states, rows(states), strict=True)]
 
 
 def _line(state: RunState, row: dict[str, Any]) -> list[str]:
@@ -69,15 +75,29 @@ def _counts(states: Sequence[RunState]) -> str:
 
 
 def watch(root: Path, study: str | None) -> None:
-    """Show the table again and again until nothing is in flight."""
+    """Show where runs stand until nothing is in flight: on a terminal in place, else table after table."""
+    changing = _changing(root, study)
+    if sys.stdout.isatty():
+        live(HEADS, ((_lines(sorted(states, key=_interest)), _counts(states)) for states in changing))
+        return
+    for states in changing:
+        show(states)
+
+
+def _changing(root: Path, study: str | None) -> Iterator[list[RunState]]:
     while True:
         states = status.reconciled(root, study)
-        if sys.stdout.isatty():
-            sys.stdout.write("\x1b[2J\x1b[H")
-        show(states)
+        yield states
         if not any(state.in_flight for state in states):
             return
         time.sleep(REFRESH_SECONDS)
+
+
+def _interest(state: RunState) -> int:
+    """What a watcher looks for first: what runs, what went wrong, what waits, what is done."""
+    if state.phase == "ended":
+        return 3 if state.done else 1
+    return 0 if state.phase == "running" else 2
 
 
 def logs(root: Path, run_id: str, follow: bool) -> None:

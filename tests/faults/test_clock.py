@@ -154,7 +154,7 @@ def test_a_record_of_an_earlier_version_still_tells_its_process():
 def test_the_time_limit_is_kept_to_when_the_clock_is_set_back(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 100))
-    stop = stopping.Stop(stopping.slurm_deadline(10))
+    stop = stopping.Stop(stopping.deadline(stopping.slurm_end(), 10))
     began = time.monotonic()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert not stop.requested()
