@@ -34,18 +34,23 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         )
 
 
-def _drawn(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, wrap: bool = True
-) -> Table:
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=title)
-    for column in columns:
-        drawn.add_column(column, no_wrap=not wrap, overflow="fold" if wrap else "ellipsis")
+    drawn = Table(*columns, title=title)
     for row in rows:
         drawn.add_row(*map(escape, row))
     return drawn
+
+
+def _one_line_each(table: Table) -> Table:
+    """The last column takes what the others leave, and is cut."""
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+        column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
+    table.columns[-1].no_wrap = True
+    return table
 
 
 def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -> None:
@@ -61,7 +66,7 @@ def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -
         for rows, summary in pages:
             fits = max(1, screen.console.height - 6)
             more = f", {len(rows) - fits} of them not shown" if len(rows) > fits else ""
-            screen.update(Group(_drawn(columns, rows[:fits], wrap=False), summary + more), refresh=True)
+            screen.update(Group(_one_line_each(_drawn(columns, rows[:fits])), summary + more), refresh=True)
 
 
 def watcher(total: int, expected: dict[str, Outcome]) -> Watcher:
