@@ -44,13 +44,13 @@ def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | N
     return drawn
 
 
-def _one_line_each(table: Table) -> Table:
-    """The last column takes what the others leave, and is cut."""
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-        column.min_width = max(len(str(cell)) for cell in (column.header, *column.cells))
-    table.columns[-1].no_wrap = True
-    return table
+def _one_line_each(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """The rows, each last cell cut to what the others leave of the width."""
+    taken = sum(
+        max(map(len, column)) for column in zip(columns[:-1], *(row[:-1] for row in rows), strict=True)
+    )
+    room = max(len(columns[-1]), width - taken - 3 * len(columns) - 1)
+    return [[*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…"] for row in rows]
 
 
 def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -> None:
@@ -66,7 +66,13 @@ def live(columns: Sequence[str], pages: Iterator[tuple[list[list[str]], str]]) -
         for rows, summary in pages:
             fits = max(1, screen.console.height - 6)
             more = f", {len(rows) - fits} of them not shown" if len(rows) > fits else ""
-            screen.update(Group(_one_line_each(_drawn(columns, rows[:fits])), summary + more), refresh=True)
+            screen.update(
+                Group(
+                    _drawn(columns, _one_line_each(columns, rows[:fits], screen.console.width)),
+                    summary + more,
+                ),
+                refresh=True,
+            )
 
 
 def watcher(total: int, expected: dict[str, Outcome]) -> Watcher:
