@@ -292,7 +292,7 @@ def main() -> None:
     """Run the command line; a person's error is printed without a traceback."""
     from gc import set_threshold
 
-    set_threshold(200_000)  # runs are many and have no cycles: looking for some took a third of `status`
+    set_threshold(1_000_000)  # runs are many and have no cycles: looking for some took a third of `status`
     try:
         app()
     except AssayError as error:

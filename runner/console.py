@@ -28,10 +28,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         Console().print(_drawn(columns, rows, title))
         return
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    for row in (columns, *rows):
-        sys.stdout.write(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
-        )
+    line = "  ".join(f"{{:{width}}}" if width else "{}" for width in widths)  # half of ljust's time a cell
+    sys.stdout.writelines(line.format(*row).rstrip() + "\n" for row in (columns, *rows))
 
 
 def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
