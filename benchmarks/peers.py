@@ -20,7 +20,7 @@ from timing import Taken, Times, add, machine, run, runner, show
 PACKAGES = ("iops-benchmark", "ReFrame-HPC", "hydra-core", "hydra-submitit-launcher")
 LEFT_OUT = """\
 Hydra with its submitit launcher: start-up alone; it expands a sweep only to submit it and wait for its end.
-JUBE: the package index has no release by this name to install.
+JUBE: pip found no release of that name.
 Ramble: installed from a git clone with Spack's concretizer beside it, not as a package; not tried.
 SEML: needs a MongoDB server to hold its queue before it expands anything; not tried.
 NeMo-Run: tasks are Python objects, it has no expansion of a matrix to time; not tried."""
