@@ -142,10 +142,14 @@ class _Builder:
         return value
 
     def scalar(self, node: Node) -> Any:
+        from ruamel.yaml.error import YAMLError
+
         try:
             value = self.yaml.constructor.construct_object(node)
         except ValueError as error:
             raise self.invalid(node, str(error)) from error
+        except YAMLError as error:  # a lone `=`, which YAML 1.1 had a meaning for
+            raise self.invalid(node, f"'{node.value}' is no value; put it in quotes") from error
         if value is None or isinstance(value, str | int | float | bool):
             return value
         return node.value  # a date: the schema says what a string must look like
