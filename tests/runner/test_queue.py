@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from model.machine import runs
 from tests.conftest import environment
 
 
@@ -52,7 +53,9 @@ def running_job(root):
     def find():
         for manifest in root.glob("*/*/attempt-*/manifest.json"):
             if not (manifest.parent / "result.json").exists() and (manifest.parent / "steps.jsonl").exists():
-                return psutil.Process(json.loads(manifest.read_text())["pid"])
+                said = json.loads(manifest.read_text())
+                if runs(said["pid"], said["pid_started"]):  # not one of an attempt that was killed
+                    return psutil.Process(said["pid"])
         return None
 
     return until(find)
