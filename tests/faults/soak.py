@@ -19,8 +19,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import psutil
-
 from runner.corpus import write_corpus
 from tests.conftest import REPOSITORY, SCRIPT, TINY, environment, no_cluster
 from tests.faults.daemons import GONE, NODES, Daemons, step_daemons, training
@@ -256,10 +254,6 @@ def cluster(folder):
         yield Daemons({"SLURM_CONF": str(folder / "slurm.conf"), "PATH": path})
     finally:
         subprocess.run([SCRIPT, "down", folder], check=True)
-        for process in psutil.process_iter():  # what a killed daemon has left
-            with contextlib.suppress(*GONE, psutil.AccessDenied):
-                if process.environ().get("SLURM_CONF") == str(folder / "slurm.conf"):
-                    process.kill()
 
 
 def main():

@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from model.machine import runs
 from tests.conftest import environment
 
 
@@ -51,10 +52,10 @@ def running_job(root):
 
     def find():
         for manifest in root.glob("*/*/attempt-*/manifest.json"):
-            pid = json.loads(manifest.read_text())["pid"]
-            over = (manifest.parent / "result.json").exists() or not psutil.pid_exists(pid)
-            if not over and (manifest.parent / "steps.jsonl").exists():
-                return psutil.Process(pid)
+            if not (manifest.parent / "result.json").exists() and (manifest.parent / "steps.jsonl").exists():
+                said = json.loads(manifest.read_text())
+                if runs(said["pid"], said["pid_started"]):  # not one of an attempt that was killed
+                    return psutil.Process(said["pid"])
         return None
 
     return until(find)

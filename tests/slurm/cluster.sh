@@ -14,6 +14,15 @@ verb=${1:?up or down} folder=$(realpath -m "${2:?a folder}")
 export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
 socket=$folder/db.sock munge=$folder/munge.sock
 
+left() { # jobs of this cluster and their step daemons, which outlive the daemons
+  local of
+  for of in $(grep -lzx "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null); do
+    of=${of%/environ}
+    { [ "$(cat "$of/comm")" = slurmstepd ] || grep -qz "^SLURM_JOB_ID=" "$of/environ"; } 2>/dev/null && echo "${of#/proc/}"
+  done
+  return 0
+}
+
 down() {
   local pid
   for pid in "$folder"/pid/*; do
@@ -22,6 +31,9 @@ down() {
   for _ in $(seq 100); do # slurmctld saves its state before it ends
     pgrep -F "$folder/pid/slurmctld" >/dev/null 2>&1 || break
     sleep 0.1
+  done
+  for pid in $(left); do
+    kill -KILL "$pid" 2>/dev/null
   done
   return 0
 }

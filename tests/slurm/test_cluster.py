@@ -129,4 +129,4 @@ def test_jobs_start_in_an_environment_of_their_own(slurm, study, root, tmp_path)
     (log,) = root.glob("*/*/attempt-1/stderr.log")
     assert "wrong model" not in log.read_text()
     assert (root / "tiny" / ".submitit").stat().st_mode & 0o077 == 0, "pickles are their owner's alone"
-    assert subprocess.run(["pgrep", "-f", "runner.job"], check=False).returncode == 1
+    assert subprocess.run(["pgrep", "-f", f"runner.job {root}"], check=False).returncode == 1
