@@ -55,18 +55,18 @@ def test_a_run_that_is_killed_leaves_the_run_that_shares_its_node(slurm, root, s
     slurm("launch", study("matrix: {train.steps: [1000000, 3000]}\n"), "--profile", PACKED, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
     by_steps(root, 1_000_000).kill()
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
+    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()), 240)
     assert sorted(outcomes(slurm).values()) == ["completed", "failed"]
 
 
 def test_cancelling_a_run_leaves_the_run_that_shares_its_job(slurm, root, study):
     """One is cancelled as it waits or runs, the other completes."""
-    slurm("launch", study("matrix: {train.steps: [1000000, 20000]}\n"), "--profile", PACKED, rc=0)
+    slurm("launch", study("matrix: {train.steps: [1000000, 6000]}\n"), "--profile", PACKED, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
     (long,) = [row["run_id"] for row in rows(slurm) if row["factors"]["train.steps"] == 1_000_000]
     slurm("cancel", long, rc=0)
     assert outcomes(slurm)[long] == "cancelled"
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
+    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()), 240)
     assert sorted(outcomes(slurm).values()) == ["cancelled", "completed"]
     until(lambda: training(root) is None, 30)
     (result,) = root.glob(f"tiny/{long}/attempt-1/result.json")
@@ -80,7 +80,7 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
     minute = adjusted(tmp_path, ("0:10:00", "0:01:00"))
     path = study("matrix: {train.steps: [20, 1000000, 1000001, 1000002]}\n")
     slurm("launch", path, "--profile", minute, rc=0)
-    until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3, 200)
+    until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3, 280)
     found = {row["factors"]["train.steps"]: row for row in rows(slurm)}
     slurm("cancel", path, rc=0)
     jobs = [found[steps]["job_id"] for steps in (20, 1_000_000, 1_000_001, 1_000_002)]
