@@ -7,7 +7,8 @@ from pathlib import Path
 
 from analysis.ingest import Reader, Row, Rows, file_rows, utc
 from analysis.scan import Seen
-from model.record import NAME, Unreadable, dumps, read
+from model.files import Unreadable, dumps, read
+from model.record import NAME
 from model.verify.certificate import Certificate, describe
 
 _SAME_NAME = ("key", "verdict", "device_name", "code", "seconds")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.scan import Key, Seen, attempt_numbers
-from model.record import LedgerEvent, Manifest, Result, RunFolder, RunRecord, Unreadable, dumps, settle
+from model.files import Unreadable, dumps
+from model.record import LedgerEvent, Manifest, Result, RunFolder, RunRecord, settle
 
 Row = dict[str, Any]
 # Fields of run.json that are a column under their own name.

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.ingest import Row, Rows, utc
-from model.record import StepRecord, Unreadable, read_lines
+from model.files import Unreadable, read_lines
+from model.record import StepRecord
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -28,11 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from model import record
+from model import files
 from model.config import Frozen, RunConfig
 from model.data import Position
 from model.errors import UserError
-from model.record import SCHEMA_VERSION, Unreadable, Version
+from model.files import Unreadable
+from model.record import SCHEMA_VERSION, Version
 
 if TYPE_CHECKING:
     import torch
@@ -111,7 +112,7 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
             size=size,
             state_checksum=checksum,
         )
-        record.write(part / _META, meta.sealed())
+        files.write(part / _META, meta.sealed())
         _publish(part, kept, name)
     finally:
         shutil.rmtree(part, ignore_errors=True)  # a disk that is full needs the space
@@ -170,13 +171,13 @@ def _state_name(step: int) -> str:
 
 
 def _canonical(config: RunConfig) -> str:
-    return record.dumps(config.model_dump(mode="json"))
+    return files.dumps(config.model_dump(mode="json"))
 
 
 def _meta(kept: Path) -> tuple[Meta, Path]:
     """The record of a checkpoint, and its state file, of which the size is right."""
     path = kept / _META
-    meta = record.read(path, Meta)
+    meta = files.read(path, Meta)
     if meta.sealed() != meta:
         raise Unreadable(f"{path}: its content does not match its checksum")
     path = path.with_name(_state_name(meta.step))

@@ -19,17 +19,8 @@ from pydantic import Field
 from model import machine
 from model.config import Frozen
 from model.errors import UserError
-from model.record import (
-    SCHEMA_VERSION,
-    RunFolder,
-    Unreadable,
-    Version,
-    append,
-    now,
-    read_lines,
-    run_folders,
-    settle,
-)
+from model.files import Unreadable, append, read_lines
+from model.record import SCHEMA_VERSION, RunFolder, Version, now, run_folders, settle
 from runner.cluster import Budget, Cluster
 from runner.document import Document
 from runner.errors import InvalidFile, Mark, Problem

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from model.record import Manifest, StepRecord, read_lines
+from model.files import read_lines
+from model.record import Manifest, StepRecord
 from runner import provenance
 from runner.ledger import RunState
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from model.attention import Case
 from model.errors import AssayError, Unsupported
-from model.record import Unreadable, read, write
+from model.files import Unreadable, read, write
 from model.verify.certificate import Certificate
 from runner.trial import Crashed, Trial, hold
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import psutil
 
 from model.errors import UserError
-from model.record import NAME, Outcome, RunFolder, Unreadable
+from model.files import Unreadable
+from model.record import NAME, Outcome, RunFolder
 from runner import ledger, provenance, snapshot
 from runner.console import say
 from runner.ledger import RunState

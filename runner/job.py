@@ -20,18 +20,8 @@ from model import attention, machine
 from model.checkpoint import inspect
 from model.data import Source, fingerprint
 from model.errors import Interrupted, Unsupported, UserError
-from model.record import (
-    Manifest,
-    Outcome,
-    Result,
-    RunFolder,
-    RunRecord,
-    StepRecord,
-    Unreadable,
-    append,
-    now,
-    write,
-)
+from model.files import Unreadable, append, write
+from model.record import Manifest, Outcome, Result, RunFolder, RunRecord, StepRecord, now
 from runner import gate, ledger, scheduler, snapshot
 from runner.outcomes import Ending, of_exception
 from runner.stopping import KILL_SECONDS, Stop, deadline, die_with, requeue, slurm_end

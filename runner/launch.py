@@ -10,7 +10,8 @@ from pathlib import Path
 from model.config import DataConfig
 from model.data import Source, check_vocabulary, fingerprint, load_tokenizer
 from model.errors import UserError
-from model.record import Provenance, RunFolder, RunRecord, now, write_text
+from model.files import write_text
+from model.record import Provenance, RunFolder, RunRecord, now
 from runner import ledger, provenance
 from runner.cluster import Cluster
 from runner.errors import InvalidFile, Problem

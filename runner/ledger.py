@@ -16,18 +16,8 @@ from typing import Any, Literal
 
 from model import machine
 from model.errors import UserError
-from model.record import (
-    LedgerEvent,
-    Manifest,
-    Outcome,
-    Result,
-    RunBrief,
-    RunFolder,
-    RunRecord,
-    append,
-    now,
-    settle,
-)  # fmt: skip
+from model.files import append
+from model.record import LedgerEvent, Manifest, Outcome, Result, RunBrief, RunFolder, RunRecord, now, settle
 from runner.outcomes import Ending
 
 Phase = Literal["planned", "queued", "running", "ended"]

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 from model import attention
 from model.config import RunConfig
 from model.errors import UserError, did_you_mean
-from model.record import Outcome, dumps
+from model.files import dumps
+from model.record import Outcome
 from runner.document import KeyPath, parse
 from runner.errors import InvalidFile, Mark, Problem
 from runner.fields import Scalar, flatten, leaves, nest

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from model.record import Outcome, RunFolder, Unreadable, now
+from model.files import Unreadable
+from model.record import Outcome, RunFolder, now
 from runner import ledger, scheduler
 from runner.ledger import RunState
 from runner.lock import study_lock

@@ -18,7 +18,8 @@ from typing import Any
 
 from model.data import Source, fingerprint
 from model.errors import UserError
-from model.record import RunFolder, RunRecord, now, write_text
+from model.files import write_text
+from model.record import RunFolder, RunRecord, now
 from runner import ledger, provenance, snapshot, status
 from runner.cluster import Cluster, read_cluster
 from runner.comparison import Comparison, compare

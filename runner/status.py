@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.errors import UserError, did_you_mean
-from model.record import Outcome, StepRecord, Unreadable, folders, now, run_folders
+from model.files import Unreadable
+from model.record import Outcome, StepRecord, folders, now, run_folders
 from runner import ledger, scheduler
 from runner.console import say
 from runner.ledger import RunState

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from model import record
+from model import files
 from model.attention import Case
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.flops import flop_per_token
@@ -76,13 +76,13 @@ class Folder:
         self.run = run
         self.path = root / run.study / run.run_id
         self.path.mkdir(parents=True)
-        record.write(self.path / "run.json", run)
+        files.write(self.path / "run.json", run)
 
     def event(self, event: str, attempt: int = 1, after: float = 0, **fields: Any) -> None:
         """A ledger line."""
         moment = START + timedelta(seconds=after)
         line = LedgerEvent(time=moment, event=event, attempt=attempt, **fields)  # type: ignore[arg-type]
-        record.append(self.path / "ledger.jsonl", line)
+        files.append(self.path / "ledger.jsonl", line)
 
     def start(
         self, attempt: int = 1, device: str | None = H200, peak: float | None = 989.4e12, **fields: Any
@@ -106,7 +106,7 @@ class Folder:
             "peak_flops": peak,
             "peak_source": peak and "a datasheet",
         }
-        record.write(path / "manifest.json", Manifest(**(values | fields)))
+        files.write(path / "manifest.json", Manifest(**(values | fields)))
         return path
 
     def step(self, step: int, seconds: float = 0.4, steps: int = 5, attempt: int = 1, **fields: Any) -> None:
@@ -125,7 +125,7 @@ class Folder:
             "memory_bytes": 70 * 2**30,
         }
         line = StepRecord(**(values | fields))
-        record.append(self.path / f"attempt-{attempt}" / "steps.jsonl", line)
+        files.append(self.path / f"attempt-{attempt}" / "steps.jsonl", line)
 
     def end(self, outcome: str = "completed", attempt: int = 1, seconds: float = 60, **fields: Any) -> None:
         """The attempt's own word of how it ended."""
@@ -142,7 +142,7 @@ class Folder:
             "ended_at": began + timedelta(seconds=seconds),
             "wall_seconds": seconds,
         }
-        record.write(self.path / f"attempt-{attempt}" / "result.json", Result(**(values | fields)))
+        files.write(self.path / f"attempt-{attempt}" / "result.json", Result(**(values | fields)))
 
 
 def completed(root: Path, run_id: str, seconds: float = 0.4, **changes: Any) -> Folder:
@@ -209,5 +209,5 @@ def certificate(root: Path, attention: str, verdict: Verdict = "right", **change
     made = Certificate.model_validate({"key": certificate_key(*identity)} | fields)
     folder = root / ".certificates"
     folder.mkdir(exist_ok=True)
-    record.write(folder / f"{made.key}.json", made)
+    files.write(folder / f"{made.key}.json", made)
     return made

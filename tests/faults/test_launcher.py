@@ -14,8 +14,8 @@ from tests.slurm.test_packing import PACKED
 pytestmark = pytest.mark.slurm
 STUDY = "matrix: {seed: [0, 1]}\n"
 LAUNCHER = [
-    "model.record:write_text before 1",
-    "model.record:write_text after 2",
+    "model.files:write_text before 1",
+    "model.files:write_text after 2",
     "runner.ledger:claim before 1",
     "runner.ledger:_append before 1",  # the folder is made, its line is not
     "runner.ledger:claim after 1",

@@ -17,7 +17,8 @@ import torch
 from model import attention, checkpoint, optim, trainer
 from model.data import Position, Source
 from model.errors import Interrupted, UserError
-from model.record import StepRecord, Unreadable
+from model.files import Unreadable
+from model.record import StepRecord
 from model.trainer import Checkpoints, build_model, train
 from tests.model.conftest import run_config
 

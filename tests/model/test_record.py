@@ -4,21 +4,8 @@ import json
 
 import pytest
 
-from model.record import (
-    LedgerEvent,
-    Outcome,
-    Result,
-    StepRecord,
-    Unreadable,
-    append,
-    dumps,
-    finite,
-    now,
-    read,
-    read_lines,
-    settle,
-    write,
-)  # fmt: skip
+from model.files import Unreadable, append, dumps, read, read_lines, write
+from model.record import LedgerEvent, Outcome, Result, StepRecord, finite, now, settle
 
 
 def step(number=1):

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from model.record import LedgerEvent, Outcome, append, now
+from model.files import append
+from model.record import LedgerEvent, Outcome, now
 from runner import budget, cost
 from runner.budget import Limit, Reservation, reserve
 from runner.cluster import Budget, Cluster, Profile

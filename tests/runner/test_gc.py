@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from model.errors import UserError
-from model.record import LedgerEvent, Manifest, Outcome, Provenance, Result, append, write
+from model.files import append, write
+from model.record import LedgerEvent, Manifest, Outcome, Provenance, Result
 from runner import gc
 from runner.lock import study_lock
 from tests.analysis.fabricate import START, plan

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from model.errors import UserError
-from model.record import NAME, Manifest, Outcome, Result, RunFolder, StepRecord, append, write
+from model.files import append, write
+from model.record import NAME, Manifest, Outcome, Result, RunFolder, StepRecord
 from runner import ledger, provenance, reproduce
 from runner.comparison import compare
 from runner.matrix import expand
