@@ -127,8 +127,8 @@ COMMENT ON COLUMN quarantine.reason IS 'Why it could not be read.';
 CREATE TABLE certificates (
     key VARCHAR NOT NULL PRIMARY KEY, attention VARCHAR NOT NULL, verdict VARCHAR NOT NULL,
     device_kind VARCHAR NOT NULL, device_name VARCHAR, dtype VARCHAR, shape VARCHAR, run_case JSON,
-    software JSON NOT NULL, code VARCHAR NOT NULL, kernels JSON NOT NULL, reasons JSON NOT NULL,
-    not_looked_at JSON NOT NULL, checks BIGINT NOT NULL, failed BIGINT NOT NULL, seconds DOUBLE NOT NULL,
+    software JSON NOT NULL, code VARCHAR NOT NULL, kernels JSON NOT NULL, graph_break VARCHAR,
+    reasons JSON NOT NULL, not_looked_at JSON NOT NULL, checks BIGINT NOT NULL, failed BIGINT NOT NULL, seconds DOUBLE NOT NULL,
     created_at TIMESTAMP NOT NULL
 );
 COMMENT ON TABLE certificates IS '.certificates/KEY.json: what was found out about one attention backend on one device, one certificate a row.';
@@ -143,6 +143,7 @@ COMMENT ON COLUMN certificates.run_case IS 'The same as a JSON object: device, d
 COMMENT ON COLUMN certificates.software IS 'Version by package, the backend''s own modules included: a JSON object.';
 COMMENT ON COLUMN certificates.code IS 'SHA-256 of the backend''s source files and of the rules that it was held to, hexadecimal.';
 COMMENT ON COLUMN certificates.kernels IS 'Names that the profiler saw by pass, forward and backward: a JSON object of arrays.';
+COMMENT ON COLUMN certificates.graph_break IS 'Why torch.compile ends its graph at a call; empty: it does not; NULL: not looked at.';
 COMMENT ON COLUMN certificates.reasons IS 'Why it is not right: each failed check, or what is not supported: a JSON array.';
 COMMENT ON COLUMN certificates.not_looked_at IS 'Cases that the backend says it does not take, with its reason: a JSON array.';
 COMMENT ON COLUMN certificates.checks IS 'Number of checks made.';

@@ -61,9 +61,9 @@ def default_device() -> str:
 def show(certificates: Sequence[Certificate]) -> None:
     """A row a backend, its largest errors, and below why those are refused that are."""
     table(
-        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "kernels"],
+        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "in a graph", "kernels"],
         [
-            [each.backend, each.verdict, *_errors(each), *_effort(each), _kernels(each)]
+            [each.backend, each.verdict, *_errors(each), *_effort(each), _graph(each), _kernels(each)]
             for each in certificates
         ],
     )
@@ -95,6 +95,11 @@ def _effort(certificate: Certificate) -> list[str]:
 
 def _of_allowed(check: Check) -> float | None:
     return check.measured / check.tolerance if check.measured is not None and check.tolerance else None
+
+
+def _graph(certificate: Certificate) -> str:
+    """Whether torch.compile keeps a call in one graph; --json and reports say why not."""
+    return {None: "", "": "yes"}.get(certificate.graph_break, "no")
 
 
 def _kernels(certificate: Certificate) -> str:

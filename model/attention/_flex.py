@@ -26,7 +26,9 @@ def _attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Ten
 
 
 # Compiled by itself, with what is its own: the model's graph ends before it, whether it is compiled or not.
-attend: Attend = torch.compiler.disable(_attend)  # type: ignore[no-untyped-call]
+attend: Attend = torch.compiler.disable(  # type: ignore[no-untyped-call]
+    _attend, reason="flex_attention is compiled by itself, so that it is its kernel or an error"
+)
 
 
 @cache

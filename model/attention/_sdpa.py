@@ -48,7 +48,9 @@ def _plain(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 # The MATH kernel, hidden from torch.compile, because inside a graph the pin does not hold: MATH becomes
 # matrix products and a softmax, which inductor's pass `fuse_attention` recognises and replaces by a
 # FlashAttention kernel (seen with torch 2.13 on a CPU, float32, equal numbers of query and key heads).
-plain: Attend = torch.compiler.disable(_plain)  # type: ignore[no-untyped-call]
+plain: Attend = torch.compiler.disable(  # type: ignore[no-untyped-call]
+    _plain, reason="in a graph, inductor would put a FlashAttention kernel in the place of MATH"
+)
 
 
 def _dense_heads(x_BTHD: Tensor) -> Tensor:

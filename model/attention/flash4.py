@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING
 
-from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,22 +13,9 @@ if TYPE_CHECKING:
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
     """`flash_attn.cute.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads too."""
-    return _outside_the_graph()(q_BTHD, k_BTKD, v_BTKD, causal)
+    from model.attention import _flash4
 
-
-@cache
-def _outside_the_graph() -> Attend:
-    """It compiles its own kernels at the first call, which torch.compile must not try to trace."""
-    import torch
-    from flash_attn.cute import flash_attn_func
-
-    def call(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-        result = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
-        o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # most versions add the LSE
-        return o_BTHD
-
-    opaque: Attend = torch.compiler.disable(call)  # type: ignore[no-untyped-call]
-    return opaque
+    return _flash4.attend(q_BTHD, k_BTKD, v_BTKD, causal)
 
 
 def unsupported_reasons(case: Case) -> list[str]:

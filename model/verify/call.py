@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,12 +25,13 @@ class Subject:
 
     Attributes:
         variant: for the checks that follow.
-        check_name: what numbers are held to be: `right`, or the habit under which they were got.
+        seam: how the backend is called.
     """
 
     backend: Backend
     case: Case
     variant: str = "plain"
+    seam: Callable[..., Tensor] = attention.attend
     checks: list[Check] = field(default_factory=list)
 
     def note(self, name: str, what: str, passed: bool, reason: str, **measured: float | None) -> bool:
@@ -50,7 +51,7 @@ class Subject:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Through the seam."""
-        return attention.attend(self.backend, self.case, q, k, v)
+        return self.seam(self.backend, self.case, q, k, v)
 
     @contextmanager
     def running(self, what: str) -> Iterator[None]:

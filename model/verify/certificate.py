@@ -51,6 +51,10 @@ class Certificate(Frozen):
     case: Case | None = Field(description="The run's, for a gate; None: all that the backend supports.")
     key: str = Field(description="By `key`: what has to be equal for this certificate to stand for a run.")
     kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
+    graph_break: str | None = Field(
+        None,
+        description="Why torch.compile ends its graph at a call; empty: it does not; None: not looked at.",
+    )
     checks: list[Check]
     not_looked_at: list[str] = Field(
         default=[], description="Cases that the backend says it does not take, with its reason."

@@ -14,7 +14,7 @@ from model import attention
 from model.attention import Backend, Case
 from model.errors import Unsupported
 from model.record import now
-from model.verify import cases, data, identity, launches, right, same_model
+from model.verify import cases, compiled, data, identity, launches, right, same_model
 from model.verify.cases import Variant
 from model.verify.certificate import Certificate, Check, Verdict, describe, key
 
@@ -74,6 +74,7 @@ class _Trial:
         self.variants, self.small = variants, small
         self.checks: list[Check] = []
         self.kernels: dict[str, list[str]] = {}
+        self.graph_break: str | None = None
         self.refusals: dict[str, list[str]] = {}
         self.started = perf_counter()
 
@@ -114,10 +115,14 @@ class _Trial:
         return True
 
     def _in_depth(self, small: Case) -> list[Check]:
-        """Habits, model and kernels, at a small shape or the run's."""
+        """Habits, model, graph and kernels, at a small shape or the run's."""
         checks = right.habits(self.backend, small) + same_model.check(self.name, self.backend, small)
         launched, self.kernels = launches.check(self.name, self.backend, self.case or small)
-        return checks + launched
+        checks += launched
+        if all(check.passed for check in checks):  # what is wrong by itself is not traced for seconds
+            traced, self.graph_break = compiled.check(self.backend, small)
+            checks += traced
+        return checks
 
     def _takes(self, case: Case) -> bool:
         """By its own word, which must be a list of reasons, whatever is asked."""
@@ -163,6 +168,7 @@ class _Trial:
                 "case": self.case,
                 "key": key(self.name, code, self.case, found, software),
                 "kernels": self.kernels,
+                "graph_break": self.graph_break,
                 "checks": self.checks,
                 "not_looked_at": [f"{case}: {'; '.join(why)}" for case, why in self.refusals.items()],
                 "seconds": perf_counter() - self.started,

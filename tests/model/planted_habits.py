@@ -46,6 +46,11 @@ def writes_into_q(q, k, v, causal):
     return o
 
 
+@plant("right when compiled")
+def another_one_when_compiled(q, k, v, causal):
+    return right(q, k, v, causal) * (0.99 if torch.compiler.is_compiling() else 1.0)
+
+
 _kept: dict[Any, Tensor] = {}
 
 

@@ -1,0 +1,65 @@
+"""What torch.compile makes of a call: the same numbers, and a graph that stays whole or says why not.
+
+Dynamo and AOTAutograd trace the call, and PyTorch's own operators run the graph (`aot_eager`): what a backend
+does to a graph shows, and no machine code is made for seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+
+import torch
+from torch import Tensor
+from torch._dynamo.exc import Unsupported as GraphBreak
+
+from model import attention
+from model.attention import Backend, Case
+from model.verify import data
+from model.verify.call import Subject, call, leaves
+from model.verify.cases import Variant
+from model.verify.certificate import Check
+
+# What the backend gave to `torch.compiler.disable` as its reason, else what PyTorch has to say.
+_REASONS = (r"\(reason: (?!None\))(.+)\)$", r"Explanation: (.+)$", r"(.+)$")
+_SHAPES = 64  # compiled in one process by one trial; Dynamo's own limit of 8 ends in uncompiled calls
+
+
+def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
+    """The checks, and why torch.compile ends its graph at a call; empty where one graph holds all of it."""
+    subject = Subject(backend, case, "under torch.compile")
+    found = data.of(Variant(case))
+    why: str | None = None
+    with subject.running("under torch.compile"), _dynamo():
+        why = _graph_break(subject, leaves(found.inputs))
+        subject.seam = _compiled(whole=not why)
+        subject.numbers("right when compiled", call(subject, found.inputs), found.exact, found.plain)
+    return subject.checks, why
+
+
+@contextmanager
+def _dynamo() -> Iterator[None]:
+    """Without the warnings that Dynamo's own code causes in PyTorch's."""
+    with torch._dynamo.config.patch(recompile_limit=_SHAPES), warnings.catch_warnings(action="ignore"):
+        yield
+
+
+def _graph_break(subject: Subject, tensors: list[Tensor]) -> str:
+    """In the words that the backend gave to `torch.compiler.disable`, else in PyTorch's."""
+    try:
+        _compiled(whole=True)(subject.backend, subject.case, *tensors)
+    except GraphBreak as error:
+        found = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
+        return next((each[1] for each in found if each), type(error).__name__)
+    return ""
+
+
+def _compiled(whole: bool) -> Callable[..., Tensor]:
+    """The seam, compiled afresh: a copy of its code has no compiled versions yet."""
+    code = attention.attend.__code__
+    fresh = FunctionType(code.replace(), attention.attend.__globals__)
+    seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend="aot_eager")
+    return seam
