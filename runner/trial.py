@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from model.attention import Case
@@ -43,7 +43,7 @@ class Crashed(AssayError):
 
 
 def hold(
-    trials: Sequence[Trial], device: str, options: Sequence[str] = ()
+    trials: Sequence[Trial], device: str, options: Sequence[str] = (), side_by_side: int = 1
 ) -> Iterator[Certificate | Exception]:
     """Hold trials one after another; gives a certificate for each, or what the backend raised.
 
@@ -51,21 +51,29 @@ def hold(
 
     Args:
         options: Python's, that make it import a code snapshot.
+        side_by_side: calls of this at the same time, which share the cores: threads that wait for a core
+            that another one has take many times as long.
     """
     left = list(trials)
+    environment = dict(os.environ)
+    if side_by_side > 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // side_by_side)))
     while left:
-        for answer in _held_in_one_process(left, device, options):
+        for answer in _held_in_one_process(left, device, options, environment):
             left.pop(0)
             yield answer
 
 
 def _held_in_one_process(
-    trials: Sequence[Trial], device: str, options: Sequence[str]
+    trials: Sequence[Trial], device: str, options: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[Certificate | Exception]:
     asked = json.dumps([[each.backend, asdict(each.case) if each.case else None] for each in trials])
     command = [sys.executable, *options, "-m", "runner.trial", str(os.getpid()), device, asked]
     answered = 0
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment
+    ) as process:
         assert process.stdout
         for line in process.stdout:
             answered += 1

@@ -24,7 +24,9 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     lanes = _lanes(names)
     with ThreadPoolExecutor(len(lanes)) as pool:
         made = [
-            found for lane in pool.map(lambda lane: list(_made(lane, device, root)), lanes) for found in lane
+            found
+            for lane in pool.map(lambda lane: list(_made(lane, device, root, len(lanes))), lanes)
+            for found in lane
         ]
     return sorted(made, key=lambda certificate: names.index(certificate.backend))
 
@@ -36,8 +38,9 @@ def _lanes(names: Sequence[str]) -> list[list[str]]:
     return [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
 
 
-def _made(names: list[str], device: str, root: Path) -> Iterator[Certificate]:
-    for name, answer in zip(names, hold([Trial(name) for name in names], device), strict=True):
+def _made(names: list[str], device: str, root: Path, lanes: int) -> Iterator[Certificate]:
+    answers = hold([Trial(name) for name in names], device, side_by_side=lanes)
+    for name, answer in zip(names, answers, strict=True):
         made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
         say(f"{name}: {made.verdict}, {made.seconds:.1f} s")
         gate.keep(made, root)
