@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# A shell that starts the tests in the background has SIGINT ignored, by them and by all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
 Runner = Callable[..., subprocess.CompletedProcess[str]]
@@ -116,6 +121,28 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
             pytest.fail(reason)
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("slurm")
-    subprocess.run([SCRIPT, "up", folder], check=True, timeout=180)
+    with (Path(tempfile.gettempdir()) / "assay-slurm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would find the same ports free
+        subprocess.run([SCRIPT, "up", folder], check=True, timeout=180)
     yield {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
     subprocess.run([SCRIPT, "down", folder], check=True, timeout=60)
+
+
+_faults: dict[str, str] = {}  # what became of each fault that was injected
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how each fault's test ended; with several workers, in the process that prints."""
+    if "tests/faults/" in report.nodeid and (report.when == "call" or report.outcome != "passed"):
+        _faults[report.nodeid] = report.outcome
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the tally."""
+    if _faults:
+        words = list(_faults.values())
+        tried = len(words) - words.count("skipped")
+        terminalreporter.section("faults")
+        terminalreporter.line(
+            f"tried {tried}, survived {words.count('passed')}, not tried here {words.count('skipped')}"
+        )

@@ -1,29 +1,9 @@
-"""Counts the faults that were injected and what became of them, and prints the tally."""
+"""What the tests that inject faults share."""
 
 import json
 import time
 
 import pytest
-
-_tally: dict[str, str] = {}
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    outcome = yield
-    report = outcome.get_result()
-    if "tests/faults/" in report.nodeid and (report.when == "call" or report.skipped):
-        _tally[report.nodeid] = report.outcome
-
-
-def pytest_terminal_summary(terminalreporter):
-    if _tally:
-        words = list(_tally.values())
-        tried = len(words) - words.count("skipped")
-        terminalreporter.section("faults")
-        terminalreporter.line(
-            f"tried {tried}, survived {words.count('passed')}, not tried here {words.count('skipped')}"
-        )
 
 
 @pytest.fixture

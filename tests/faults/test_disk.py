@@ -94,7 +94,7 @@ def test_a_torn_plan_is_named_and_the_other_runs_go_on(runner, study, root, cont
 
 
 def test_a_torn_checkpoint_is_not_used_and_the_manifest_says_so(runner, study, root):
-    path = study("matrix: {train.steps: [3000]}\n")
+    path = study("matrix: {train.steps: [1000]}\n")
     kill_after_first_checkpoint(runner, path, root)
     for file in root.glob("tiny/*/attempt-1/checkpoint/*"):
         file.write_bytes(file.read_bytes()[:-7])
