@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from model.optim import AdamW
+
 PIECE = 64 * 2**20  # bytes in host memory at once, both ways
 _META = "meta.json"
 
@@ -50,7 +52,7 @@ class State:
     config: RunConfig
     data_fingerprint: str
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: AdamW
 
     @property
     def device(self) -> torch.device:
@@ -137,14 +139,11 @@ def load(kept: Path, state: State) -> tuple[int, Position]:
 
     meta, path = _meta(kept)
     _refuse_another_run(path, meta, state)
-    weights = _weights(state.model)
-    if _describe(weights) != [tensor for tensor in meta.tensors if tensor.name.startswith("model.")]:
-        raise Unreadable(f"{path}: its weights are not those of this version's model")
-    others = [each for each in meta.tensors if each.name not in weights]  # their bytes follow the weights'
-    tensors = weights | {each.name: _new(each, state.device) for each in others}
+    tensors = _tensors(state)
+    if _describe(tensors) != meta.tensors:
+        raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
     checksum = _read(path, tensors.values())
     _check(path, checksum, meta)
-    _restore_optimizer(state.optimizer, tensors)
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], state.device)
@@ -205,17 +204,12 @@ def _tensors(state: State) -> dict[str, Tensor]:
     """All that the next step depends on. The optimizer's settings follow from the configuration and step."""
     import torch
 
-    tensors = _weights(state.model)
-    for index, values in state.optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{key}": value for key, value in values.items()}
+    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in state.optimizer.state().items()}
     tensors["rng.cpu"] = torch.get_rng_state()
     if state.device.type == "cuda":
         tensors["rng.cuda"] = torch.cuda.get_rng_state(state.device)
     return tensors
-
-
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
 
 
 def _describe(tensors: Mapping[str, Tensor]) -> list[TensorMeta]:
@@ -223,29 +217,6 @@ def _describe(tensors: Mapping[str, Tensor]) -> list[TensorMeta]:
         TensorMeta(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape))
         for name, tensor in tensors.items()
     ]
-
-
-def _new(meta: TensorMeta, device: torch.device) -> Tensor:
-    """Memory to read a tensor into that the optimizer, or torch's generators, will be given.
-
-    An optimizer makes its states at its first step. Made here instead, and where they will stay, they are
-    in memory once, so that a run that fitted a GPU fits it again.
-    """
-    import torch
-
-    place = device if meta.name.startswith("optimizer.") else "cpu"  # generators' states are CPU tensors
-    return torch.empty(meta.shape, dtype=getattr(torch, meta.dtype), device=place)
-
-
-def _restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    states: dict[int, dict[str, Any]] = {}
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "optimizer":
-            index, _, key = rest.partition(".")
-            states.setdefault(int(index), {})[key] = tensor
-    # Takes tensors of the right device and precision as they are, without a copy.
-    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:

@@ -60,7 +60,7 @@ def train(
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
-    optimizer = optim.adamw(model, config.train)
+    optimizer = optim.AdamW(model.parameters(), config.train.weight_decay)
     state = checkpoint.State(config, data.fingerprint(source, config.data.text_column), model, optimizer)
     keeper = Keeper(checkpoints, state)
     done, position = keeper.start()
@@ -70,13 +70,11 @@ def train(
         # Timed region: from here until record() has synchronised the device, data included.
         inputs_BT, labels_BT = meter.count(next(stream), device)
         rate = optim.learning_rate(config.train, step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
         loss = cross_entropy(model(inputs_BT), labels_BT)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         norm = nn.utils.clip_grad_norm_(model.parameters(), config.train.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.step(rate)
+        optimizer.zero_grad()
         keep = keeper.due(step)
         if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
             record = meter.record(step, loss, norm, rate)

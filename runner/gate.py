@@ -15,6 +15,7 @@ from model.attention import Case
 from model.errors import AssayError, Unsupported
 from model.files import Unreadable, read, write
 from model.verify.certificate import Certificate
+from model.verify.identity import key_of
 from runner.trial import Crashed, Trial, hold
 
 FOLDER = ".certificates"
@@ -36,8 +37,6 @@ def admit(backend: str, case: Case, root: Path, options: Sequence[str]) -> Certi
         Unsupported: it does not take the case after all.
         MemoryError, torch.OutOfMemoryError, RuntimeError: the backend's own, at the run's own shape.
     """
-    from model.verify.certify import key_of
-
     found = _kept(root, key_of(backend, case.device, case)) or _made(Trial(backend, case), root, options)
     if found.verdict == "unsupported":
         raise Unsupported(found.reasons)

@@ -13,7 +13,7 @@ from torch.backends.cuda import SDPAParams
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from model.attention import Attend, Case
+from model.attention import Case
 
 CUDNN = SDPBackend.CUDNN_ATTENTION
 EFFICIENT = SDPBackend.EFFICIENT_ATTENTION
@@ -39,18 +39,6 @@ def pinned(kernel: SDPBackend, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, c
     """Attention by this kernel, or a RuntimeError where PyTorch cannot run it on these tensors."""
     with sdpa_kernel([kernel]):
         return free(q_BTHD, k_BTKD, v_BTKD, causal)
-
-
-def _plain(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    return pinned(MATH, q_BTHD, k_BTKD, v_BTKD, causal)
-
-
-# The MATH kernel, hidden from torch.compile, because inside a graph the pin does not hold: MATH becomes
-# matrix products and a softmax, which inductor's pass `fuse_attention` recognises and replaces by a
-# FlashAttention kernel (seen with torch 2.13 on a CPU, float32, equal numbers of query and key heads).
-plain: Attend = torch.compiler.disable(  # type: ignore[no-untyped-call]
-    _plain, reason="in a graph, inductor would put a FlashAttention kernel in the place of MATH"
-)
 
 
 def _dense_heads(x_BTHD: Tensor) -> Tensor:

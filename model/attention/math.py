@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """SDPA's MATH kernel alone, also in a compiled model: see `_sdpa.plain`."""
+    """SDPA's MATH kernel alone, also in a compiled model."""
+    import torch
+
     from model.attention import _sdpa
 
-    return _sdpa.plain(q_BTHD, k_BTKD, v_BTKD, causal)
+    if torch.compiler.is_compiling():
+        from model.attention import _math
+
+        return _math.outside_the_graph(q_BTHD, k_BTKD, v_BTKD, causal)
+    return _sdpa.pinned(_sdpa.MATH, q_BTHD, k_BTKD, v_BTKD, causal)
 
 
 SUPPORTS = Supports(devices=("cuda", "cpu"), layout="BHTD", grouped="copied")

@@ -16,7 +16,7 @@ from model.errors import Unsupported
 from model.record import now
 from model.verify import cases, compiled, data, identity, launches, right, same_model
 from model.verify.cases import Variant
-from model.verify.certificate import Certificate, Check, Verdict, describe, key
+from model.verify.certificate import Certificate, Check, Verdict, describe
 
 
 def certify(name: str, device: str) -> Certificate:
@@ -50,12 +50,6 @@ def certify_case(name: str, case: Case) -> Certificate:
 def without_trial(name: str, device: str, reason: str) -> Certificate:
     """The certificate of a backend whose trial ended without an answer, as in a crash: it is wrong."""
     return _Trial(name, attention.load(name), device, [], []).written("wrong", [reason])
-
-
-def key_of(name: str, device: str, case: Case | None = None) -> str:
-    """The key under which a certificate made here and now would be found."""
-    found = identity.device_name(device)
-    return key(name, identity.code(name), case, found, identity.software(name, device))
 
 
 class _Trial:
@@ -166,7 +160,7 @@ class _Trial:
                 "software": software,
                 "code": code,
                 "case": self.case,
-                "key": key(self.name, code, self.case, found, software),
+                "key": identity.key_of(self.name, self.device, self.case),
                 "kernels": self.kernels,
                 "graph_break": self.graph_break,
                 "checks": self.checks,

@@ -11,13 +11,19 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from model import attention, machine
-from model.attention import Backend
+from model.attention import Backend, Case
+from model.verify.certificate import key
 
 _HERE = Path(__file__).parent
 _PROJECT = _HERE.parent.parent
 _KERNEL_LIBRARIES = {
     "cuda": ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12")
 }
+
+
+def key_of(name: str, device: str, case: Case | None = None) -> str:
+    """The key under which a certificate made here and now would be found."""
+    return key(name, code(name), case, device_name(device), software(name, device))
 
 
 @cache

@@ -148,7 +148,9 @@ def _step(model: nn.Module, tokens_BT: Tensor) -> None:
 
 def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) -> None:
     for model, act in ((source, "save"), (target, "load")):
-        state = checkpoint.State(config, "none", model, optim.adamw(model, config.train))
+        state = checkpoint.State(
+            config, "none", model, optim.AdamW(model.parameters(), config.train.weight_decay)
+        )
         if act == "save":
             checkpoint.save(kept, state, 1, START)
         else:

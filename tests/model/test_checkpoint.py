@@ -344,14 +344,13 @@ def state(weight):
     """A state whose tensors all hold one number."""
     config = run_config()
     model = build_model(config, attention.load(config.attention))
-    optimizer = optim.adamw(model, config.train)
+    optimizer = optim.AdamW(model.parameters(), config.train.weight_decay)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
+    optimizer.step(config.train.learning_rate)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(weight)
-            optimizer.state[parameter]["exp_avg"].fill_(weight)
+        for tensor in (*model.parameters(), *optimizer.means):
+            tensor.fill_(weight)
     return checkpoint.State(config, "data", model, optimizer)
 
 
@@ -378,8 +377,7 @@ def test_a_crash_at_any_sync_rename_or_removal_leaves_the_old_or_the_new_checkpo
         step, position = checkpoint.load(kept, found)
         assert checkpoint.inspect(kept) == step
         assert position.epoch == step - 1
-        values = [*found.model.parameters()]
-        values += [found.optimizer.state[parameter]["exp_avg"] for parameter in found.model.parameters()]
+        values = [*found.model.parameters(), *found.optimizer.means]
         assert {value.unique().item() for value in values} == {float(step)}
         seen.add(step)
         checkpoint.save(kept, state(3.0), 3, Position())

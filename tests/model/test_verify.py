@@ -10,7 +10,8 @@ import torch
 from model import attention
 from model.attention import Case
 from model.verify import cases, certificate, data, launches, numbers, reference
-from model.verify.certify import certify, certify_case, key_of
+from model.verify.certify import certify, certify_case
+from model.verify.identity import key_of
 from model.verify.reference import STEPS, Inputs
 from tests.model import planted, planted_habits, planted_numbers  # noqa: F401  they plant
 from tests.model.planted import CASE, PLANTED
