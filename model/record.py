@@ -92,6 +92,7 @@ class RunRecord(Frozen):
     profile: str
     memory_bytes: int | None = Field(description="Host memory that the run may use, enforced on its process.")
     time_limit_seconds: int | None
+    cpus: int | None = Field(None, description="CPUs of the run; None: as its profile says.")
     checkpoint_seconds: float | None = Field(None, description="Between checkpoints; None: when stopped.")
     grace_seconds: float = Field(120, description="Before the time limit: when to save and stop.")
     requeue: bool = Field(False, description="On Slurm: go on in the queue when the time limit nears.")

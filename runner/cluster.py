@@ -79,6 +79,14 @@ class Slurm(Frozen):
     )
 
 
+class Resources(Frozen):
+    """What some runs of a study may use, where that is not what the profile says."""
+
+    cpus: int | None = Field(None, gt=0, description="CPUs a run.")
+    memory: Memory | None = Field(None, description="Host memory a run, enforced on its process.")
+    time_limit: Time | None = Field(None, description="Longest time of a run, H:MM:SS.")
+
+
 class Budget(Frozen):
     """The most that may be spent; what is spent already counts."""
 
@@ -200,6 +208,10 @@ class Profile(Frozen):
     def runs_per_job(self) -> int:
         """Runs that one job on a whole node takes, as far as so many may run at once."""
         return min(self.slots, self.max_parallel)
+
+    def allowing(self, resources: Resources) -> Profile:
+        """This profile for runs that get other resources."""
+        return self.model_copy(update=resources.model_dump(exclude_none=True))
 
     @property
     def rehearsal(self) -> Profile:

@@ -1,7 +1,7 @@
 """What a launch will cost, before it is spent.
 
 A number never goes without its basis: past runs of the same configuration, past runs of the same shape with
-another number of steps, or the profile's time limit, which is an upper bound.
+another number of steps, or its time limit, which is an upper bound.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from model.record import Outcome, RunRecord
 from runner import scheduler
 from runner.cluster import Profile
 from runner.errors import SchedulerError
+from runner.tasks import Shape
 
 _HISTORY = """
 SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs
@@ -111,6 +112,14 @@ class RunCost:
     run_id: str
     wall_seconds: float | None
     basis: Basis
+    shape: Shape
+
+    @property
+    def limit_passed(self) -> int | None:
+        """The time limit in seconds, where the run is known to take longer."""
+        limit = self.shape.time_limit_seconds
+        known = self.wall_seconds is not None and self.basis is not Basis.LIMIT
+        return limit if known and limit and (self.wall_seconds or 0) > limit else None
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,6 @@ class Estimate:
     parallel: int
     profile: str = ""
     slots: int | None = None
-    time_limit_seconds: int | None = None
     note: str | None = None
 
     @property
@@ -148,9 +156,15 @@ class Estimate:
 
     @property
     def packs(self) -> list[tuple[RunCost, ...]]:
-        """Runs that share a node, in order."""
-        size = self.slots or 1
-        return [self.runs[start : start + size] for start in range(0, len(self.runs), size)]
+        """Runs that share a node, in order: runs of one shape."""
+        size, alike = self.slots or 1, defaultdict(list)
+        for run in self.runs:
+            alike[run.shape].append(run)
+        return [
+            tuple(runs[start : start + size])
+            for runs in alike.values()
+            for start in range(0, len(runs), size)
+        ]
 
     @property
     def wall_seconds(self) -> float | None:
@@ -175,10 +189,9 @@ class Estimate:
         if not self.runs:
             return ["nothing to run, nothing to pay"]
         said = [f"{self._total()}: {self.basis}"]
-        limit = self.time_limit_seconds
-        long = sum(1 for run in self.runs if limit and run.basis is not Basis.LIMIT and _over(run, limit))
-        if limit and long:
-            said.append(f"{long} of them will not end within the time limit of {clock(limit)}")
+        limits = [limit for run in self.runs if (limit := run.limit_passed)]
+        for limit, count in sorted(Counter(limits).items()):
+            said.append(f"{count} of them will not end within the time limit of {clock(limit)}")
         return said + ([self.note] if self.note else [])
 
     def _known(self) -> list[float] | None:
@@ -196,26 +209,25 @@ class Estimate:
 
 
 def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Estimate:
-    """What these runs will cost with this profile, from the past runs that match best, else its limit."""
+    """What these runs will cost with this profile, from the past runs that match best, else their limits."""
     index = _Index(past.runs)
-    limit = profile.time_limit_seconds
     whole = profile.slurm is not None and profile.slurm.exclusive
     return Estimate(
-        runs=tuple(_cost(run, index, limit) for run in runs),
+        runs=tuple(_cost(run, index) for run in runs),
         gpus=profile.gpus,
         parallel=profile.max_parallel,
         profile=runs[0].profile if runs else "",
         slots=profile.runs_per_job if whole else None,
-        time_limit_seconds=limit,
         note=past.note,
     )
 
 
-def _cost(run: RunRecord, index: _Index, limit: int | None) -> RunCost:
+def _cost(run: RunRecord, index: _Index) -> RunCost:
     seconds, basis = index.look_up(run)
+    shape, limit = Shape.of(run), run.time_limit_seconds
     if seconds is not None:
-        return RunCost(run.run_id, seconds, basis)
-    return RunCost(run.run_id, limit, Basis.LIMIT if limit else Basis.UNKNOWN)
+        return RunCost(run.run_id, seconds, basis, shape)
+    return RunCost(run.run_id, limit, Basis.LIMIT if limit else Basis.UNKNOWN, shape)
 
 
 _Key = tuple[str, RunConfig]
@@ -279,10 +291,6 @@ def _makespan(seconds: Sequence[float], parallel: int) -> float:
     for run in seconds:
         heapq.heapreplace(ends, ends[0] + run)
     return max(ends)
-
-
-def _over(run: RunCost, limit: int) -> bool:
-    return run.wall_seconds is not None and run.wall_seconds > limit
 
 
 def _hours(hours: float) -> str:

@@ -18,7 +18,7 @@ from runner.errors import InvalidFile, Problem
 from runner.ledger import RunState
 from runner.matrix import Cell
 from runner.study import Study, read_study
-from runner.tasks import Task, label
+from runner.tasks import Shape, Task, label
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _known(root: Path, record: RunRecord) -> RunState | None:
 def _record(
     study: Study, cell: Cell, scale: str, cluster: Cluster, made: Provenance, source: Source, check: str
 ) -> RunRecord:
-    profile = cluster.profile
+    profile = cluster.profile.allowing(cell.resources)
     return RunRecord(
         run_id=cell.run_id,
         group=cell.group,
@@ -119,6 +119,7 @@ def _record(
         profile=cluster.name,
         memory_bytes=profile.memory_bytes,
         time_limit_seconds=profile.time_limit_seconds,
+        cpus=profile.cpus,
         checkpoint_seconds=profile.checkpoint_seconds,
         grace_seconds=profile.grace_seconds,
         requeue=profile.requeue and profile.executor == "slurm",
@@ -161,7 +162,7 @@ def write_runs(plan: Plan) -> list[Task]:
 
 # What a study or profile may change of a run that is planned already: how it runs and what is said of it.
 _ABOUT = ("expected_outcome", "because", "title", "description")
-_LIMITS = ("profile", "memory_bytes", "time_limit_seconds", "checkpoint_seconds", "grace_seconds", "requeue")
+_LIMITS = ("profile", *Shape.__dataclass_fields__, "checkpoint_seconds", "grace_seconds", "requeue")
 
 
 def _planned_again(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
@@ -177,7 +178,7 @@ def _planned_again(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
 def task(folder: RunFolder, run: RunRecord) -> Task:
     """The next attempt of a run."""
     number = max(folder.attempts(), default=0) + 1
-    return Task(folder, number, label(run), run.config.train.steps, run.provenance.code)
+    return Task(folder, number, label(run), run.config.train.steps, Shape.of(run), run.provenance.code)
 
 
 def rehearsal(plan: Plan, cluster: Cluster) -> Plan:
@@ -187,15 +188,14 @@ def rehearsal(plan: Plan, cluster: Cluster) -> Plan:
     """
     study = dataclasses.replace(plan.study, name=f"{plan.study.name}.rehearsal")
     short = {"steps": 2, "log_every": 1}
+    profile, limit = cluster.profile, {}
+    if profile.time_limit != plan.cluster.profile.time_limit:
+        limit = {"time_limit_seconds": profile.time_limit_seconds, "grace_seconds": profile.grace_seconds}
     runs = []
     for run, _ in plan.runs:
         train = run.config.train.model_copy(update=short)
-        changes = {
-            "study": study.name,
-            "config": run.config.model_copy(update={"train": train}),
-            "requeue": False,
-        }
-        runs.append(run.model_copy(update=changes))
+        config = run.config.model_copy(update={"train": train})
+        runs.append(run.model_copy(update={"study": study.name, "config": config, "requeue": False, **limit}))
     known = [(run, _known(plan.root, run)) for run in runs]
     return Plan(study, plan.scale, cluster, plan.root, known, again=True)
 

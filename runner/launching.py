@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from runner.launch import Plan, jobs_folder, refreshed, rehearsal, task, write_r
 from runner.launch import submit as submit_tasks
 from runner.lock import study_lock
 from runner.reproduce import Repeat
-from runner.tasks import Task, label
+from runner.tasks import Shape, Task, label
 
 WAIT_POLL_SECONDS = 2.0
 LIMIT_POLL_SECONDS = 60.0  # longest, between two looks at a queue that was full
@@ -44,9 +45,10 @@ def show_plan(plan: Plan) -> None:
     if profile.executor == "slurm" and left:
         from runner import slurm
 
-        script = slurm.script(profile, jobs_folder(plan), plan.study.name, len(left))
-        sys.stdout.write("\n" + script)
-        say_start(script)
+        for shape, count in Counter(Shape.of(run) for run in plan.left).items():
+            script = slurm.script(profile, jobs_folder(plan), plan.study.name, shape, count)
+            sys.stdout.write("\n" + script)
+            say_start(script)
 
 
 def estimated(plan: Plan) -> cost.Estimate:

@@ -128,7 +128,7 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
             )
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
-    limit = profile.time_limit_seconds
+    limit = task.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
     return Child(task, process, slot, deadline, _oom_kills())
 
@@ -139,7 +139,7 @@ def _finished(child: Child, watcher: Watcher) -> bool:
         watcher.stepped(child.task, record)
     if not over:
         if time.monotonic() > child.deadline:
-            child.ending = Ending(Outcome.TIMEOUT, "reached the profile's time limit")
+            child.ending = Ending(Outcome.TIMEOUT, "reached its time limit")
             _stop(child)
             return _finished(child, watcher)
         return False

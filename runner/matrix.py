@@ -20,6 +20,7 @@ from model.config import RunConfig
 from model.errors import UserError, did_you_mean
 from model.files import dumps
 from model.record import Outcome
+from runner.cluster import Resources
 from runner.document import KeyPath, parse
 from runner.errors import InvalidFile, Mark, Problem
 from runner.fields import Scalar, flatten, leaves, nest
@@ -40,13 +41,16 @@ class Cell:
     config: RunConfig
     expected: Outcome
     because: str | None
+    resources: Resources
     why: tuple[str, ...]
     marks: Mapping[str, Mark] = field(repr=False)  # who set each setting, for errors that come later
 
     def as_json(self) -> dict[str, Any]:
         """The cell as `expand --json` prints it."""
         plain = {name: getattr(self, name) for name in ("run_id", "group", "factors", "because", "why")}
-        return {**plain, "expected_outcome": self.expected, "config": self.config.model_dump()}
+        resources = self.resources.model_dump(exclude_none=True)
+        about = {"expected_outcome": self.expected, "resources": resources}
+        return {**plain, **about, "config": self.config.model_dump()}
 
 
 def expand(
@@ -185,6 +189,7 @@ def _resolve(
 ) -> Cell | list[Problem]:
     settings = _over(common, factors)
     expected, because = Outcome.COMPLETED, None
+    resources = Resources()
     why = [str(mark) for _, mark in factors.values()]
     for rule, path in rules:
         if _matches(common | factors, rule.where):
@@ -192,6 +197,7 @@ def _resolve(
             marked = {dotted: (value, study.document.mark(place)) for dotted, value, place in changes}
             settings = _over(settings, marked)
             expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)
+            resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
             why.append(str(study.document.mark(path)))
     settings = _over(settings, overrides)
     try:
@@ -214,6 +220,7 @@ def _resolve(
         config=config,
         expected=expected,
         because=because,
+        resources=resources,
         why=tuple(why),
         marks={dotted: mark for dotted, (_, mark) in settings.items()},
     )

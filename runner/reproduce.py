@@ -167,17 +167,11 @@ def _check_data(run: RunRecord) -> None:
 
 
 def _cluster(run: RunRecord, profile: str | None) -> Cluster:
-    """The run's profile as it is today, with the limits that the run had."""
+    """The run's profile as it is today; the limits are the run's own."""
     try:
-        cluster = read_cluster(profile or run.profile)
+        return read_cluster(profile or run.profile)
     except UserError as error:
         raise UserError(f"{error}; run {run.run_id} was launched with it: name one with --profile") from error
-    memory, seconds = run.memory_bytes, run.time_limit_seconds
-    limits = {
-        "memory": f"{memory / 2**20}MiB" if memory else None,
-        "time_limit": f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}" if seconds else None,
-    }
-    return Cluster(cluster.name, cluster.profile.model_copy(update=limits), cluster.document)
 
 
 def _plan(original: RunState, files: dict[str, bytes], study: Path, profile: str) -> RunFolder:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from runner import container, ledger, scheduler, snapshot
 from runner.cluster import Profile
 from runner.errors import SchedulerError, SubmitLimit, SubmitUnknown
 from runner.job import attempt_of_restart, run_attempt, withdrawn
-from runner.tasks import Task
+from runner.tasks import Shape, Task
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
@@ -100,13 +101,15 @@ def submit(
     """
     _own_folder(folder)
     share, size = profile.runs_per_job, scheduler.max_array_size()
-    lanes = Lanes(max(1, profile.max_parallel // share), -(-len(tasks) // (size * share)))
+    kinds = Counter(map(_kind, tasks))
+    arrays = sum(-(-count // (size * share)) for count in kinds.values())
+    lanes = Lanes(max(1, profile.max_parallel // share), arrays)
     waiting = list(tasks)
     while waiting:
         fits = min(size, _room(profile, waiting, len(tasks)))
-        # An array has one command: its runs start from the same code.
-        same = [task for task in waiting if task.code == waiting[0].code]
-        rest = [task for task in waiting if task.code != waiting[0].code] + same[fits * share :]
+        kind = _kind(waiting[0])
+        same = [task for task in waiting if _kind(task) == kind]
+        rest = [task for task in waiting if _kind(task) != kind] + same[fits * share :]
         claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm")]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
@@ -121,6 +124,11 @@ def submit(
             waiting, size = left, len(packs) // 2  # a smaller array may still find room
         else:
             waiting = rest
+
+
+def _kind(task: Task) -> tuple[Shape, str | None]:
+    """What runs of one array have in common: it has one command and asks for one set of resources."""
+    return task.shape, task.code
 
 
 def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
@@ -213,14 +221,15 @@ def adopt(pack: Sequence[tuple[RunFolder, int]], job_id: str, folder: Path) -> N
         ledger.submitted(run, attempt, job_id)
 
 
-def script(profile: Profile, folder: Path, name: str, count: int) -> str:
-    """The batch script that `submit` would pass to sbatch for so many runs. Needs no Slurm."""
+def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) -> str:
+    """The batch script that `submit` would pass to sbatch for so many runs of a shape. Needs no Slurm."""
     from submitit.slurm import slurm
 
     python = _python(profile, folder.parent, snapshot.current())
     command = f"{python} -u -m submitit.core._submit {shlex.quote(str(folder))}"
     elements, at_once = -(-count // profile.runs_per_job), profile.max_parallel // profile.runs_per_job
-    parameters = _parameters(profile, name, at_once) | ({"map_count": elements} if elements > 1 else {})
+    several = {"map_count": elements} if elements > 1 else {}
+    parameters = _parameters(profile, name, shape, at_once) | several
     return slurm._make_sbatch_string(command=command, folder=folder, **parameters)
 
 
@@ -247,7 +256,7 @@ def _executor(profile: Profile, folder: Path, array: Array) -> SlurmExecutor:
     from submitit import SlurmExecutor
 
     executor = SlurmExecutor(folder=folder, python=_python(profile, folder.parent, array.tasks[0].code))
-    parameters = _parameters(profile, array.name, array.limit)
+    parameters = _parameters(profile, array.name, array.tasks[0].shape, array.limit)
     if array.after:
         parameters["dependency"] = f"afterany:{array.after}"
     if array.exclude:
@@ -261,10 +270,10 @@ def _python(profile: Profile, study: Path, code: str | None) -> str:
     return f"{python} {shlex.join(snapshot.options(study, code))}"
 
 
-def _parameters(profile: Profile, name: str, limit: int) -> dict[str, Any]:
+def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[str, Any]:
     slurm = profile.slurm
     assert slurm
-    memory, seconds, share = profile.memory_bytes, profile.time_limit_seconds, profile.runs_per_job
+    memory, seconds, share = shape.memory_bytes, shape.time_limit_seconds, profile.runs_per_job
     exports = [f"export {key}={shlex.quote(value)}" for key, value in profile.env.items()]
     reservation = {"reservation": slurm.reservation} if slurm.reservation else {}
     requeue = {"requeue": True} if profile.requeue else {"no-requeue": True}  # clusters differ in the default
@@ -272,7 +281,7 @@ def _parameters(profile: Profile, name: str, limit: int) -> dict[str, Any]:
         "job_name": name,
         "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up
         "mem": f"{memory * share // 2**20}M" if memory and slurm.ask_memory else None,
-        "cpus_per_task": profile.cpus,
+        "cpus_per_task": shape.cpus or profile.cpus,
         "gpus_per_node": profile.gpus * share if profile.gpus and not slurm.gres else None,
         "ntasks_per_node": share if share > 1 else None,
         "partition": slurm.partition,

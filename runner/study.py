@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from model.config import Frozen
 from model.record import NAME, Outcome
-from runner.cluster import Budget
+from runner.cluster import Budget, Resources
 from runner.document import Document, KeyPath, read_document
 from runner.errors import InvalidFile, Problem
 from runner.fields import Scalar, flatten, leaves
@@ -40,10 +40,13 @@ Where = dict[str, Scalar | list[Scalar]]
 
 
 class Rule(Frozen):
-    """What holds for some cells: the cells whose factors match `where` get `set`, `expect` and `because`."""
+    """What holds for the cells whose factors match `where`."""
 
     where: Where = Field(min_length=1, description="Factor: value, or a list of values; all must match.")
     set: Assignment = Field(default={}, description="Configuration of these cells.")
+    resources: Resources = Field(
+        default=Resources(), description="What these runs may use, over what the profile says."
+    )
     expect: Outcome | None = Field(None, description="How these runs are expected to end.")
     because: str | None = Field(None, description="Why; shown in the report.")
 

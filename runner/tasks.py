@@ -8,6 +8,20 @@ from model.record import RunBrief, RunFolder, RunRecord
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a run asks of a machine beside its GPUs; runs of one array ask for the same."""
+
+    memory_bytes: int | None
+    time_limit_seconds: int | None
+    cpus: int | None
+
+    @classmethod
+    def of(cls, run: RunRecord) -> Shape:
+        """As the run was planned."""
+        return cls(run.memory_bytes, run.time_limit_seconds, run.cpus)
+
+
+@dataclass(frozen=True)
 class Task:
     """One claimed attempt of one run."""
 
@@ -15,6 +29,7 @@ class Task:
     attempt: int
     label: str
     steps: int
+    shape: Shape
     code: str | None = None  # hash of the snapshot that it runs, None: what is installed
 
 

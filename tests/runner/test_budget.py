@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_read_is_said(tmp_path):
 
 
 def test_an_unknown_cost_is_refused_where_there_is_a_budget(tmp_path):
-    unknown = estimate([plan("a")], profile(), History())
+    unknown = estimate([plan("a", time_limit_seconds=None)], profile(), History())
     with pytest.raises(InvalidFile, match=r"study.yaml:7:9: .* not known .*give the profile a time_limit"):
         reserve(tmp_path, "backends", [limit()], unknown)
     reserve(tmp_path, "backends", [], unknown)

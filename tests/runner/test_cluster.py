@@ -5,7 +5,14 @@ import pytest
 from model.errors import UserError
 from runner.cluster import parse_memory, parse_time, profile_files, read_cluster
 from runner.errors import InvalidFile
-from runner.slurm import script
+from runner.slurm import script as script_of
+from runner.tasks import Shape
+
+
+def script(profile, folder, name, count):
+    """The batch script of runs that ask for what the profile says."""
+    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
+    return script_of(profile, folder, name, shape, count)
 
 
 @pytest.mark.parametrize("name", sorted(profile_files()))

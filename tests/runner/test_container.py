@@ -27,8 +27,10 @@ def profile(text):
 def rendered(profile):
     """The batch script of an array of four runs."""
     from runner import slurm
+    from runner.tasks import Shape
 
-    return slurm.script(profile, FOLDER, "study", 4)
+    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
+    return slurm.script(profile, FOLDER, "study", shape, 4)
 
 
 def srun(profile):

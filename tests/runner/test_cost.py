@@ -70,7 +70,7 @@ def test_another_number_of_steps_costs_the_start_up_and_each_step(tmp_path):
 def test_what_is_not_alike_tells_nothing_and_the_limit_is_named_an_upper_bound(tmp_path, different):
     completed(tmp_path, "a")
     collect(tmp_path)
-    found = estimate([plan("new", **different)], profile(time_limit="1:00:00"), history(tmp_path))
+    found = estimate([plan("new", **different)], profile(), history(tmp_path))
     assert found.counts == {Basis.LIMIT: 1}
     assert lines(found) == (
         "at most 1.0 GPU-hours, 1:00:00 with 1 at once: 1 run from the time limit (an upper bound)"
@@ -78,7 +78,7 @@ def test_what_is_not_alike_tells_nothing_and_the_limit_is_named_an_upper_bound(t
 
 
 def test_without_past_runs_and_without_a_limit_nothing_is_claimed(tmp_path):
-    found = estimate([plan("new")], profile(), history(tmp_path))
+    found = estimate([plan("new", time_limit_seconds=None)], profile(), history(tmp_path))
     assert (found.gpu_hours, found.node_hours, found.wall_seconds) == (None, None, None)
     assert lines(found).startswith(
         "what this costs is not known: 1 run unknown (no past runs, and no time_limit"
@@ -95,7 +95,7 @@ def test_failed_runs_and_crashed_attempts_are_no_past_runs(tmp_path):
 
 def test_a_run_that_is_expected_to_be_unsupported_costs_its_start_up_only_if_history_says_so(tmp_path):
     refused = {"expected_outcome": Outcome.UNSUPPORTED, "attention": "flash3"}
-    limited = profile(time_limit="1:00:00")
+    limited = profile()
     assert estimate([plan("new", **refused)], limited, history(tmp_path)).counts == {Basis.LIMIT: 1}
     folder = Folder(tmp_path, plan("a", **refused))
     folder.start()
@@ -112,15 +112,13 @@ def test_an_expected_failure_is_no_measure_for_a_run_that_should_complete(tmp_pa
     folder.start()
     folder.end("oom_gpu", seconds=7)
     collect(tmp_path)
-    assert estimate([plan("new", seed=1)], profile(time_limit="1:00:00"), history(tmp_path)).counts == {
-        Basis.LIMIT: 1
-    }
+    assert estimate([plan("new", seed=1)], profile(), history(tmp_path)).counts == {Basis.LIMIT: 1}
 
 
 def test_a_database_that_cannot_be_read_is_said_and_the_limit_counts(tmp_path):
     completed(tmp_path, "a")
     store.database(tmp_path).write_bytes(b"not a database at all" * 100)
-    found = estimate([plan("new")], profile(time_limit="1:00:00"), history(tmp_path))
+    found = estimate([plan("new")], profile(), history(tmp_path))
     assert found.counts == {Basis.LIMIT: 1}
     assert "past runs are not used: " in found.lines()[1]
 
@@ -148,6 +146,14 @@ def of(*seconds, **keys):
     return estimate(runs, profile(**keys), History(tuple(past)))
 
 
+def test_each_run_counts_by_the_limit_that_it_has_and_shares_nodes_with_its_like():
+    whole = profile(slurm={"exclusive": True}, gpus_per_node=2, max_parallel=4)
+    runs = [plan(f"r{i}", seed=i, time_limit_seconds=3600 * hours) for i, hours in enumerate((1, 5, 1, 5))]
+    found = estimate(runs, whole, History())
+    assert [run.wall_seconds for run in found.runs] == [3600, 5 * 3600, 3600, 5 * 3600]
+    assert found.node_hours == 1 + 5
+
+
 def test_runs_start_in_order_as_soon_as_a_place_is_free():
     assert of(3600, 1800, 1800, 600, max_parallel=2).wall_seconds == 3600 + 600
     assert of(3600, 1800, 1800, 600, max_parallel=9).wall_seconds == 3600
@@ -170,13 +176,13 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
         plan(f"m{i}", attention="math", seed=i) for i in (0, 1)
     ]
     past = cost.PastRun(runs[0].config, "alps", Outcome.COMPLETED, None, 0.1, 5400.0, 100, 1)
-    found = estimate(runs, profile(time_limit="1:00:00", max_parallel=4), History((past,)))
+    found = estimate(runs, profile(max_parallel=4), History((past,)))
     assert found.lines() == [
         "at most about 14.0 GPU-hours, 4:00:00 with 4 at once: "
         "8 runs from past runs of the same configuration, 2 from the time limit (an upper bound)",
         "8 of them will not end within the time limit of 1:00:00",
     ]
-    assert "GPU-hours" not in lines(estimate(runs, profile(gpus=0, time_limit="1:00:00"), History()))
+    assert "GPU-hours" not in lines(estimate(runs, profile(gpus=0), History()))
     assert estimate([], profile(), History()).lines() == ["nothing to run, nothing to pay"]
 
 

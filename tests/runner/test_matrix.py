@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.record import Outcome
+from runner.cluster import Resources
 from runner.document import parse
 from runner.errors import InvalidFile
 from runner.matrix import expand
@@ -53,6 +54,21 @@ def test_rules_set_and_expect_for_matching_cells_only(study):
     assert (auto.config.train.steps, auto.expected, auto.because) == (6, Outcome.COMPLETED, None)
     assert (math.config.train.steps, math.expected, math.because) == (2, Outcome.OOM_GPU, "it is large")
     assert any(":9:" in why for why in math.why), "the rule's line is part of why the cell is as it is"
+
+
+def test_rules_give_cells_other_resources_the_later_one_wins_and_the_run_stays_the_same(study):
+    path = study(
+        "matrix: {seed: [0, 1]}\n"
+        "rules:\n"
+        "  - {where: {seed: 1}, resources: {time_limit: 2:00:00, memory: 1GiB}}\n"
+        "  - {where: {seed: 1}, resources: {memory: 8GiB, cpus: 3}}\n"
+    )
+    usual, other = expand(read_study(path))
+    assert usual.resources == Resources()
+    assert other.resources == Resources(time_limit="2:00:00", memory="8GiB", cpus=3)
+    assert other.as_json()["resources"] == {"time_limit": "2:00:00", "memory": "8GiB", "cpus": 3}
+    without = expand(read_study(study("matrix: {seed: [0, 1]}\n")))
+    assert [cell.run_id for cell in without] == [usual.run_id, other.run_id]
 
 
 def test_layers_apply_in_the_stated_order(study):
@@ -105,6 +121,9 @@ def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
         ("matrix: {seed: [0]}\nrules: [{where: {sed: 0}, expect: failed}]\n", 8, "'sed' is no factor"),
         ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, set: {seed: 1}}]\n", 8, "a rule cannot change it"),
         ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, expect: exploded}]\n", 8, "'completed'"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {memory: 8}}]\n", 8, "string"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {memory: 8GB}}]\n", 8, "such as 512MiB"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {gpus: 2}}]\n", 8, "'cpus'"),
         ("scales: {small: {matrix: {seed: [0]}}}\n", 7, "'seed' is no axis"),
         ("name: ../../etc\n", 7, "a name has letters"),
         ("name: 'a/b'\n", 7, "a name has letters"),

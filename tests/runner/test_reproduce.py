@@ -11,7 +11,7 @@ import pytest
 from model.errors import UserError
 from model.files import append, write
 from model.record import NAME, Manifest, Outcome, Result, RunFolder, StepRecord
-from runner import ledger, provenance, reproduce
+from runner import launch, ledger, provenance, reproduce
 from runner.comparison import compare
 from runner.matrix import expand
 from runner.study import read_study
@@ -185,8 +185,9 @@ def change(folder, **changes):
 
 def test_the_limits_are_those_that_the_run_had(ended, root):
     change(ended, memory_bytes=2**30 + 2**19, time_limit_seconds=90061)
-    profile = reproduce.prepare(root, ended.name).cluster.profile
-    assert (profile.memory_bytes, profile.time_limit_seconds) == (2**30 + 2**19, 90061)
+    repeat = reproduce.prepare(root, ended.name)
+    shape = launch.task(repeat.folder, repeat.state.run).shape
+    assert (shape.memory_bytes, shape.time_limit_seconds) == (2**30 + 2**19, 90061)
 
 
 @pytest.mark.parametrize(

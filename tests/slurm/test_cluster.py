@@ -1,6 +1,8 @@
 """Studies on a real Slurm cluster: arrays, real kills, real out-of-memory, and outcomes that are true."""
 
 import json
+import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -69,6 +71,32 @@ def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcom
     query = "select outcome, count(*) as n from runs group by all order by all"
     counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
     assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 6}
+
+
+def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
+    slurm, study, root, cluster
+):
+    path = study(
+        "matrix: {seed: [0, 1, 2]}\n"
+        "rules: [{where: {seed: 1}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
+    )
+    shown = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
+    assert re.findall(r"--time=\d+", shown) == ["--time=10", "--time=33"]
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
+    assert set(outcomes(slurm).values()) == {"completed"}
+    asked = {}
+    for run in (root / "tiny").glob("[0-9a-f]*"):
+        job = json.loads((run / "attempt-1" / "manifest.json").read_text())["slurm"]
+        row = subprocess.run(
+            ["sacct", "-XPnj", f"{job['SLURM_ARRAY_JOB_ID']}_{job['SLURM_ARRAY_TASK_ID']}", "-o", "Timelimit,ReqCPUS,ReqTRES%80"],
+            env={**os.environ, **cluster}, capture_output=True, text=True, check=True,
+        ).stdout.strip().split("|")  # fmt: skip
+        seed = json.loads((run / "run.json").read_text())["factors"]["seed"]
+        asked[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
+    assert asked[0] == asked[2]
+    assert asked[0][1:] == ("00:10:00", "1", "3G")
+    assert asked[1][1:] == ("00:33:00", "2", "2G")
+    assert asked[1][0] != asked[0][0]
 
 
 def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study):
