@@ -16,7 +16,7 @@ demo: $(VENV)/ready data/text.parquet
 
 # Two at a time, each with a cluster of its own: half of what the tests do is to wait.
 test: $(VENV)/ready system check
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A study of 200 runs on the test cluster while faults strike at random: about a quarter of an hour on two cores.
 soak: $(VENV)/ready system
