@@ -77,8 +77,8 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     slurm, study, root, cluster
 ):
     path = study(
-        "matrix: {seed: [0, 1, 2]}\n"
-        "rules: [{where: {seed: 1}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
+        "matrix: {seed: [0, 1, 2, 3]}\n"
+        "rules: [{where: {seed: [1, 3]}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
     )
     shown = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
     assert re.findall(r"--time=\d+", shown) == ["--time=10", "--time=33"]
@@ -93,7 +93,7 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
         ).stdout.strip().split("|")  # fmt: skip
         seed = json.loads((run / "run.json").read_text())["factors"]["seed"]
         asked[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
-    assert asked[0] == asked[2]
+    assert (asked[0], asked[1]) == (asked[2], asked[3])
     assert asked[0][1:] == ("00:10:00", "1", "3G")
     assert asked[1][1:] == ("00:33:00", "2", "2G")
     assert asked[1][0] != asked[0][0]
