@@ -97,34 +97,31 @@ def bare_submitit(folder: Path, count: int) -> Taken:
     return Taken(time.perf_counter() - start)
 
 
-# Ended at once: tearing torch down takes 0.25 s, with torch._dynamo 0.46 s, which a job pays after its steps.
-IMPORTS = tuple(f"import {names}; os._exit(0)" for names in ("os", "os, torch", "os, torch, torch._dynamo"))
+# Ended at once: tearing torch down takes 0.25 s, which a job pays after its steps.
+IMPORTS = tuple(f"import {names}; os._exit(0)" for names in ("os", "os, torch"))
 
 
 def first_step(folder: Path) -> dict[str, Taken]:
     """From the batch script's last line before srun until the first training step begins.
 
-    The same job times the imports before. torch imports `torch._dynamo` itself when the first optimizer is
-    made, so what is left is given without it and with it. The first run of a root puts its backend on trial;
-    all others find its certificate.
+    The same job times the import of torch before. The first run of a root puts its backend on trial; all
+    others find its certificate.
     """
     (study := folder / "one.yaml").write_text(BASE)
     profile = folder / "now.yaml"
     profile.write_text(f"executor: slurm\nmemory: 3GiB\nslurm: {{setup: {json.dumps(stamps(folder))}}}\n")
-    on_trial, _, _ = began(folder, study, profile, 0)
-    whole, torch, dynamo = began(folder, study, profile, 1)
+    on_trial, _ = began(folder, study, profile, 0)
+    whole, torch = began(folder, study, profile, 1)
     return {
         "in a job: import torch": Taken(torch),
-        "in a job: import torch, torch._dynamo": Taken(dynamo),
         "in a job: srun to first step": Taken(whole),
         "  less import torch, in the same job": Taken(whole - torch),
-        "  less import torch and torch._dynamo": Taken(whole - dynamo),
         "  more, where the backend is put on trial": Taken(on_trial - whole),
     }
 
 
-def began(folder: Path, study: Path, profile: Path, seed: int) -> tuple[float, float, float]:
-    """Seconds from srun to a run's first step, to import torch, and to import torch and torch._dynamo."""
+def began(folder: Path, study: Path, profile: Path, seed: int) -> tuple[float, float]:
+    """Seconds from srun to a run's first step, and to import torch."""
     root = folder / "runs"
     before = set(root.glob("one/*/attempt-1/steps.jsonl"))
     runner(root, "launch", study, "-p", profile, "--set", f"seed={seed}", "--yes", "--wait")
@@ -132,8 +129,8 @@ def began(folder: Path, study: Path, profile: Path, seed: int) -> tuple[float, f
     record = json.loads(steps.read_text().splitlines()[0])
     start = datetime.fromisoformat(record["time"]).timestamp() - record["step_seconds"]
     at = [float((folder / f"stamp-{number}").read_text()) for number in range(len(IMPORTS) + 1)]
-    bare, torch, dynamo = (after - before for before, after in pairwise(at))
-    return start - at[-1], torch - bare, dynamo - bare
+    bare, torch = (after - before for before, after in pairwise(at))
+    return start - at[-1], torch - bare
 
 
 def stamps(folder: Path) -> list[str]:
