@@ -59,18 +59,18 @@ def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcom
     slurm(*arguments, "--wait", rc=0)
     rows = json.loads(slurm("status", "--json", rc=0).stdout)
     found = {row["factors"]["attention"]: row["outcome"] for row in rows}
-    assert len(found) == 10
+    assert len(found) == 11
     assert {name for name, outcome in found.items() if outcome == "completed"} == {"auto", "flash", "tiled"}
     assert found["math"] == "oom_host"
-    assert list(found.values()).count("unsupported") == 6
+    assert list(found.values()).count("unsupported") == 7
     assert len({row["job_id"].split("_")[0] for row in rows}) == 1, "all runs are elements of one array"
-    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(10))
+    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(11))
     assert "0 submitted" in slurm(*arguments, "--wait", rc=0).stderr, "a second launch has nothing to do"
-    assert len(list(root.glob("*/*/attempt-*"))) == 10
+    assert len(list(root.glob("*/*/attempt-*"))) == 11
     slurm("collect", rc=0)
     query = "select outcome, count(*) as n from runs group by all order by all"
     counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
-    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 6}
+    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 7}
 
 
 def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
