@@ -66,7 +66,8 @@ def compare(step: str, x_BTHD: Tensor, plain_BTHD: Tensor, exact: Exact, times: 
     # Of what is zero but for roundings, as dQ of one token, there is no relative error.
     known = value.norm() > spread.norm()
     relative = float((x_BTHD.double() - value).norm() / value.norm()) if known else torch.nan
-    return Error(worst[kind], tolerance[kind], _where(kind, _finite(mine[kind])), relative)
+    where = _where(kind, _finite(mine[kind]), x_BTHD.shape[1])
+    return Error(worst[kind], tolerance[kind], where, relative)
 
 
 def slices(error_BTHD: Tensor, spread_BTH: Tensor) -> dict[str, Tensor]:
@@ -85,7 +86,15 @@ def slices(error_BTHD: Tensor, spread_BTH: Tensor) -> dict[str, Tensor]:
 
 
 def _tiles(x_BTH: Tensor) -> Tensor:
-    return torch.stack([part.sum(1) for part in x_BTH.split(TILE, dim=1)], dim=1)
+    return torch.stack(
+        [x_BTH[:, first : first + TILE].sum(1) for first in _first_rows(x_BTH.shape[1])], dim=1
+    )
+
+
+def _first_rows(length: int) -> list[int]:
+    """Where tiles begin; the last one is whole too, since one row alone errs as a row does, not as a tile."""
+    last = max(0, length - TILE)
+    return [*range(0, last, TILE), last]
 
 
 def _finite(scores: Tensor) -> Tensor:
@@ -102,12 +111,12 @@ _AXES = {
 }
 
 
-def _where(kind: str, scores: Tensor) -> str:
+def _where(kind: str, scores: Tensor, length: int) -> str:
     """`row 300 of batch 0, head 2`, for the worst one."""
     if not scores.ndim:
         return "the tensor"
     index = torch.unravel_index(scores.argmax(), scores.shape)
     named = dict(zip(_AXES[kind], map(int, index), strict=True))
     if "tile" in named:
-        named["rows from"] = named.pop("tile") * TILE
+        named["rows from"] = _first_rows(length)[named.pop("tile")]
     return ", ".join(f"{axis} {place}" for axis, place in named.items())

@@ -238,6 +238,26 @@ def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str,
         assert float(slices["tensor"]) < (10 if dtype == "float32" else 1), (kind, step)
 
 
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 257])
+def test_every_row_is_in_a_tile_and_none_of_a_long_sequence_is_short(length: int) -> None:
+    first = numbers._first_rows(length)
+    assert {row for start in first for row in range(start, start + numbers.TILE)} >= set(range(length))
+    assert all(start + numbers.TILE <= max(length, numbers.TILE) for start in first)
+
+
+def test_one_row_after_the_last_tile_may_err_as_a_row_and_is_found_where_it_errs_more() -> None:
+    error, spread = (
+        torch.zeros(1, 257, 1, 64, dtype=torch.float64),
+        torch.ones(1, 257, 1, dtype=torch.float64),
+    )
+    error[0, 256] = 1.5 / 8  # the row's norm is 1.5 roundings, where a row may have 2 and a tile 1
+    assert float(numbers.slices(error, spread)["row"].max()) == pytest.approx(1.5)
+    assert float(numbers.slices(error, spread)["tile"].max()) < 1
+    assert (
+        numbers._where("tile", numbers.slices(error, spread)["tile"], 257) == "batch 0, head 0, rows from 193"
+    )
+
+
 @pytest.mark.parametrize("layout", data.LAYOUTS)
 def test_a_layout_changes_where_the_numbers_lie_and_no_number(layout: str) -> None:
     base = cases.Variant(CASE, "repeated")
