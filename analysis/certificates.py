@@ -11,7 +11,7 @@ from model.files import Unreadable, dumps, read
 from model.record import NAME
 from model.verify.certificate import Certificate, describe
 
-_SAME_NAME = ("key", "verdict", "device_name", "code", "graph_break", "seconds")
+_SAME_NAME = ("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds")
 _JSON = ("software", "kernels", "reasons", "not_looked_at")
 
 

@@ -64,9 +64,17 @@ def default_device() -> str:
 def show(certificates: Sequence[Certificate]) -> None:
     """A row a backend, its largest errors, and below why those are refused that are."""
     table(
-        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "in a graph", "kernels"],
+        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "same bits", "in a graph", "kernels"],
         [
-            [each.backend, each.verdict, *_errors(each), *_effort(each), _graph(each), _kernels(each)]
+            [
+                each.backend,
+                each.verdict,
+                *_errors(each),
+                *_effort(each),
+                _yes(each.deterministic),
+                _graph(each),
+                _kernels(each),
+            ]
             for each in certificates
         ],
     )
@@ -102,7 +110,11 @@ def _of_allowed(check: Check) -> float | None:
 
 def _graph(certificate: Certificate) -> str:
     """Whether torch.compile keeps a call in one graph; --json and reports say why not."""
-    return {None: "", "": "yes"}.get(certificate.graph_break, "no")
+    return "" if certificate.graph_break is None else _yes(not certificate.graph_break)
+
+
+def _yes(said: bool | None) -> str:
+    return "" if said is None else "yes" if said else "no"
 
 
 def _kernels(certificate: Certificate) -> str:

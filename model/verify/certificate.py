@@ -51,6 +51,9 @@ class Certificate(Frozen):
     case: Case | None = Field(description="The run's, for a gate; None: all that the backend supports.")
     key: str = Field(description="By `key`: what has to be equal for this certificate to stand for a run.")
     kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
+    deterministic: bool | None = Field(
+        None, description="Whether three calls with the same inputs gave the same bits."
+    )
     graph_break: str | None = Field(
         None,
         description="Why torch.compile ends its graph at a call; empty: it does not; None: not looked at.",

@@ -69,6 +69,7 @@ class _Trial:
         self.checks: list[Check] = []
         self.kernels: dict[str, list[str]] = {}
         self.graph_break: str | None = None
+        self.deterministic: bool | None = None
         self.refusals: dict[str, list[str]] = {}
         self.started = perf_counter()
 
@@ -111,7 +112,9 @@ class _Trial:
     def _in_depth(self, small: Case) -> list[Check]:
         """Habits, model, graph and kernels, at a small shape or the run's."""
         checks = right.habits(self.backend, small) + same_model.check(self.name, self.backend, small)
-        launched, self.kernels = launches.check(self.name, self.backend, self.case or small)
+        launched, self.kernels, self.deterministic = launches.check(
+            self.name, self.backend, self.case or small
+        )
         checks += launched
         if all(check.passed for check in checks):  # what is wrong by itself is not traced for seconds
             traced, self.graph_break = compiled.check(self.backend, small)
@@ -162,6 +165,7 @@ class _Trial:
                 "case": self.case,
                 "key": identity.key_of(self.name, self.device, self.case),
                 "kernels": self.kernels,
+                "deterministic": self.deterministic,
                 "graph_break": self.graph_break,
                 "checks": self.checks,
                 "not_looked_at": [f"{case}: {'; '.join(why)}" for case, why in self.refusals.items()],

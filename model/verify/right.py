@@ -14,6 +14,7 @@ from model.verify.call import Subject, call, gradients, leaves
 from model.verify.cases import Variant
 from model.verify.certificate import Check
 from model.verify.data import Known
+from model.verify.memory import poisoned
 from model.verify.reference import Inputs
 
 
@@ -108,6 +109,14 @@ def _settings(subject: Subject) -> None:
         _unchanged(subject, name, same)
 
 
+def _poisoned(subject: Subject) -> None:
+    """Memory full of NaN: what is not written, or is multiplied by zero, shows."""
+    found = _known(subject, 0)
+    with poisoned(found.inputs.q, found.inputs.k):
+        results = call(subject, found.inputs)
+    subject.numbers("all written", results, found.exact, found.plain)
+
+
 def _partly(subject: Subject) -> None:
     """Gradients for one input alone: frozen projections have none."""
     found = _known(subject, 0)
@@ -117,7 +126,7 @@ def _partly(subject: Subject) -> None:
 
 
 _HABITS: tuple[Callable[[Subject], None], ...] = (
-    _again, _in_place, _interleaved, _accumulated, _unwatched, _settings, _partly
+    _again, _in_place, _interleaved, _accumulated, _unwatched, _settings, _poisoned, _partly
 )  # fmt: skip
 
 

@@ -46,6 +46,19 @@ def writes_into_q(q, k, v, causal):
     return o
 
 
+@plant("finite")
+def multiplies_what_was_in_memory_by_zero(q, k, v, causal):
+    o = right(q, k, v, causal)
+    return o + 0 * torch.empty_like(o)
+
+
+@plant("finite")
+def leaves_a_result_that_was_in_memory(q, k, v, causal):
+    """What a kernel that writes nothing gives where the block before it held the right result."""
+    memory, o = torch.empty_like(q), right(q, k, v, causal)
+    return o * memory if memory.isnan().all() else o
+
+
 @plant("right when compiled")
 def another_one_when_compiled(q, k, v, causal):
     return right(q, k, v, causal) * (0.99 if torch.compiler.is_compiling() else 1.0)

@@ -9,7 +9,7 @@ import torch
 
 from model import attention
 from model.attention import Case
-from model.verify import cases, certificate, data, launches, numbers, reference
+from model.verify import cases, certificate, data, launches, memory, numbers, reference
 from model.verify.certify import certify, certify_case
 from model.verify.identity import key_of
 from model.verify.reference import STEPS, Inputs
@@ -78,6 +78,7 @@ def test_an_honest_backend_is_right(name: str) -> None:
         check.name for check in found.checks
     }
     assert found.kernels["forward"] and found.kernels["backward"]
+    assert found.deterministic is True
     assert found.graph_break == (
         "in a graph, inductor would put a FlashAttention kernel in the place of MATH"
         if name == "math"
@@ -236,6 +237,16 @@ def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str,
             known.plain[step].double() - known.exact.values[step], known.exact.spread[step]
         )
         assert float(slices["tensor"]) < (10 if dtype == "float32" else 1), (kind, step)
+
+
+def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
+    q, k = torch.zeros(2, 160, 4, 32, requires_grad=True), torch.zeros(2, 160, 2, 32)
+    with memory.poisoned(q, k):
+        made = (torch.empty(7), torch.empty_like(q), q.new_empty(3, 5), torch.empty_strided((2, 3), (3, 1)))
+        kept = torch.zeros_like(q)
+    for x in made:
+        assert x.isnan().all()
+    assert not kept.isnan().any()
 
 
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 257])

@@ -71,6 +71,19 @@ def test_a_backend_that_runs_anothers_kernel_is_refused(name, runs, monkeypatch)
     assert {"own kernels", "no other's kernels"} <= set(found.refused_by)
 
 
+def test_a_backend_that_leaves_what_was_in_memory_is_refused(monkeypatch) -> None:
+    load = attention.load
+
+    def attend(q, k, v, causal):
+        memory, o = torch.empty_like(q), load("math").attend(q, k, v, causal)
+        return o * memory if memory.isnan().all() else o
+
+    careless = replace(load("math"), attend=attend)
+    monkeypatch.setattr(attention, "load", lambda asked: careless if asked == "tiled" else load(asked))
+    refused = [check for check in certify_case("tiled", SMALL).checks if not check.passed]
+    assert any(check.variant == "Memory full of NaN" for check in refused)
+
+
 def test_out_of_memory_at_the_runs_own_shape_is_the_runs_outcome() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         certify_case("math", replace(RUN, sequence_length=65536, heads=32))
