@@ -52,7 +52,8 @@ class Certificate(Frozen):
     key: str = Field(description="By `key`: what has to be equal for this certificate to stand for a run.")
     kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
     deterministic: bool | None = Field(
-        None, description="Whether three calls with the same inputs gave the same bits."
+        None,
+        description="Whether three calls gave the same bits: at the run's shape, else the longest sequence.",
     )
     graph_break: str | None = Field(
         None,

@@ -40,6 +40,13 @@ def habits(backend: Backend, case: Case) -> list[Check]:
     return checks
 
 
+def deterministic(backend: Backend, case: Case) -> bool:
+    """Whether three calls give the same bits, forward and backward: sums by atomic additions do not."""
+    inputs = data.of(Variant(case)).inputs
+    first, *others = (call(Subject(backend, case), inputs) for _ in range(3))
+    return all(step in other and torch.equal(x, other[step]) for other in others for step, x in first.items())
+
+
 def _known(subject: Subject, seed: int) -> Known:
     return data.of(Variant(subject.case, seed=seed))
 
