@@ -53,7 +53,7 @@ class Certificate(Frozen):
     kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
     deterministic: bool | None = Field(
         None,
-        description="Whether three calls gave the same bits: at the run's shape, else the longest sequence.",
+        description="Whether calls gave the same bits, at the run's shape or the longest: ten, or three on a CPU.",
     )
     graph_break: str | None = Field(
         None,
