@@ -143,7 +143,7 @@ COMMENT ON COLUMN certificates.run_case IS 'The same as a JSON object: device, d
 COMMENT ON COLUMN certificates.software IS 'Version by package, the backend''s own modules included: a JSON object.';
 COMMENT ON COLUMN certificates.code IS 'SHA-256 of the backend''s source files and of the rules that it was held to, hexadecimal.';
 COMMENT ON COLUMN certificates.kernels IS 'Names that the profiler saw by pass, forward and backward: a JSON object of arrays.';
-COMMENT ON COLUMN certificates.deterministic IS 'Whether calls with the same inputs gave the same bits, forward and backward, at the run''s shape or the longest sequence: ten calls on a GPU, three on a CPU; NULL: not looked at.';
+COMMENT ON COLUMN certificates.deterministic IS 'Whether calls with the same inputs gave the same bits, forward and backward, at the run''s shape or one that keeps a GPU busy: ten calls on a GPU, three on a CPU; NULL: not looked at.';
 COMMENT ON COLUMN certificates.graph_break IS 'Why torch.compile ends its graph at a call; empty: it does not; NULL: not looked at.';
 COMMENT ON COLUMN certificates.reasons IS 'Why it is not right: each failed check, or what is not supported: a JSON array.';
 COMMENT ON COLUMN certificates.not_looked_at IS 'Cases that the backend says it does not take, with its reason: a JSON array.';

@@ -113,6 +113,11 @@ def base(device: str) -> list[Case]:
     ]
 
 
+def busy(device: str) -> Case:
+    """A shape that keeps all of a GPU busy: only there do its blocks end in another order each time."""
+    return Case(device, "bfloat16", 1, 4096, 32, 8, 128) if device == "cuda" else base(device)[0]
+
+
 def _variant(device: str, dtype: str, shape: Shape, data: str, layout: str) -> Variant:
     batch, length, heads, kv_heads, head_dim, causal = shape
     return Variant(Case(device, dtype, batch, length, heads, kv_heads, head_dim, causal), data, layout)

@@ -53,7 +53,7 @@ class Certificate(Frozen):
     kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
     deterministic: bool | None = Field(
         None,
-        description="Whether calls gave the same bits, at the run's shape or the longest: ten, or three on a CPU.",
+        description="Whether ten calls at a busy shape, or the run's, gave the same bits; three on a CPU.",
     )
     graph_break: str | None = Field(
         None,

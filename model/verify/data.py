@@ -29,10 +29,15 @@ class Known(NamedTuple):
 @lru_cache(maxsize=64)
 def known(variant: Variant) -> Known:
     """The variant's numbers, contiguous. Kept for the next backend; `known.cache_clear()` gives them back."""
+    case, inputs = variant.case, drawn(variant)
+    return Known(inputs, reference.exact(inputs, case.causal), reference.same_precision(inputs, case.causal))
+
+
+def drawn(variant: Variant) -> Inputs:
+    """The variant's numbers alone, contiguous."""
     case = variant.case
     rng = torch.Generator(case.device).manual_seed(variant.seed)
-    inputs = _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))
-    return Known(inputs, reference.exact(inputs, case.causal), reference.same_precision(inputs, case.causal))
+    return _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))
 
 
 def of(variant: Variant) -> Known:

@@ -45,7 +45,7 @@ def deterministic(backend: Backend, case: Case) -> bool:
 
     Asked ten times on a GPU, where a difference may be rare, and three on a CPU.
     """
-    inputs = data.of(Variant(case)).inputs
+    inputs = data.drawn(Variant(case))
     first = call(Subject(backend, case), inputs)
     for _ in range(9 if case.device == "cuda" else 2):
         again = call(Subject(backend, case), inputs)
