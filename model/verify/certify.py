@@ -15,7 +15,7 @@ from model.attention import Backend, Case
 from model.errors import Unsupported
 from model.record import now
 from model.verify import cases, compiled, data, identity, launches, right, same_model
-from model.verify.call import is_out_of_memory
+from model.verify.call import Subject, is_out_of_memory
 from model.verify.cases import Variant
 from model.verify.certificate import Certificate, Check, Verdict, describe
 
@@ -124,13 +124,17 @@ class _Trial:
         return checks
 
     def _again(self, busy: Case) -> list[Check]:
-        """No check: being deterministic is no duty, and a small GPU may be too small to find out."""
+        """Being deterministic is no duty, and a small GPU may be too small to find out; running is one."""
+        subject = Subject(self.backend, busy, "called again")
         try:
-            self.deterministic = right.deterministic(self.backend, busy)
+            same = right.deterministic(subject)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        return []
+            return []
+        failed = [check for check in subject.checks if not check.passed]
+        self.deterministic = None if failed else same
+        return failed
 
     def _takes(self, case: Case) -> bool:
         """By its own word, which must be a list of reasons, whatever is asked."""

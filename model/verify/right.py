@@ -40,15 +40,15 @@ def habits(backend: Backend, case: Case) -> list[Check]:
     return checks
 
 
-def deterministic(backend: Backend, case: Case) -> bool:
+def deterministic(subject: Subject) -> bool:
     """Whether a call gives the same bits again, forward and backward: sums by atomic additions need not.
 
     Asked ten times on a GPU, where a difference may be rare, and three on a CPU.
     """
-    inputs = data.drawn(Variant(case))
-    first = call(Subject(backend, case), inputs)
-    for _ in range(9 if case.device == "cuda" else 2):
-        again = call(Subject(backend, case), inputs)
+    inputs = data.drawn(Variant(subject.case))
+    first = call(subject, inputs)
+    for _ in range(9 if subject.case.device == "cuda" else 2):
+        again = call(subject, inputs)
         if not all(step in again and torch.equal(x, again[step]) for step, x in first.items()):
             return False
     return True
