@@ -1,5 +1,6 @@
 """Honest backends get a certificate, and each planted wrong one is refused by the check that is there for it."""
 
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -237,6 +238,18 @@ def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str,
             known.plain[step].double() - known.exact.values[step], known.exact.spread[step]
         )
         assert float(slices["tensor"]) < (10 if dtype == "float32" else 1), (kind, step)
+
+
+def test_results_that_differ_in_the_last_bit_from_call_to_call_are_right_and_said_to_differ(plant) -> None:
+    calls = itertools.count()
+
+    def attend(q, k, v, causal):
+        o = planted.right(q, k, v, causal)
+        return o * (1 + 2**-23 * (next(calls) % 2))
+
+    plant("restless", replace(PLANTED["scale-one-over-d"].backend, attend=attend))
+    found = certify_case("restless", CASE)
+    assert (found.verdict, found.deterministic) == ("right", False), found.reasons
 
 
 def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
