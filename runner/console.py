@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from model.record import Outcome, StepRecord
-from runner.local import Watcher
-from runner.tasks import Task
+from runner.tasks import Task, Watcher
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

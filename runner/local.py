@@ -16,7 +16,7 @@ from model.record import Outcome, Result, StepRecord
 from runner import container, ledger, snapshot
 from runner.cluster import Profile
 from runner.outcomes import Ending, of_exit
-from runner.tasks import Task
+from runner.tasks import Task, Watcher
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
@@ -46,19 +46,6 @@ class Child:
         self.read += len(content)
         *lines, self.torn = (self.torn + content).split(b"\n")
         return [StepRecord.model_validate_json(line) for line in lines]
-
-
-class Watcher:
-    """Told of what happens in the queue. This one says nothing."""
-
-    def started(self, task: Task) -> None:
-        """A run's process was started."""
-
-    def stepped(self, task: Task, record: StepRecord) -> None:
-        """A run wrote a step record."""
-
-    def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
-        """A run's process is gone, and this is how it ended."""
 
 
 def run_queue(

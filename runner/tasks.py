@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.record import RunBrief, RunFolder, RunRecord
+from model.record import Outcome, RunBrief, RunFolder, RunRecord, StepRecord
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,19 @@ class Task:
     steps: int
     shape: Shape
     code: str | None = None  # hash of the snapshot that it runs, None: what is installed
+
+
+class Watcher:
+    """Told of what happens in the queue. This one says nothing."""
+
+    def started(self, task: Task) -> None:
+        """A run's process was started."""
+
+    def stepped(self, task: Task, record: StepRecord) -> None:
+        """A run wrote a step record."""
+
+    def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
+        """A run's process is gone, and this is how it ended."""
 
 
 def label(run: RunRecord | RunBrief) -> str:
