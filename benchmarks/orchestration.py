@@ -79,6 +79,7 @@ def submitting(folder: Path, study: Path, count: int) -> dict[str, Taken]:
         f"submit {count} (runner launch)": runner(root, "launch", study, "-p", profile, "--yes"),
         f"status of {count}": runner(root, "status", "many"),
         f"status --json of {count}": runner(root, "status", "many", "--json"),
+        f"status of {count}, asked again": runner(root, "status", "many"),
         "one sacct about their arrays": run(["sacct", "-n", "-P", "-j", ",".join(arrays("many-"))]),
     }
 
