@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analysis import stats
 from analysis.charts._dots import estimates
 from analysis.charts._rates import COMPLETED_RUNS, rate
-from analysis.query import answer
+from analysis.query.ask import answer
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -11,7 +11,8 @@ from analysis.backends import Backends
 from analysis.charts import Chart, Figure
 from analysis.charts._style import styles
 from analysis.facts import Facts, Row
-from analysis.query import answer, as_csv
+from analysis.query.ask import answer
+from analysis.query.formats import as_csv
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def sql(
     ] = "table",
 ) -> None:
     """Ask the database: read-only, and without access to anything else."""
-    from analysis.query import query as ask
+    from analysis.query.formats import query as ask
 
     ask(Settings.root, query, form)
 

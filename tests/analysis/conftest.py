@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.query import ask
+from analysis.query.ask import ask
 
 Ask = Callable[[str], list[dict[str, Any]]]
 

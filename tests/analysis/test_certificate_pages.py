@@ -11,7 +11,7 @@ from urllib.parse import urldefrag
 import pytest
 
 from analysis.collect import collect, collect_certificates
-from analysis.query import ask
+from analysis.query.ask import ask
 from analysis.render import UNKNOWN
 from analysis.report import build_report, certificates_page
 from model.errors import UserError

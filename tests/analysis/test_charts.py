@@ -14,7 +14,7 @@ from analysis import charts, facts, store
 from analysis.charts import Chart, Figure
 from analysis.charts._style import styles
 from analysis.collect import collect
-from analysis.query import answer, ask
+from analysis.query.ask import answer, ask
 from model.errors import UserError
 from tests.analysis import fabricate
 from tests.analysis.demo import write_demo

@@ -13,7 +13,7 @@ import pytest
 
 from analysis import render
 from analysis.collect import collect
-from analysis.query import ask
+from analysis.query.ask import ask
 from analysis.report import build_report
 from model.errors import UserError
 from tests.analysis.demo import write_demo

@@ -1,4 +1,4 @@
-"""SQL over the database, read-only and sandboxed, in the formats that people paste elsewhere."""
+"""An answer in the formats that people paste elsewhere. `query` asks and writes to stdout."""
 
 from __future__ import annotations
 
@@ -8,47 +8,21 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis import store
+from analysis.query.ask import Answer, ask
 from model.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from duckdb import DuckDBPyConnection
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A query's result.
-
-    Attributes:
-        columns: their names.
-        rows: Python values; a JSON column's are its text.
-        table: the same as an Arrow table.
-        documents: which columns are JSON.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    table: pa.Table
-    documents: tuple[bool, ...]
-
-    def records(self) -> list[dict[str, Any]]:
-        """The rows as dicts by column name."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def query(root: Path, sql: str, format: str = "table") -> None:  # noqa: A002 - named as the option is
     """Answer a query on stdout.
 
     Args:
-        root: the workspace, whose database is read.
-        sql: one DuckDB statement. It cannot write, nor reach other files or the network.
+        root: the workspace whose database is read.
+        sql: one DuckDB statement. It can neither write nor reach other files or the network.
         format: one of `FORMATS`. `parquet` writes bytes, the others text.
 
     Raises:
@@ -62,31 +36,6 @@ def query(root: Path, sql: str, format: str = "table") -> None:  # noqa: A002 - 
     sys.stdout.flush()
 
 
-def ask(root: Path, sql: str) -> Answer:
-    """Answer one query as values.
-
-    Raises:
-        UserError: no database, or SQL that DuckDB refuses; the text is DuckDB's own.
-    """
-    with store.open_for_reading(root) as connection:
-        return answer(connection, sql)
-
-
-def answer(connection: DuckDBPyConnection, sql: str) -> Answer:
-    """Answer a query on an open database; raises UserError as `ask` does."""
-    import duckdb
-
-    try:
-        relation = connection.sql(sql)
-        if relation is None:
-            raise UserError("the statement gives no rows: ask with SELECT, SHOW or DESCRIBE")
-        documents = tuple(str(kind) == "JSON" for kind in relation.types)
-        table = relation.to_arrow_table()
-    except duckdb.Error as error:
-        raise UserError(store.first_lines(error)) from error
-    return Answer(tuple(table.column_names), _rows(table), table, documents)
-
-
 def as_table(answer: Answer) -> bytes:
     """A rich table on a terminal; plain aligned columns, at full width, anywhere else."""
     if sys.stdout.isatty():
@@ -98,7 +47,7 @@ def as_table(answer: Answer) -> bytes:
 
 
 def as_csv(answer: Answer) -> bytes:
-    """RFC 4180 with a header; NULL is an empty field."""
+    """Comma-separated values (RFC 4180) with a header; NULL is an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(answer.columns)
@@ -107,10 +56,10 @@ def as_csv(answer: Answer) -> bytes:
 
 
 def as_json(answer: Answer) -> bytes:
-    """One document, an array of objects; JSON columns nest. NaN and infinity become null."""
+    """One document: an array of objects. JSON columns are nested; NaN and infinity become null."""
     twice = {name for name in answer.columns if answer.columns.count(name) > 1}
     if twice:
-        raise UserError(f"two columns are named '{min(twice)}': name one of them otherwise with AS")
+        raise UserError(f"two columns are named '{min(twice)}': rename one of them with AS")
     objects = [
         {
             name: json.loads(value) if document and value else _plain(value)
@@ -122,7 +71,7 @@ def as_json(answer: Answer) -> bytes:
 
 
 def as_parquet(answer: Answer) -> bytes:
-    """A Parquet file with the columns' own types."""
+    """A Parquet file that keeps the types of the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -133,7 +82,7 @@ def as_parquet(answer: Answer) -> bytes:
 
 
 def as_latex(answer: Answer) -> bytes:
-    r"""A `tabular` with booktabs rules, numbers to the right; needs `\usepackage{booktabs}`."""
+    r"""A `tabular` with booktabs rules and right-aligned numbers; needs `\usepackage{booktabs}`."""
     numeric = [_is_numeric([row[index] for row in answer.rows]) for index in range(len(answer.columns))]
     rows = [" & ".join(map(_latex, row)) + r" \\" for row in answer.rows]
     lines = [
@@ -155,12 +104,6 @@ FORMATS: dict[str, Callable[[Answer], bytes]] = {
     "parquet": as_parquet,
     "latex": as_latex,
 }
-
-
-def _rows(table: pa.Table) -> tuple[tuple[Any, ...], ...]:
-    if not table.num_columns:
-        return ()
-    return tuple(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def _rich(answer: Answer) -> bytes:
@@ -192,7 +135,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON holds."""
+    """The value as one that JSON can hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
