@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.stats import Estimate
+from model.units import duration
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -45,7 +46,7 @@ def environment() -> Environment:
         "moment": moment,
         "error": relative_error,
         "ratio": lambda value: UNKNOWN if value is None else ratio_text(value),
-        "duration": duration,
+        "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
@@ -84,15 +85,6 @@ def interval(estimate: Estimate | None, form: str = ",.0f") -> str:
 def moment(value: datetime | None) -> str:
     """A UTC time to the second."""
     return UNKNOWN if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as a person says them."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
 def static_svg(spec: dict[str, Any]) -> str:
