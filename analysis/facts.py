@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
-from analysis.charts._dots import estimates
-from analysis.charts._rates import COMPLETED_RUNS, rate
 from analysis.query.ask import answer
+from analysis.query.rates import COMPLETED_RUNS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -131,8 +130,8 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
 
 
 def _groups(runs: list[Row], measured: list[Row]) -> list[Group]:
-    speed = estimates(measured, rate("tokens_per_second"))
-    share = estimates([row for row in measured if row["mfu"] is not None], rate("mfu"))
+    speed = stats.estimates(measured, stats.rate("tokens_per_second"))
+    share = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
     return [
         _group(label, [run for run in runs if run["label"] == label], speed, share)
         for label in dict.fromkeys(run["label"] for run in runs)

@@ -1,4 +1,4 @@
-"""Medians and their intervals. Pure, seeded, and each says what it is an interval of.
+"""Medians and their intervals. Pure and seeded; every interval says what it is an interval of.
 
 Costs (seconds) are summarised and rates derived from them; rates are never averaged (Hoefler & Belli,
 "Scientific Benchmarking of Parallel Computing Systems", SC'15, rules 3 to 6).
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import comb
 from statistics import median
+from typing import Any
 
 import numpy as np
 
+Row = dict[str, Any]
+Quantity = Callable[[Row, float], float]  # (a run's row, seconds per step) -> value, monotone in the seconds
 CONFIDENCE = 0.95
 _FEWEST_BLOCKS = 5
 
@@ -23,9 +27,9 @@ class Estimate:
 
     Attributes:
         median: in the unit of the values.
-        low, high: the interval's ends; None where there is too little to give one.
+        low, high: ends of the interval; None where there are too few values for one.
         n: number of runs.
-        method: what the interval is, in words for a caption.
+        method: what the interval is, worded for a caption.
     """
 
     median: float
@@ -35,24 +39,24 @@ class Estimate:
     method: str
 
     def map(self, function: Callable[[float], float]) -> Estimate:
-        """The estimate of a monotone function of the value: medians and their intervals carry over."""
+        """The estimate of a monotone function of the value: the median and the interval carry over."""
         ends = [function(end) for end in (self.low, self.high) if end is not None]
         low, high = (min(ends), max(ends)) if ends else (None, None)
         return replace(self, median=function(self.median), low=low, high=high)
 
     def overlaps(self, other: Estimate) -> bool:
-        """Whether the two cannot be told apart: their intervals meet, or one has none."""
+        """Whether the two cannot be told apart: their intervals overlap, or one of them has none."""
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return True
         return self.low <= other.high and other.low <= self.high
 
 
 def over_runs(values: Sequence[float]) -> Estimate:
-    """Median over runs with the order-statistic interval, which supposes no distribution.
+    """Median over runs with the order-statistic interval, which assumes no distribution.
 
-    The k-th smallest and k-th largest of n values hold the median with probability 1 - 2 P(X < k),
-    X binomial(n, 1/2). Below n = 6 no such interval reaches 95 %: the range is given with what it does
-    reach (n = 3: 75 %).
+    The k-th smallest and k-th largest of n values enclose the median with probability 1 - 2 P(X < k),
+    X binomial(n, 1/2). Below n = 6 no such interval reaches 95 %: the range is given, with the confidence
+    that it does reach (n = 3: 75 %).
 
     Raises:
         ValueError: no values.
@@ -71,8 +75,8 @@ def over_runs(values: Sequence[float]) -> Estimate:
 def within_run(values: Sequence[float], seed: int = 0, resamples: int = 1000) -> Estimate:
     """Median over one run's step records with a moving-block bootstrap interval.
 
-    Neighbouring steps are alike, so blocks of n^(1/3) neighbours are drawn (Kuensch 1989). It tells how
-    steady this run was, not what another run would give.
+    Neighbouring steps are correlated, so blocks of n^(1/3) neighbours are drawn (Kuensch 1989). The interval
+    says how steady this run was, not what another run would give.
 
     Raises:
         ValueError: no values.
@@ -93,6 +97,46 @@ def within_run(values: Sequence[float], seed: int = 0, resamples: int = 1000) ->
     low, high = np.quantile(medians, [tail, 1 - tail])
     method = f"95 % block bootstrap within the one run, blocks of {length}: not what another run would give"
     return Estimate(float(np.median(data)), float(low), float(high), 1, method)
+
+
+def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
+    """A quantity derived from the median step time, by label: over runs, or within the only run.
+
+    Args:
+        rows: one per run, with label, step_seconds and counted_step_seconds.
+        value: the quantity.
+    """
+    found = {}
+    for label in dict.fromkeys(row["label"] for row in rows):
+        mine = [row for row in rows if row["label"] == label]
+        if len(mine) > 1:
+            found[label] = over_runs([value(row, row["step_seconds"]) for row in mine])
+        else:
+            (only,) = mine
+            found[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
+    return found
+
+
+def rate(column: str) -> Quantity:
+    """The rate in a column, scaled from the run's median step time to another one.
+
+    The formula of the rate itself is in views.sql.
+    """
+
+    def at(row: Row, seconds: float) -> float:
+        return float(row[column] * row["step_seconds"] / seconds)
+
+    return at
+
+
+def methods(found: dict[str, Estimate]) -> str:
+    """What the intervals are, for a caption: each method once, with its labels where there are several."""
+    labels: dict[str, list[str]] = {}
+    for label, estimate in found.items():
+        labels.setdefault(f"n = {estimate.n}: {estimate.method}", []).append(label)
+    if len(labels) == 1:
+        return next(iter(labels))
+    return "; ".join(f"{', '.join(sorted(each))}, {method}" for method, each in labels.items())
 
 
 def _coverage(n: int, k: int) -> float:

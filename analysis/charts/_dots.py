@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
@@ -13,7 +11,7 @@ from analysis.charts._style import INK, chart, colours, config, right_edge
 if TYPE_CHECKING:
     import altair as alt
 
-    from analysis.charts import Row, Styles
+    from analysis.charts import Styles
 
 
 @dataclass(frozen=True)
@@ -31,34 +29,6 @@ class Axis:
     number: str
     zero: bool = False
     descending: bool = True
-
-
-def estimates(rows: list[Row], value: Callable[[Row, float], float]) -> dict[str, stats.Estimate]:
-    """A derived quantity by label, from median step seconds: over runs, or within the only run.
-
-    Args:
-        rows: one a run, with label, step_seconds and counted_step_seconds.
-        value: (row, seconds a step) -> the quantity; monotone in the seconds.
-    """
-    found = {}
-    for label in dict.fromkeys(row["label"] for row in rows):
-        mine = [row for row in rows if row["label"] == label]
-        if len(mine) > 1:
-            found[label] = stats.over_runs([value(row, row["step_seconds"]) for row in mine])
-        else:
-            (only,) = mine
-            found[label] = stats.within_run(only["counted_step_seconds"]).map(partial(value, only))
-    return found
-
-
-def intervals(found: dict[str, stats.Estimate]) -> str:
-    """What the intervals are, for a caption: each way once, with its labels where there are several."""
-    ways: dict[str, list[str]] = {}
-    for label, estimate in found.items():
-        ways.setdefault(f"n = {estimate.n}: {estimate.method}", []).append(label)
-    if len(ways) == 1:
-        return next(iter(ways))
-    return "; ".join(f"{', '.join(sorted(labels))}, {way}" for way, labels in ways.items())
 
 
 def plot(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._dots import Axis, intervals, plot
+from analysis.charts._dots import Axis, plot
 
 _SQL = """\
 SELECT label, run_id, seed, gpus, peak_memory_bytes, peak_memory_bytes / 1024.0 ** 3 AS peak_memory_gib
@@ -35,7 +35,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         spec=plot(points, found, styles, Axis("peak memory, GiB", ",.2f", zero=True, descending=False)),
         caption=caption,
         description=f"Peak memory by group. Medians: {seen}.",
-        interval=intervals(found),
+        interval=stats.methods(found),
         used=frozenset(row["run_id"] for row in rows),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._dots import Axis, intervals, plot
+from analysis.charts._dots import Axis, plot
 
 _SQL = """\
 SELECT label, run_id, seed, steps, training_seconds, wall_seconds, attempts
@@ -37,7 +37,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         spec=plot(points, found, styles, Axis(f"training time, {unit}", ",.2f", zero=True, descending=False)),
         caption=caption,
         description=f"Training time by group. Medians: {seen}.",
-        interval=intervals(found),
+        interval=stats.methods(found),
         used=frozenset(row["run_id"] for row in rows),
     )
 

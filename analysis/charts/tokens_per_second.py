@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._dots import Axis
-from analysis.charts._rates import COMPLETED_RUNS, dots, rate
+from analysis.charts._rates import dots
+from analysis.query.rates import COMPLETED_RUNS
+from analysis.stats import rate
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
