@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import backends, charts, facts, render, store
+from analysis import backends, charts, facts, render
 from analysis.backends import Backends
 from analysis.charts import Chart, Figure
 from analysis.charts._style import styles
 from analysis.facts import Facts, Row
 from analysis.query.ask import answer
 from analysis.query.formats import as_csv
+from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def build_report(root: Path, study: str, out: Path) -> Path:
     Raises:
         UserError: no database, or no run of that study in it; the text names the studies there are.
     """
-    with store.open_for_reading(root) as connection:
+    with open_for_reading(root) as connection:
         _check(connection, study)
         known = facts.gather(connection, study)
         drawn = [_draw(connection, name, known) for name in charts.names()]
@@ -96,7 +97,7 @@ def certificates_page(root: Path, out: Path) -> Path:
     Raises:
         UserError: no database, or no certificate in it that is for no single run.
     """
-    with store.open_for_reading(root) as connection:
+    with open_for_reading(root) as connection:
         trust = backends.of_machine(connection)
         if not trust.certificates:
             raise UserError(f"no backend was verified under {root}: run `runner verify` first")

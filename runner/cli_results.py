@@ -18,7 +18,7 @@ def collect(
     ] = False,
 ) -> None:
     """Bring the run folders' records into the database."""
-    from analysis.collect import collect as gather
+    from analysis.store.collect import collect as gather
     from runner import status as stands
     from runner.console import say
 
@@ -52,8 +52,8 @@ def report(
     ] = None,
 ) -> None:
     """Build a study's report pages, self-contained and offline, from what is on disk now."""
-    from analysis.collect import collect as gather
     from analysis.report import build_report
+    from analysis.store.collect import collect as gather
     from runner import status as stands
 
     name = stands.study_name(Settings.root, study)
@@ -76,8 +76,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Put the attention backends on trial: whether each is right, and which kernels really run."""
-    from analysis.collect import collect_certificates
     from analysis.report import certificates_page
+    from analysis.store.collect import collect_certificates
     from model import attention
     from runner import verification
     from runner.console import say

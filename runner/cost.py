@@ -73,7 +73,7 @@ class History:
 
 def history(root: Path) -> History:
     """Past runs from the root's database. Never raises: one that cannot be read is what the note says."""
-    from analysis import store
+    from analysis.store import database as store
 
     if not store.database(root).exists():
         return History()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import store
+from analysis.store.database import first_lines, open_for_reading
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def ask(root: Path, sql: str) -> Answer:
     Raises:
         UserError: there is no database, or DuckDB refuses the SQL; the text is DuckDB's own.
     """
-    with store.open_for_reading(root) as connection:
+    with open_for_reading(root) as connection:
         return answer(connection, sql)
 
 
@@ -56,7 +56,7 @@ def answer(connection: DuckDBPyConnection, sql: str) -> Answer:
         documents = tuple(str(kind) == "JSON" for kind in relation.types)
         table = relation.to_arrow_table()
     except duckdb.Error as error:
-        raise UserError(store.first_lines(error)) from error
+        raise UserError(first_lines(error)) from error
     return Answer(tuple(table.column_names), _rows(table), table, documents)
 
 

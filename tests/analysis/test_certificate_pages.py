@@ -10,10 +10,10 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from analysis.collect import collect, collect_certificates
 from analysis.query.ask import ask
 from analysis.render import UNKNOWN
 from analysis.report import build_report, certificates_page
+from analysis.store.collect import collect, collect_certificates
 from model.errors import UserError
 from tests.analysis.demo import certify, write_demo
 from tests.analysis.fabricate import Folder, certificate, check, number, plan

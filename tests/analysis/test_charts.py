@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from analysis import charts, facts, store
+from analysis import charts, facts
 from analysis.charts import Chart, Figure
 from analysis.charts._style import styles
-from analysis.collect import collect
 from analysis.query.ask import answer, ask
+from analysis.store import database as store
+from analysis.store.collect import collect
 from model.errors import UserError
 from tests.analysis import fabricate
 from tests.analysis.demo import write_demo

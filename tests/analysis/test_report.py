@@ -12,9 +12,9 @@ from urllib.parse import urldefrag, urlparse
 import pytest
 
 from analysis import render
-from analysis.collect import collect
 from analysis.query.ask import ask
 from analysis.report import build_report
+from analysis.store.collect import collect
 from model.errors import UserError
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import Folder, completed, plan

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from analysis.collect import collect
 from analysis.report import build_report, certificates_page
+from analysis.store.collect import collect
 from tests.analysis.demo import certify, write_demo
 
 selenium = pytest.importorskip("selenium.webdriver")

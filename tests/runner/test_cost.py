@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from analysis import store
-from analysis.collect import collect
+from analysis.store import database as store
+from analysis.store.collect import collect
 from model.config import DataConfig, RunConfig, TrainConfig
 from model.record import Outcome
 from runner import cost

@@ -142,7 +142,7 @@ def test_a_module_that_the_snapshot_lacks_is_not_taken_from_elsewhere(tmp_path):
 def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
     names = set(snapshot.sources())
     assert {
-        "analysis/schema.sql",
+        "analysis/store/schema.sql",
         "model/attention/math.py",
         "model/kernels/hopper.py",
         "runner/job.py",

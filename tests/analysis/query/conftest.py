@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.collect import collect
+from analysis.store.collect import collect
 from tests.analysis.fabricate import completed
 
 

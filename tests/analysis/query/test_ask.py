@@ -7,8 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analysis import store
 from analysis.query.ask import ask
+from analysis.store import database as store
 from model.errors import UserError
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis import load_steps, store
-from analysis.collect import CollectSummary, collect
+from analysis.store import database as store
+from analysis.store import steps
+from analysis.store.collect import CollectSummary, collect
 from model.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, certificate, completed, plan
@@ -45,7 +46,7 @@ def test_an_unchanged_folder_is_not_read_again(root: Path, monkeypatch: pytest.M
     completed(root, "r1")
     collect(root)
     before = store.database(root).stat().st_mtime_ns
-    monkeypatch.setattr(load_steps, "load", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(steps, "load", lambda *_: pytest.fail("read again"))
     again = collect(root)
     assert (again.updated, again.unchanged) == (0, 1)
     assert store.database(root).stat().st_mtime_ns == before
@@ -240,7 +241,7 @@ def test_a_failed_collect_leaves_the_old_database(
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(load_steps, "load", fail)
+    monkeypatch.setattr(steps, "load", fail)
     with pytest.raises(KeyboardInterrupt):
         collect(root)
     assert sql("SELECT run_id FROM runs") == [{"run_id": "r1"}]

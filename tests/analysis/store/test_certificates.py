@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis import collect as module
-from analysis import store
-from analysis.collect import collect, collect_certificates
+from analysis.store import collect as module
+from analysis.store import database as store
+from analysis.store.collect import collect, collect_certificates
 from model.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import CASE, Folder, certificate, check, completed, number, plan

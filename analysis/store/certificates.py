@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from analysis.ingest import Reader, Row, Rows, file_rows, utc
-from analysis.scan import Seen
+from analysis.store.ingest import Reader, Row, Rows, file_rows, utc
+from analysis.store.scan import Seen
 from model.files import Unreadable, dumps, read
 from model.record import NAME
 from model.verify.certificate import Certificate, describe

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.collect import collect
+from analysis.store.collect import collect
 from model.config import DataConfig, RunConfig, TrainConfig
 from model.flops import flop_per_token
 from tests.analysis.conftest import Ask

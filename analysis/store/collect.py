@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis import load_steps, scan, store
-from analysis.certificates import read_certificate
-from analysis.ingest import Row, Rows, file_rows, read_run
-from analysis.scan import CERTIFICATES, FileState, Key, Seen, hashed, look, same_content, same_stat
+from analysis.store import scan, steps
+from analysis.store.certificates import read_certificate
+from analysis.store.database import Build, building
+from analysis.store.ingest import Row, Rows, file_rows, read_run
+from analysis.store.scan import CERTIFICATES, FileState, Key, Seen, hashed, look, same_content, same_stat
 from model.errors import UserError, did_you_mean
 from model.record import run_folders
 
@@ -90,7 +91,7 @@ def collect(root: Path, study: str | None = None, rebuild: bool = False) -> Coll
     """
     root = root.resolve()
     _check(root, study)
-    with store.building(root, fresh=rebuild) as build:
+    with building(root, fresh=rebuild) as build:
         done = _collect_runs(build, root, study)
         _collect_certificates(build, root)
         return _summary(build.connection, study, done)
@@ -106,21 +107,21 @@ def collect_certificates(root: Path) -> int:
     """
     root = root.resolve()
     _check(root, None)
-    with store.building(root, fresh=False) as build:
+    with building(root, fresh=False) as build:
         if build.changed:
             _collect_runs(build, root, None)
         _collect_certificates(build, root)
         return _count(build.connection, "certificates")
 
 
-def _collect_runs(build: store.Build, root: Path, study: str | None) -> _Done:
+def _collect_runs(build: Build, root: Path, study: str | None) -> _Done:
     scope = None if build.changed else study  # an empty database is filled whole
     seen = (found for found in map(look, run_folders(root, scope)) if found.files)
     wanted = f"study <> '{CERTIFICATES}' AND (study = $1 OR $1 IS NULL)"
     return _bring(build, root, _RUNS, seen, _ledger(build.connection, wanted, scope))
 
 
-def _collect_certificates(build: store.Build, root: Path) -> None:
+def _collect_certificates(build: Build, root: Path) -> None:
     known = _ledger(build.connection, "study = $1", CERTIFICATES)
     _bring(build, root, _CERTIFICATES, scan.certificates(root), known)
 
@@ -143,7 +144,7 @@ def _ledger(connection: DuckDBPyConnection, wanted: str, study: str | None) -> _
     return known
 
 
-def _bring(build: store.Build, root: Path, kind: _Kind, found: Iterable[Seen], known: _Ledger) -> _Done:
+def _bring(build: Build, root: Path, kind: _Kind, found: Iterable[Seen], known: _Ledger) -> _Done:
     """Replace the rows of what changed since the ledger was written, and drop those of what is gone."""
     seen = {each.key: each for each in found}
     stale = [each for key, each in seen.items() if not same_stat(each, known.get(key, {}))]
@@ -178,7 +179,7 @@ def _read(connection: DuckDBPyConnection, root: Path, kind: _Kind, changed: list
     rows = Rows()
     for found in changed:
         kind.read(root, found, rows)
-    load_steps.load(connection, root, rows)
+    steps.load(connection, root, rows)
     for table in kind.tables:
         if table != "step_records":  # loaded by the file, in DuckDB
             _insert(connection, table, getattr(rows, table))

@@ -6,7 +6,7 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.ingest import Row, Rows, utc
+from analysis.store.ingest import Row, Rows, utc
 from model.files import Unreadable, read_lines
 from model.record import StepRecord
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analysis.scan import Key, Seen, attempt_numbers
+from analysis.store.scan import Key, Seen, attempt_numbers
 from model.files import Unreadable, dumps
 from model.record import LedgerEvent, Manifest, Result, RunFolder, RunRecord, settle
 
