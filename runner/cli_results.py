@@ -52,7 +52,7 @@ def report(
     ] = None,
 ) -> None:
     """Build a study's report pages, self-contained and offline, from what is on disk now."""
-    from analysis.report import build_report
+    from analysis.report.build import build_report
     from analysis.store.collect import collect as gather
     from runner import status as stands
 
@@ -76,7 +76,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Put the attention backends on trial: whether each is right, and which kernels really run."""
-    from analysis.report import certificates_page
+    from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
     from model import attention
     from runner import verification

@@ -13,8 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from analysis.charts._style import Style
+from analysis.charts._style import Style, styles
 from model.errors import UserError, did_you_mean
+
+__all__ = ["Chart", "Figure", "Row", "Styles", "load", "names", "styles"]
 
 Row = dict[str, Any]
 Styles = dict[str, Style]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.report import build_report, certificates_page
+from analysis.report.build import build_report, certificates_page
 from analysis.store.collect import collect
 from tests.analysis.demo import certify, write_demo
 

@@ -21,8 +21,8 @@ _STATIC_WIDTH = 680  # of a figure that no page gives a width
 
 
 def templates() -> Path:
-    """Folder of the templates: beside the packages in a wheel, in `reports/` in a checkout."""
-    beside = Path(__file__).parent.parent
+    """The templates' folder: `assay_data/` beside the packages in a wheel, `reports/` in a checkout."""
+    beside = Path(__file__).parents[2]
     packed = beside / "assay_data" / "templates"
     return packed if packed.is_dir() else beside / "reports" / "templates"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
-from analysis.facts import Row, literal, rows
+from analysis.report.facts import Row, literal, rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import backends, charts, facts, render
-from analysis.backends import Backends
+from analysis import charts
 from analysis.charts import Chart, Figure
-from analysis.charts._style import styles
-from analysis.facts import Facts, Row
 from analysis.query.ask import answer
 from analysis.query.formats import as_csv
+from analysis.report import backends, facts, render
+from analysis.report.backends import Backends
+from analysis.report.facts import Facts, Row
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
 
@@ -129,7 +129,7 @@ def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
     chart = charts.load(name)
     sql = facts.literal(chart.sql, known.study)
     found = answer(connection, sql)
-    figure = chart.build(found.records(), styles(known.labels))
+    figure = chart.build(found.records(), charts.styles(known.labels))
     if figure:
         figure.spec["description"] = figure.description
     shown = [run for run in known.runs if figure and run["run_id"] in figure.used]

@@ -11,13 +11,13 @@ from urllib.parse import urldefrag
 import pytest
 
 from analysis.query.ask import ask
-from analysis.render import UNKNOWN
-from analysis.report import build_report, certificates_page
+from analysis.report.build import build_report, certificates_page
+from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
 from model.errors import UserError
 from tests.analysis.demo import certify, write_demo
 from tests.analysis.fabricate import Folder, certificate, check, number, plan
-from tests.analysis.test_report import EVIL, Page, words
+from tests.analysis.report.test_build import EVIL, Page, words
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from urllib.parse import urldefrag, urlparse
 
 import pytest
 
-from analysis import render
 from analysis.query.ask import ask
-from analysis.report import build_report
+from analysis.report import render
+from analysis.report.build import build_report
 from analysis.store.collect import collect
 from model.errors import UserError
 from tests.analysis.demo import write_demo
@@ -231,7 +231,7 @@ def test_an_uncollected_study_names_those_there_are(root: Path, tmp_path: Path) 
 
 
 def test_a_quote_in_a_study_cannot_leave_its_literal(root: Path) -> None:
-    from analysis.facts import literal
+    from analysis.report.facts import literal
 
     completed(root, "r1")
     collect(root)

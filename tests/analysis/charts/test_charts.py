@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from analysis import charts, facts
-from analysis.charts import Chart, Figure
-from analysis.charts._style import styles
+from analysis import charts
+from analysis.charts import Chart, Figure, styles
 from analysis.query.ask import answer, ask
+from analysis.report import facts
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.errors import UserError
