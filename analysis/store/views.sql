@@ -1,11 +1,11 @@
--- What is derived, in one place. Rates come from seconds and counts, never from averages of rates.
+-- Everything derived, in one place. Rates come from seconds and counts, never from averages of rates.
 --
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
 -- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
--- its attempt resumed: kernels are loaded and compiled there anew.
+-- its attempt resumed: kernels are loaded and compiled again there.
 
 CREATE VIEW steps AS
-WITH spans AS (  -- which steps an attempt's records cover, of runs with several attempts
+WITH spans AS (  -- the steps that an attempt's records cover, for runs with several attempts
     SELECT study, run_id, attempt, min(step - steps) AS start, max(step) AS last
     FROM step_records GROUP BY study, run_id, attempt
     QUALIFY count(*) OVER (PARTITION BY study, run_id) > 1
@@ -28,39 +28,39 @@ WHERE NOT EXISTS (
     FROM spans l WHERE l.study = s.study AND l.run_id = s.run_id AND l.attempt > s.attempt
     AND s.step > l.start AND s.step <= l.last)
 QUALIFY row_number() OVER (PARTITION BY s.study, s.run_id, s.step ORDER BY s.attempt DESC, s.time DESC) = 1;
-COMMENT ON VIEW steps IS 'Step records with their rates. A step counts once: of attempts whose records cover it the latest wins.';
+COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
 COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
 COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN steps.step IS 'Optimizer step, from 1.';
-COMMENT ON COLUMN steps.steps IS 'Steps since the record before: the interval is (step - steps, step].';
-COMMENT ON COLUMN steps.time IS 'When it was written, UTC.';
-COMMENT ON COLUMN steps.loss IS 'Mean cross-entropy at the step, nats a token; NULL if not finite.';
+COMMENT ON COLUMN steps.step IS 'Optimizer step, counted from 1.';
+COMMENT ON COLUMN steps.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
+COMMENT ON COLUMN steps.time IS 'When the record was written, UTC.';
+COMMENT ON COLUMN steps.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
 COMMENT ON COLUMN steps.learning_rate IS 'Learning rate at the step.';
 COMMENT ON COLUMN steps.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
-COMMENT ON COLUMN steps.step_seconds IS 'Mean seconds a step over the interval.';
-COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, padding included.';
-COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that the loss counts.';
-COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens a second over the interval, all GPUs together.';
-COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percent of the tokens that the loss counts; the rest is padding.';
-COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL where the peak is not known.';
-COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s a GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
-COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident on a CPU.';
+COMMENT ON COLUMN steps.step_seconds IS 'Mean seconds per step over the interval.';
+COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, including padding.';
+COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that count in the loss.';
+COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together.';
+COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
+COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
+COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
+COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, and not where its attempt resumed.';
 
--- The attempt that decides a run: the last one that completed, else the last one.
+-- The attempt that decides a run: the last one that completed, otherwise the last one.
 CREATE VIEW deciding_attempts AS
 SELECT study, run_id, attempt
 FROM attempts
 QUALIFY row_number() OVER (
     PARTITION BY study, run_id ORDER BY coalesce(outcome = 'completed', false) DESC, attempt DESC
 ) = 1;
-COMMENT ON VIEW deciding_attempts IS 'The attempt that a run''s outcome is taken from: the last that completed, else the last.';
+COMMENT ON VIEW deciding_attempts IS 'The attempt that decides a run''s outcome: the last one that completed, otherwise the last one.';
 COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
 COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
 COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
 
--- A short name for a group: the values of the factors that really vary in its study, seed apart.
+-- A short name for a group: the values of the factors that actually vary in its study, except the seed.
 CREATE VIEW labels AS
 WITH cells AS (
     SELECT study, run_id, axis.key AS axis, axis.value ->> '$' AS value
@@ -81,14 +81,14 @@ SELECT study, run_id, CASE
     WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
     ELSE label END AS label
 FROM filled;
-COMMENT ON VIEW labels IS 'What charts call a group: the factors that vary in its study, seed apart.';
+COMMENT ON VIEW labels IS 'What charts call a group: the factors that vary in its study, except the seed.';
 COMMENT ON COLUMN labels.study IS 'Name of the study.';
 COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
-COMMENT ON COLUMN labels.label IS 'Label of the run''s group, different for each group of a study.';
+COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
 
 CREATE VIEW runs AS
 WITH measured AS (
-    -- Only records from the device that the deciding attempt ran on: two devices have no common rate.
+    -- Only records from the device that the deciding attempt ran on: rates of two devices must not be mixed.
     SELECT s.study, s.run_id,
         max(s.step) AS last_step,
         last(s.loss ORDER BY s.step) AS final_loss,
@@ -139,68 +139,68 @@ FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
 LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.attempt
--- A certificate of another backend or device says nothing of this run, whoever named it.
+-- A certificate of another backend or device says nothing about this run, even if its attempt names it.
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
 LEFT JOIN measured m ON m.study = r.study AND m.run_id = r.run_id;
-COMMENT ON VIEW runs IS 'One run a row: its plan, how it ended, and its rates with the warm-up excluded.';
-COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, seed included.';
+COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
+COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
 COMMENT ON COLUMN runs.study IS 'Name of the study.';
-COMMENT ON COLUMN runs.attention IS 'Attention backend that was asked for.';
+COMMENT ON COLUMN runs.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN runs.seed IS 'Seed of the weights and of the order of the documents.';
 COMMENT ON COLUMN runs.factors IS 'What varies in the study, by axis: a JSON object.';
 COMMENT ON COLUMN runs.config IS 'Resolved configuration: a JSON object.';
 COMMENT ON COLUMN runs.profile IS 'Name of the cluster profile.';
-COMMENT ON COLUMN runs.outcome IS 'completed if any attempt completed, else the last attempt''s; NULL while in flight or never started.';
-COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects; an expected failure is a result.';
-COMMENT ON COLUMN runs.reason IS 'Why it ended so, where something could say.';
-COMMENT ON COLUMN runs.attempts IS 'Number of attempts, those that never started included.';
+COMMENT ON COLUMN runs.outcome IS 'completed if any attempt completed, otherwise the outcome of the last attempt; NULL if in flight or never started.';
+COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects. An expected failure is a result.';
+COMMENT ON COLUMN runs.reason IS 'Why the run ended that way, if anything recorded a reason.';
+COMMENT ON COLUMN runs.attempts IS 'Number of attempts, including those that never started.';
 COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
 COMMENT ON COLUMN runs.node IS 'Host name.';
 COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN runs.gpus IS 'Number of GPUs; 0 on a CPU.';
-COMMENT ON COLUMN runs.steps IS 'Optimizer steps done.';
-COMMENT ON COLUMN runs.step_seconds IS 'Median seconds a step over the step records after the warm-up (see warmup_steps).';
-COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens a second, all GPUs together, padding included, warm-up excluded.';
-COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL where the peak is not known.';
-COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s a GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount, no recomputation.';
-COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percent of the tokens that the loss counts; the rest is padding.';
-COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step, nats a token; one step''s loss, not a mean; NULL if not finite.';
-COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy in joules; NULL until it is measured.';
-COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; NULL if unknown for one of them.';
+COMMENT ON COLUMN runs.steps IS 'Completed optimizer steps.';
+COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps).';
+COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up.';
+COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
+COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount, no recomputation.';
+COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
+COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
+COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy in joules; not measured yet, so NULL.';
+COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
-COMMENT ON COLUMN runs.git_sha IS 'Commit that planned the run; NULL outside a repository.';
+COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
 COMMENT ON COLUMN runs.git_dirty IS 'Whether the working tree differed from that commit.';
 COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
-COMMENT ON COLUMN runs.group_id IS 'Id that runs differing by seed alone share.';
-COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, seed apart.';
+COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in their seed.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except the seed.';
 COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';
-COMMENT ON COLUMN runs.scale IS 'Named set of overrides that the run was planned at.';
-COMMENT ON COLUMN runs.because IS 'Why the expected outcome is expected, where the study says so.';
-COMMENT ON COLUMN runs.planned_steps IS 'Optimizer steps planned.';
-COMMENT ON COLUMN runs.sequence_length IS 'Tokens a sample.';
-COMMENT ON COLUMN runs.batch_size IS 'Samples a step.';
-COMMENT ON COLUMN runs.warmup_steps IS 'W = greatest(1, least(10, planned steps // 10)): only step records whose interval starts at or after W steps count.';
-COMMENT ON COLUMN runs.counted_records IS 'Step records that count: after the warm-up, on the deciding attempt''s device.';
-COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens a step, padding included, over the counted records.';
-COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, warm-up included: the sum of step_seconds x steps.';
-COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as it reports itself.';
-COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that its backend had in the deciding attempt; NULL in records older than certificates.';
-COMMENT ON COLUMN runs.verdict IS 'What that certificate says: right, wrong or unsupported; NULL where there is none, or it is another backend''s or device''s.';
-COMMENT ON COLUMN runs.software IS 'Version by package: a JSON object.';
-COMMENT ON COLUMN runs.flop_per_token IS 'FLOP a token: 6 N + 12 L H Q T, N without the input embedding.';
-COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL where it is not known.';
-COMMENT ON COLUMN runs.peak_source IS 'Where the peak is from.';
-COMMENT ON COLUMN runs.requested_bytes IS 'The allocation that failed, in bytes, where the run ran out of memory.';
-COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device, certificate and memory are taken from: the last that completed, else the last.';
+COMMENT ON COLUMN runs.scale IS 'Scale of the run: a named set of overrides in the study.';
+COMMENT ON COLUMN runs.because IS 'Why the study expects that outcome, if it says so.';
+COMMENT ON COLUMN runs.planned_steps IS 'Planned optimizer steps.';
+COMMENT ON COLUMN runs.sequence_length IS 'Tokens per sample.';
+COMMENT ON COLUMN runs.batch_size IS 'Samples per step.';
+COMMENT ON COLUMN runs.warmup_steps IS 'Length of the warm-up: W = greatest(1, least(10, planned steps // 10)). Only step records whose interval starts at or after W steps count.';
+COMMENT ON COLUMN runs.counted_records IS 'Number of step records that count: after the warm-up, on the deciding attempt''s device.';
+COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens per step, including padding, over the counted records.';
+COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, including the warm-up: the sum of step_seconds x steps.';
+COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as the system reports it.';
+COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that the backend had in the deciding attempt; NULL in records that are older than certificates.';
+COMMENT ON COLUMN runs.verdict IS 'Verdict of that certificate: right, wrong or unsupported; NULL if there is none or if it belongs to another backend or device.';
+COMMENT ON COLUMN runs.software IS 'Version of each package: a JSON object.';
+COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, where N excludes the input embedding.';
+COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL if unknown.';
+COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
+COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
+COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device, certificate and memory are taken from: the last one that completed, otherwise the last one.';
 
--- How far off each result of a backend was, at worst. A result that is not finite is infinitely far off, never
--- missing: a maximum over numbers alone would pass over it.
+-- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
+-- missing: a maximum over the finite numbers would overlook it.
 CREATE VIEW tensor_errors AS
 WITH scored AS (
     SELECT *,
@@ -211,7 +211,7 @@ WITH scored AS (
             WHEN measured = 0 THEN 0
             ELSE measured / tolerance
         END AS ratio,
-        -- Over a single token the softmax is 1 whatever Q and K are: dQ and dK are zero, and nothing is relative to it.
+        -- With a single token the softmax is 1 whatever Q and K are: dQ and dK are zero, and no error is relative to zero.
         CASE WHEN isinf(ratio) THEN ratio
             WHEN split_part(variant, ',', 1) = 'plain' AND NOT (what IN ('dq', 'dk') AND shape LIKE '% T1 %')
             THEN relative_error END AS plain_error
@@ -228,20 +228,20 @@ SELECT certificate, attention, what AS tensor,
     first(shape ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS shape,
     first(variant ORDER BY ratio DESC NULLS LAST, place) FILTER (ratio IS NOT NULL) AS variant
 FROM scored GROUP BY certificate, attention, what;
-COMMENT ON VIEW tensor_errors IS 'How far off output and gradients were at worst, one row a certificate and tensor.';
+COMMENT ON VIEW tensor_errors IS 'Largest errors of the output and the gradients, one row per certificate and tensor.';
 COMMENT ON COLUMN tensor_errors.certificate IS 'Key of the certificate.';
 COMMENT ON COLUMN tensor_errors.attention IS 'Attention backend.';
-COMMENT ON COLUMN tensor_errors.tensor IS 'o, the output; dq, dk, dv, the gradients.';
+COMMENT ON COLUMN tensor_errors.tensor IS 'o is the output; dq, dk and dv are the gradients.';
 COMMENT ON COLUMN tensor_errors.checks IS 'Number of checks of this tensor.';
-COMMENT ON COLUMN tensor_errors.failed IS 'Number of them that failed.';
-COMMENT ON COLUMN tensor_errors.relative_error IS 'Largest norm of the error over norm of the exact result, on plain (random) data, a ratio; dq and dk of a single token, which are zero, left out; infinity where any result is not finite.';
-COMMENT ON COLUMN tensor_errors.relative_error_shape IS 'Shape, precision and mask at which it was largest.';
-COMMENT ON COLUMN tensor_errors.ratio IS 'Largest measured / tolerance over all checks, a ratio: up to 1 passes, infinity is a result that is not finite.';
-COMMENT ON COLUMN tensor_errors.measured IS 'What was measured in that check, in roundings of its precision; NULL if not finite.';
-COMMENT ON COLUMN tensor_errors.tolerance IS 'The largest value that passes that check, in roundings of its precision.';
+COMMENT ON COLUMN tensor_errors.failed IS 'Number of these checks that failed.';
+COMMENT ON COLUMN tensor_errors.relative_error IS 'Largest relative error, which is the norm of the error divided by the norm of the exact result, on plain (random) data: a ratio. Leaves out dq and dk of a single token, which are zero. Infinity if any result is not finite.';
+COMMENT ON COLUMN tensor_errors.relative_error_shape IS 'Shape, precision and mask at which the relative error was largest.';
+COMMENT ON COLUMN tensor_errors.ratio IS 'Largest measured / tolerance over all checks, a ratio: up to 1 passes, infinity means a result that is not finite.';
+COMMENT ON COLUMN tensor_errors.measured IS 'What that check measured, in roundings in its precision; NULL if not finite.';
+COMMENT ON COLUMN tensor_errors.tolerance IS 'Largest value that passes that check, in roundings in its precision.';
 COMMENT ON COLUMN tensor_errors.name IS 'Kind of that check.';
 COMMENT ON COLUMN tensor_errors.shape IS 'Shape, precision and mask of that check.';
-COMMENT ON COLUMN tensor_errors.variant IS 'The data and the way of calling of that check.';
+COMMENT ON COLUMN tensor_errors.variant IS 'Data of that check and how it called the backend.';
 
 CREATE VIEW certificate_errors AS
 SELECT certificate,
@@ -249,7 +249,7 @@ SELECT certificate,
     max(relative_error) FILTER (tensor = 'dk') AS dk_error, max(relative_error) FILTER (tensor = 'dv') AS dv_error,
     max(ratio) AS ratio
 FROM tensor_errors GROUP BY certificate;
-COMMENT ON VIEW certificate_errors IS 'tensor_errors with one certificate a row. A certificate without a call of its backend is not in it.';
+COMMENT ON VIEW certificate_errors IS 'tensor_errors with one row per certificate. Certificates whose backend was never called are left out.';
 COMMENT ON COLUMN certificate_errors.certificate IS 'Key of the certificate.';
 COMMENT ON COLUMN certificate_errors.o_error IS 'Largest relative error of the output on plain data, a ratio.';
 COMMENT ON COLUMN certificate_errors.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
@@ -264,13 +264,13 @@ FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
 WHERE c.run_case IS NULL
 QUALIFY row_number() OVER (
     PARTITION BY c.attention, c.device_kind, c.device_name ORDER BY c.created_at DESC, c.key) = 1;
-COMMENT ON VIEW backends IS 'What runner verify found last: of each backend and device the newest certificate over all that the backend supports.';
+COMMENT ON VIEW backends IS 'What runner verify found last: the newest certificate of each backend and device that covers everything the backend supports.';
 COMMENT ON COLUMN backends.attention IS 'Attention backend.';
 COMMENT ON COLUMN backends.device_kind IS 'cuda or cpu.';
-COMMENT ON COLUMN backends.device_name IS 'Name of the device as its driver reports it; NULL where it is not there.';
+COMMENT ON COLUMN backends.device_name IS 'Name of the device as its driver reports it; NULL if there is no such device.';
 COMMENT ON COLUMN backends.verdict IS 'right, wrong or unsupported.';
 COMMENT ON COLUMN backends.certificate IS 'Key of the certificate.';
-COMMENT ON COLUMN backends.checks IS 'Number of checks made.';
+COMMENT ON COLUMN backends.checks IS 'Number of checks.';
 COMMENT ON COLUMN backends.failed IS 'Number of checks that failed.';
 COMMENT ON COLUMN backends.o_error IS 'Largest relative error of the output on plain data, a ratio (see tensor_errors).';
 COMMENT ON COLUMN backends.dq_error IS 'Largest relative error of the gradient of Q on plain data, a ratio.';
