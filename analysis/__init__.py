@@ -1,1 +1,1 @@
-"""Analysis: run folders into DuckDB, SQL out of it, and report pages. Imports model, never runner."""
+"""Run folders into DuckDB, SQL over it, and report pages. Imports model, never runner."""

@@ -1,1 +1,1 @@
-"""Questions to the database and their answers: SQL and formats. Writes no database and draws nothing."""
+"""Questions to the database and the formats of their answers. Nothing here writes to it or draws."""

@@ -1,1 +1,1 @@
-"""Report pages: what they say, in words, tables and figures. Nothing here changes the database or draws."""
+"""Report pages: facts, tables and figures as HTML. Nothing here draws a chart or writes to the database."""

@@ -1,1 +1,1 @@
-"""The database, filled from run folders and certificates. Nothing here asks it, draws or estimates."""
+"""The database and how run folders and certificates get into it. No statistics and no HTML here."""

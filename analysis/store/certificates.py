@@ -1,4 +1,4 @@
-"""One certificate to rows of the base tables. What cannot be read goes to quarantine."""
+"""Turns one certificate into rows of the base tables. A file that cannot be read is quarantined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JSON = ("software", "kernels", "reasons", "not_looked_at")
 
 
 def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
-    """Add a certificate's row and those of its checks. Never raises for what the file holds."""
+    """Add the rows of a certificate and its checks. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
     found = Reader(root, seen.key, rows).read(path, lambda: _placed(path))
@@ -26,10 +26,10 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
 
 
 def _placed(path: Path) -> Certificate:
-    """A certificate only under its own key: a copy would count twice."""
+    """The certificate, if its file is named after its key: a copy would count twice."""
     found = read(path, Certificate)
     if found.key != path.stem or not NAME.fullmatch(found.key):
-        raise Unreadable(f"it says certificate {found.key}, which is another file's")
+        raise Unreadable(f"it is certificate {found.key}, which belongs in another file")
     return found
 
 

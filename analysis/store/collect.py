@@ -1,4 +1,4 @@
-"""Run folders and certificates into the database, incrementally.
+"""Brings the database up to date with run folders and certificates, reading only what changed.
 
 Files are truth: the database can be deleted at any time.
 """
@@ -26,12 +26,12 @@ _Ledger = dict[Key, dict[str, FileState]]
 
 @dataclass(frozen=True)
 class _Kind:
-    """Runs, or certificates.
+    """What is collected: runs or certificates.
 
     Attributes:
-        read: (root, what was seen, rows to add to).
-        tables: whose rows go when what they were read from is gone.
-        batch: so many at a time: enough files for DuckDB to read side by side, few enough for the memory.
+        read: (root, files, rows) -> None; adds what the files of one run or certificate say to the rows.
+        tables: the tables that hold these rows.
+        batch: how many to read at a time: enough for DuckDB to read files in parallel, few enough for memory.
     """
 
     read: Callable[[Path, Seen, Rows], None]
@@ -41,13 +41,13 @@ class _Kind:
 
 _RUNS = _Kind(read_run, ("run_records", "attempts", "step_records", "files", "quarantine"), 1000)
 _CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
-# What a row belongs to, where that is no run.
+# How a row names the certificate that it belongs to. Rows of other tables have the columns study and run_id.
 _OWNER = {"certificates": f"('{CERTIFICATES}', key)", "verifications": f"('{CERTIFICATES}', certificate)"}
 
 
 @dataclass
 class _Done:
-    """How many were read, left alone, and dropped."""
+    """How many were read, left alone and removed."""
 
     updated: int
     unchanged: int
@@ -56,15 +56,15 @@ class _Done:
 
 @dataclass(frozen=True)
 class CollectSummary:
-    """What a collect did, and what the database then holds of the studies that it looked at.
+    """What a collect did, and what the database then holds for the studies that were collected.
 
     Attributes:
-        runs, attempts, steps: rows in the database (steps: step records, of every attempt).
-        quarantined: files that could not be read, certificates of the root included.
-        updated: run folders read because they are new or changed.
+        runs, attempts, steps: rows in the database (steps: step records of every attempt).
+        quarantined: files that could not be read, including the root's certificates.
+        updated: run folders read because they are new or have changed.
         unchanged: run folders left alone.
-        removed: runs dropped because their folder is gone.
-        certificates: certificates in the database, which belong to no study.
+        removed: runs removed because their folder is gone.
+        certificates: certificates in the database; they belong to no study.
     """
 
     runs: int
@@ -82,12 +82,12 @@ def collect(root: Path, study: str | None = None, rebuild: bool = False) -> Coll
 
     Args:
         root: the workspace.
-        study: look at this study only; the others' rows stay as they are. Certificates are always looked at.
-        rebuild: forget the database and read everything again, of every study.
+        study: collect only this study and leave the others' rows alone. Certificates are always collected.
+        rebuild: discard the database and read everything again, for every study.
 
     Raises:
-        UserError: there is no such root or study. A file that cannot be read is no error: it goes to the
-            table `quarantine`, with why, and everything else is collected.
+        UserError: there is no such root or study. A file that cannot be read raises nothing: it is listed in
+            the table `quarantine` with the reason, and everything else is collected.
     """
     root = root.resolve()
     _check(root, study)
@@ -98,9 +98,9 @@ def collect(root: Path, study: str | None = None, rebuild: bool = False) -> Coll
 
 
 def collect_certificates(root: Path) -> int:
-    """Bring the database up to date with the certificates alone, and give how many it holds.
+    """Bring only the certificates in the database up to date, and return how many it holds.
 
-    A database that has to be made anew is filled with the runs too: without them it would pass for whole.
+    A new database is filled with the runs too: without them it would look complete.
 
     Raises:
         UserError: there is no such root.
@@ -115,7 +115,7 @@ def collect_certificates(root: Path) -> int:
 
 
 def _collect_runs(build: Build, root: Path, study: str | None) -> _Done:
-    scope = None if build.changed else study  # an empty database is filled whole
+    scope = None if build.changed else study  # a new database gets every study
     seen = (found for found in map(look, run_folders(root, scope)) if found.files)
     wanted = f"study <> '{CERTIFICATES}' AND (study = $1 OR $1 IS NULL)"
     return _bring(build, root, _RUNS, seen, _ledger(build.connection, wanted, scope))
@@ -145,7 +145,7 @@ def _ledger(connection: DuckDBPyConnection, wanted: str, study: str | None) -> _
 
 
 def _bring(build: Build, root: Path, kind: _Kind, found: Iterable[Seen], known: _Ledger) -> _Done:
-    """Replace the rows of what changed since the ledger was written, and drop those of what is gone."""
+    """Replace the rows of what changed since the last collect, and delete those of what is gone."""
     seen = {each.key: each for each in found}
     stale = [each for key, each in seen.items() if not same_stat(each, known.get(key, {}))]
     gone = [key for key in known if key not in seen]
@@ -158,9 +158,9 @@ def _bring(build: Build, root: Path, kind: _Kind, found: Iterable[Seen], known: 
 def _update(
     connection: DuckDBPyConnection, root: Path, kind: _Kind, known: _Ledger, stale: list[Seen]
 ) -> int:
-    """Replace the rows of what changed and give the number of runs or certificates that were read.
+    """Replace the rows of what changed, and return how many runs or certificates were read.
 
-    No transaction: this is a copy that takes the database's place only when all of it is done.
+    No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     """
     updated = 0
     for start in range(0, len(stale), kind.batch):
@@ -181,7 +181,7 @@ def _read(connection: DuckDBPyConnection, root: Path, kind: _Kind, changed: list
         kind.read(root, found, rows)
     steps.load(connection, root, rows)
     for table in kind.tables:
-        if table != "step_records":  # loaded by the file, in DuckDB
+        if table != "step_records":  # DuckDB has loaded these from the files
             _insert(connection, table, getattr(rows, table))
 
 

@@ -1,7 +1,7 @@
-"""The database file: built aside and renamed into place, opened read-only and sandboxed everywhere else.
+"""The database file: built elsewhere and renamed into place; all others open it read-only and sandboxed.
 
 `collect` is the only writer. It works on a copy in the temporary directory, which is local to the node:
-DuckDB is not safe on network filesystems, and a reader of the old file survives the rename.
+DuckDB is not safe on network filesystems. A rename does not disturb whoever is reading the old file.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FOLDER = Path(__file__).parent
 
 @dataclass
 class Build:
-    """A database being built; `changed` says whether it is worth putting in the old one's place."""
+    """A database being built; `changed` says whether it has to replace the old one."""
 
     connection: DuckDBPyConnection
     changed: bool = False
 
 
 def database(root: Path) -> Path:
-    """Where the database of a root lies."""
+    """Path of a root's database."""
     return root / NAME
 
 
@@ -64,11 +64,11 @@ def open_for_reading(root: Path) -> DuckDBPyConnection:
 
 @contextmanager
 def building(root: Path, fresh: bool) -> Iterator[Build]:
-    """Give a copy of the database to write to; put it in place afterwards if it changed and nothing failed.
+    """Yield a copy of the database to write to; it replaces the database if it changed and nothing failed.
 
     Args:
         root: the workspace.
-        fresh: start from an empty database. One that is missing, broken or of another schema is not used.
+        fresh: start from an empty database, as always if the old one is missing, broken or of another schema.
     """
     with TemporaryDirectory(prefix="assay-") as scratch:
         copy = Path(scratch) / NAME
@@ -109,7 +109,7 @@ def _create(path: Path) -> Build:
 
     path.unlink(missing_ok=True)
     connection = duckdb.connect(path, config={"storage_compatibility_version": STORAGE_VERSION})
-    connection.execute("BEGIN")  # one write to the disk, not one for each of the comments
+    connection.execute("BEGIN")  # one write to disk instead of one per comment
     for script in _scripts():
         connection.execute(script)
     connection.execute("INSERT INTO database_version VALUES (?)", [_fingerprint()])
@@ -123,7 +123,7 @@ def _publish(copy: Path, target: Path) -> None:
         shutil.copyfile(copy, aside)
         aside.replace(target)
     except OSError as error:
-        raise UserError(f"{target}: {error.strerror}; what was there before is still there") from error
+        raise UserError(f"{target}: {error.strerror}; the old database is unchanged") from error
     finally:
         with suppress(OSError):
             aside.unlink()

@@ -1,4 +1,4 @@
-"""One run folder to rows of the base tables, steps apart. What cannot be read goes to quarantine."""
+"""Turns one run folder into rows of the base tables, except its steps. Unreadable files are quarantined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.files import Unreadable, dumps
 from model.record import LedgerEvent, Manifest, Result, RunFolder, RunRecord, settle
 
 Row = dict[str, Any]
-# Fields of run.json that are a column under their own name.
+# Fields of run.json that are columns of the same name.
 _SAME_NAME = (
     *("study", "run_id", "title", "description", "study_file", "scale", "profile", "because"),
     *("time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
@@ -39,13 +39,13 @@ class Rows:
 
 
 def read_run(root: Path, seen: Seen, rows: Rows) -> None:
-    """Add a run folder's rows. Never raises for what the folder holds."""
+    """Add the rows of a run folder. Nothing in the folder can make this raise."""
     rows.files += file_rows(seen)
     folder = RunFolder(root.joinpath(*seen.key))
     reader = Reader(root, seen.key, rows)
     run = reader.read(folder.path / "run.json", lambda: _placed_run(folder))
     if run is None:
-        return  # nothing else of the folder can be understood without its plan
+        return  # without the plan nothing else in the folder makes sense
     rows.run_records.append(_run_row(run))
     events = reader.read(folder.path / "ledger.jsonl", lambda: folder.ledger) or []
     for number in sorted({*attempt_numbers(folder), *(event.attempt for event in events)}):
@@ -53,24 +53,24 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
 
 
 def file_rows(seen: Seen) -> list[Row]:
-    """The ledger's rows of a run or certificate."""
+    """Rows of the table `files` for a run or certificate."""
     return [{"study": seen.key[0], "run_id": seen.key[1], **vars(file)} for file in seen.files]
 
 
 @dataclass
 class Reader:
-    """Reads the files of one run or certificate; what cannot be read goes to quarantine under its key."""
+    """Reads the files of one run or certificate; those that cannot be read are quarantined under its key."""
 
     root: Path
     key: Key
     rows: Rows
 
     def read(self, path: Path, load: Callable[[], Read]) -> Read | None:
-        """Load a file's record, or put the file in quarantine and give None."""
+        """Load a file's record, or quarantine the file and return None."""
         try:
             return load()
         except Unreadable as error:
-            # The message starts with this machine's path of the file, which the row gives in its own column.
+            # The message starts with the file's path on this machine; the row has the path in its own column.
             reason = str(error).removeprefix(f"{path}: ")
             self.rows.refuse(self.key, path.relative_to(self.root).as_posix(), reason)
             return None
@@ -91,18 +91,18 @@ Placed = TypeVar("Placed", Manifest, Result)
 
 
 def _placed(record: Placed | None, attempt: Path) -> Placed | None:
-    """A record only where it belongs: a folder that was copied or renamed by hand would count twice."""
+    """The record, if it belongs here: a folder that was copied or renamed by hand would count twice."""
     if record and (record.run_id, f"attempt-{record.attempt}") != (attempt.parent.name, attempt.name):
-        raise Unreadable(f"it says run {record.run_id} attempt {record.attempt}, which is another folder's")
+        raise Unreadable(f"it belongs to run {record.run_id} attempt {record.attempt}, not to this folder")
     return record
 
 
 def _placed_run(folder: RunFolder) -> RunRecord:
     if not (folder.path / "run.json").exists():
-        raise Unreadable("missing: the folder holds records but not its run's plan")
+        raise Unreadable("missing: the folder has records but not the plan of its run")
     run = folder.run
     if (run.study, run.run_id) != (folder.path.parent.name, folder.path.name):
-        raise Unreadable(f"it says study {run.study} run {run.run_id}, which is another folder's")
+        raise Unreadable(f"it belongs to study {run.study} run {run.run_id}, not to this folder")
     return run
 
 
@@ -188,7 +188,7 @@ def _between(started: datetime | None, ended: datetime | None) -> float | None:
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """The moment as naive UTC: DuckDB needs another package to give back anything else."""
+    """The moment as naive UTC: DuckDB needs an extra package to return anything else."""
     if moment is None or moment.tzinfo is None:
         return moment
     return moment.astimezone(UTC).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""What lies in the run folders and among the certificates, by stat alone, and what of it has changed."""
+"""The files of run folders and certificates, found by stat alone, and which of them have changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = tuple[str, str]  # study, run_id: the names of the two folders; CERTIFICAT
 
 @dataclass(frozen=True)
 class FileState:
-    """One file as the ledger knows it; the hash is empty until it is needed.
+    """One file as the table `files` records it; the hash is empty until it is needed.
 
     Attributes:
         path: relative to the root, with slashes.
@@ -31,7 +31,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class Seen:
-    """The record files of one run, or the one of a certificate."""
+    """The record files of one run, or the one file of a certificate."""
 
     key: Key
     files: tuple[FileState, ...]
@@ -46,7 +46,7 @@ def look(folder: RunFolder) -> Seen:
 
 
 def certificates(root: Path) -> list[Seen]:
-    """Stat the certificates of a root, in name order; files still being written have a leading dot."""
+    """Stat the certificates of a root, sorted by name; files still being written have a leading dot."""
     found = []
     for path in sorted((root / CERTIFICATES).glob("[!.]*.json")):
         if state := _stat(path, f"{CERTIFICATES}/{path.name}"):
@@ -55,7 +55,7 @@ def certificates(root: Path) -> list[Seen]:
 
 
 def attempt_numbers(folder: RunFolder) -> list[int]:
-    """Numbers of the attempts that have a folder; none where the run's folder cannot be listed."""
+    """Numbers of the attempts that have a folder; none if the run's folder cannot be listed."""
     try:
         return folder.attempts()
     except OSError:  # reading its run.json will say why
@@ -63,14 +63,14 @@ def attempt_numbers(folder: RunFolder) -> list[int]:
 
 
 def hashed(root: Path, seen: Seen) -> Seen:
-    """The same with the contents' hashes; a file that cannot be read has an empty one."""
+    """The same with the hashes of the contents; a file that cannot be read has an empty one."""
     return replace(seen, files=tuple(replace(file, sha256=_sha256(root / file.path)) for file in seen.files))
 
 
 def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
-    """Whether every file has the size and time that the ledger has, and none is missing or new.
+    """Whether every file has the recorded size and time, and none is missing or new.
 
-    A file that could not be read then is looked at again: chmod leaves its size and time alone.
+    A file that could not be read last time counts as changed: chmod leaves its size and time alone.
     """
     return len(seen.files) == len(known) and all(
         (old := known.get(file.path)) is not None and old.sha256 != "" and replace(old, sha256="") == file
@@ -79,7 +79,7 @@ def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
 
 
 def same_content(seen: Seen, known: dict[str, FileState]) -> bool:
-    """Whether every file, hashed, has the content that the ledger has: a copied or touched folder."""
+    """Whether every hashed file has the recorded content, as in a folder that was copied or touched."""
     return {file.path: file.sha256 for file in seen.files} == {
         path: old.sha256 for path, old in known.items()
     }
@@ -90,7 +90,7 @@ def _stat(file: Path, path: str) -> FileState | None:
         stat = file.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:  # there, but out of reach: reading it will say why
+    except OSError:  # it exists but is out of reach: reading it will say why
         return FileState(path, -1, -1)
     return FileState(path, stat.st_size, stat.st_mtime_ns)
 

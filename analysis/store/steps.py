@@ -1,4 +1,4 @@
-"""steps.jsonl files into `step_records`: by the batch in DuckDB, one by one only where a batch is refused."""
+"""Loads steps.jsonl files into `step_records`: in batches by DuckDB, singly only where it refuses a batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WHERE CASE WHEN s.schema_version = 1 AND s.steps > 0 AND s.tokens > 0 THEN true
 
 
 def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
-    """Insert the steps of every file in `rows.step_files`; a file that is not readable goes to quarantine."""
+    """Insert the steps of every file in `rows.step_files`; a file that cannot be read is quarantined."""
     import pyarrow as pa
 
     if not rows.step_files:
@@ -50,7 +50,7 @@ def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
 
 
 def _load(connection: DuckDBPyConnection, root: Path, rows: Rows, files: list[Row]) -> None:
-    """Halve a refused batch until the file that DuckDB cannot read stands alone."""
+    """Halve a refused batch until only the file that DuckDB cannot read is left."""
     import duckdb
 
     try:
@@ -65,7 +65,7 @@ def _load(connection: DuckDBPyConnection, root: Path, rows: Rows, files: list[Ro
 
 
 def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row) -> None:
-    """Read a file by the contract's own reader, which forgives a torn last line and nothing else."""
+    """Read a file through the records' own model, which forgives a torn last line and nothing else."""
     import pyarrow as pa
 
     path = Path(file["path"])
