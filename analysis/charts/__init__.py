@@ -7,7 +7,7 @@ that no other chart names is a new page.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -29,10 +29,10 @@ class Figure:
     Attributes:
         spec: Vega-Lite, data inline.
         caption: what is shown and how to read it; the report adds devices, software, commit and exclusions.
-        description: the same for who cannot see it.
+        description: the same for readers who cannot see the figure.
         interval: what the intervals are, in words.
         used: run ids that the figure shows; every other run of the study is listed as left out.
-        title: where the figure is not what the chart is named after.
+        title: heading of the figure, if not the chart's title.
         note: what the reader must know first, such as why a quantity is not shown.
     """
 
@@ -51,13 +51,13 @@ class Chart:
 
     Attributes:
         title: heading of the figure.
-        page: name of the page it is on.
-        order: place among all figures; a page stands where its first figure does.
+        page: name of the page that it is on.
+        order: position among all figures; a page has the position of its first figure.
         question: what it answers, in one sentence.
-        sql: its data; `$study` stands for the study's name. Also shown, so that it can be run by hand.
-        build: rows of that query and a style by label -> the figure, or None where there is nothing to draw.
-        empty: what to say then.
-        warmup: whether the warm-up rule concerns it; None where nothing is timed.
+        sql: its data; `$study` stands for the study's name. The page shows it, so that anyone can run it.
+        build: rows of that query and a style by label -> the figure, or None if there is nothing to draw.
+        empty: what to say in that case.
+        warmup: whether the warm-up is excluded; None if nothing is timed.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Chart:
     sql: str
     build: Callable[[list[Row], Styles], Figure | None]
     empty: str = "No run of this study has what this figure needs."
-    warmup: bool | None = field(default=True)
+    warmup: bool | None = True
 
 
 @cache

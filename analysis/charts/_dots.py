@@ -1,4 +1,4 @@
-"""One row a label: a dot for each run, the median and its interval. For what is one number a run."""
+"""One row per label: a dot for each run, the median and its interval. For one number per run."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Axis:
 def plot(
     points: list[tuple[str, str, float]], found: dict[str, stats.Estimate], styles: Styles, axis: Axis
 ) -> dict[str, Any]:
-    """Draw it.
+    """Draw the rows as Vega-Lite.
 
     Args:
-        points: (label, what to call the run, value), one a run.
+        points: (label, what to call the run, value), one per run.
         found: the median and interval by label, in the same unit.
         styles: by label.
         axis: what the values are.
@@ -55,7 +55,7 @@ def plot(
         _runs(points, order, styles, axis),
     ]
     spec: dict[str, Any] = alt.layer(*layers).properties(width="container", height=30 * len(order)).to_dict()
-    # Only the width is the page's. A height that fits would squeeze the rows.
+    # Only the width follows the page: fitting the height too would squeeze the rows.
     fit = {"type": "fit-x", "contains": "padding"}
     return spec | {
         "config": config(),
@@ -67,9 +67,9 @@ def plot(
 def _y(order: list[str], axis: Axis) -> alt.Y:
     import altair as alt
 
-    # A bar from zero leads the eye already.
+    # A bar from zero already guides the eye.
     axis_y = alt.Axis(labelLimit=170, labelPadding=8, grid=not axis.zero)
-    # The order as a domain: as a sort it would become an expression, with the labels' text in it.
+    # The order is a domain: as a sort it would become an expression that contains the labels' text.
     return alt.Y("label:N", scale=alt.Scale(domain=order), sort=None, title=None, axis=axis_y)
 
 

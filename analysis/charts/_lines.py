@@ -1,4 +1,4 @@
-"""A line a label over steps, named at its right end. For what changes while a run trains."""
+"""One line per label over steps, named at its right end. For what changes while a run trains."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Lines:
     Attributes:
         title: of the vertical axis, with its unit.
         number: d3 format of a value.
-        rows: label, step and value; one line a label.
-        faint: the same with run_id, drawn under them; one line a run.
+        rows: label, step and value; one line per label.
+        faint: the same with run_id, drawn behind them; one line per run.
         ends: label, step, value and outcome of runs that stopped early.
-        warmup_steps: shade up to here, None for no shading.
-        rule: a horizontal line, None for none.
+        warmup_steps: shade up to this step; None for no shading.
+        rule: height of a horizontal line; None for none.
         zero: whether the vertical axis starts at zero.
-        least: half the smallest range that the vertical axis spans round zero, so that rounding stays flat.
+        least: how far the vertical axis reaches at least on either side of zero, so that rounding looks flat.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Lines:
 
 
 def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
-    """Draw it. Only what is drawn is put on the page."""
+    """Draw the lines as Vega-Lite, with no more data than is drawn."""
     import altair as alt
 
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
@@ -115,7 +115,7 @@ def _faint(lines: Lines, styles: Styles) -> alt.Chart:
 
 
 def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
-    """Each label in ink, which is always legible, behind a sample of its line."""
+    """Each label in the text colour, which is always legible, after a sample of its line."""
     base = chart(_apart(lines)).encode(y=_y(lines, "at"))
     sample = base.mark_rule(strokeWidth=1.8, xOffset=6, x2Offset=26)
     sample = sample.encode(x=right_edge(), x2=right_edge(2), color=colours(styles), strokeDash=_dash(styles))

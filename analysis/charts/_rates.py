@@ -1,4 +1,4 @@
-"""Shared by the figures that show one rate or cost a run."""
+"""Shared by the figures that show one rate or cost per run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def dots(
     """The figure of a quantity derived from each run's median step seconds.
 
     Args:
-        rows: of COMPLETED_RUNS.
+        rows: the answer to COMPLETED_RUNS.
         styles: by label.
         axis: what the quantity is.
-        value: the quantity itself.
-        what: the quantity in words, first in the caption.
+        value: gives the quantity.
+        what: the quantity in words, as the caption starts.
         named: a title or note, as in Figure.
     """
     found = stats.estimates(rows, value)

@@ -1,6 +1,6 @@
 """What every chart shares: a colour, dash and shape for each label, and a configuration for both themes.
 
-Text and rules are drawn in `currentColor`, which is the page's: one SVG serves light, dark and print.
+Text and rules are drawn in `currentColor`, the page's text colour: one SVG serves light, dark and print.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _style(index: int) -> Style:
 
 
 def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Color:
-    """The colour of a mark's label; without a legend where the labels stand beside the marks."""
+    """The colour of a mark's label; without a legend if the labels are written beside the marks."""
     import altair as alt
 
     scale = alt.Scale(domain=list(styles), range=[style.colour for style in styles.values()])
@@ -57,7 +57,7 @@ def right_edge(end: int = 1) -> Any:
 
 
 def chart(rows: list[dict[str, Any]]) -> alt.Chart:
-    """A chart over inline rows: the SQL bounds their number, so Altair's own limit is not needed."""
+    """A chart of inline rows: the SQL bounds their number, so Altair's own limit is not needed."""
     import altair as alt
 
     return alt.Chart(alt.InlineData(values=rows))

@@ -1,4 +1,4 @@
-"""How near each backend's output and gradients come to what is allowed: the worst check of each."""
+"""How close each backend's output and gradients come to the allowed error: the worst check of each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from analysis.charts._style import styles as styles_of
 if TYPE_CHECKING:
     import altair as alt
 
-# Which runs it stands for; a figure of no study goes without.
+# The runs that it covers; a figure that belongs to no study leaves this out.
 RUNS = """,
   (SELECT list(DISTINCT a.run_id ORDER BY a.run_id) FROM attempts a
    WHERE a.study = $study AND a.certificate = c.key) AS runs"""
 OF_STUDY = "SELECT certificate FROM attempts WHERE study = $study"
-# One row a certificate and tensor. `$certificates` stands for a query that gives the keys.
+# One row per certificate and tensor. `$certificates` stands for a query that gives the keys.
 TENSORS = f"""\
 SELECT e.attention, e.tensor, e.relative_error, e.relative_error_shape, e.ratio, e.measured, e.tolerance,
   e.name, e.variant, e.shape, e.checks, e.failed, c.shape AS run_shape, c.device_name, e.certificate{RUNS}
@@ -31,7 +31,7 @@ _END = 2.0  # of the axis: a wrong result is often thousands of times over its l
 
 
 def build(rows: list[Row], _styles: Styles) -> Figure | None:
-    """The figure of rows of `TENSORS`; None where no backend was called."""
+    """The figure of the rows of `TENSORS`; None if no backend was called."""
     known = [row for row in rows if row["ratio"] is not None]
     if not known:
         return None
@@ -44,9 +44,9 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
     return Figure(
         spec=_plot(marks, worst),
         caption=(
-            "Each mark is the check of that tensor that comes nearest to its limit, or is farthest beyond: "
-            "its error as a part of what is allowed. Right is what stays left of the line at 1. What is "
-            f"beyond the axis stands at {_END:g}; the number to the right is the backend's largest."
+            "Each mark is the check of a tensor that comes closest to its limit or exceeds it the most: its "
+            "error as a fraction of the allowed error. A check passes up to the line at 1. Marks beyond the "
+            f"axis are drawn at {_END:g}; the number on the right is the backend's largest."
         ),
         description="Dot plot of error over tolerance by backend and tensor. Largest: "
         + "; ".join(f"{label} {ratio_text(ratio)}" for label, ratio in worst.items())
@@ -64,7 +64,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def _names(rows: list[Row]) -> dict[str, str]:
-    """What to call each certificate: its backend; of several, with what tells them apart."""
+    """What to call each certificate: its backend, and if there are several, what tells them apart."""
     found = {row["certificate"]: row for row in rows}
     words = {
         "run_shape": {key: str(row["run_shape"] or "all shapes").split() for key, row in found.items()},
@@ -131,11 +131,11 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
     tips = [
         *(alt.Tooltip(f"{name}:N") for name in ("backend", "check", "shape")),
         alt.Tooltip("label:N", title="tensor"),
-        alt.Tooltip("ratio:N", title="of what is allowed"),
+        alt.Tooltip("ratio:N", title="of the allowed error"),
     ]
     mark: alt.Chart = over(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
     return mark.encode(
-        x=alt.X("at:Q", title="largest error, as a part of what is allowed", scale=x_scale, axis=axis),
+        x=alt.X("at:Q", title="largest error, as a fraction of the allowed error", scale=x_scale, axis=axis),
         y=_y(backends),
         yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(made), paddingOuter=0.9)),
         color=colours(made, legend),
@@ -170,9 +170,9 @@ chart = Chart(
     title="Certificates",
     page="certificates",
     order=90,
-    question="Are the backends what they say?",
+    question="Are the backends what they claim to be?",
     sql=TENSORS.replace("$certificates", OF_STUDY),
     build=build,
-    empty="No certificate of this study's backends holds a number.",
+    empty="No certificate of this study's backends contains a number.",
     warmup=None,
 )

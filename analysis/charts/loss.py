@@ -6,12 +6,12 @@ from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._lines import Lines, plot, smoothing
 
 _SQL = """\
-WITH logged AS (  -- at most 200 points a run
+WITH logged AS (  -- at most 200 points per run
   SELECT r.label, r.run_id, r.seed, r.outcome, s.step, s.loss,
     (s.step - 1) // ceil(max(s.step) OVER () / 200.0)::BIGINT AS bin
   FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
   WHERE r.study = $study
-), traces AS (  -- a mean of what is not all finite is unknown
+), traces AS (  -- unknown if one of the losses is not finite
   SELECT label, run_id, seed, outcome, bin, max(step) AS step,
     CASE WHEN count(loss) = count(*) THEN round(avg(loss), 9) END AS loss
   FROM logged GROUP BY ALL
@@ -36,9 +36,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not any(row["value"] is not None for row in groups):
         return None
     ends = _ended_early(traces)
-    said = " A cross marks where a run ended that did not complete." if ends else ""
+    said = " A cross marks the end of a run that did not complete." if ends else ""
     said += _caution(traces)
-    lines = Lines("training loss, nats a token", ".4f", groups, traces, ends)
+    lines = Lines("training loss, nats per token", ".4f", groups, traces, ends)
     return Figure(
         spec=plot(lines, styles),
         caption=(
@@ -66,8 +66,8 @@ def _caution(traces: list[Row]) -> str:
     if len({frozenset(mine) for mine in seeds.values()}) == 1:
         return ""
     return (
-        "  Groups have different seeds here, and another seed is another order of the text: a gap "
-        "between two lines may be that alone. The next figure pairs them."
+        " The groups have different seeds, and each seed reads the text in a different order, which alone "
+        "can cause a gap between two lines. The next figure compares runs with the same seed."
     )
 
 

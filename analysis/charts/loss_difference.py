@@ -28,7 +28,7 @@ WINDOW nearby AS (PARTITION BY label ORDER BY bin ROWS BETWEEN half PRECEDING AN
 ORDER BY label, step"""
 
 
-# Sound backends of an 8B model in bfloat16 stayed within 0.005 nats of each other over steps 801 to 1000.
+# Correct backends of an 8B model in bfloat16 stayed within 0.005 nats of each other over steps 801 to 1000.
 _LEAST_NATS = 0.01
 
 
@@ -40,11 +40,11 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=plot(lines, styles),
         caption=(
-            "Loss minus the median over backends at the same step, for runs that differ by attention "
-            f"alone and so read the same tokens; averaged over seeds, {smoothing(rows)}. The axis "
-            f"spans at least {_LEAST_NATS} nats either way. Exact attention computes one function: the "
-            "lines differ by rounding and nondeterminism, and one far outside the others' band computes "
-            "something else. How far is too far is not tested here."
+            "Loss minus the median over backends at the same step, for runs that differ only in attention "
+            f"and so read the same tokens; averaged over seeds, {smoothing(rows)}. The axis spans at least "
+            f"{_LEAST_NATS} nats either way. Exact attention is one function: the lines of backends that "
+            "compute it differ only by rounding and nondeterminism, and a line far outside the others' band "
+            "computes something else. How far is too far is not tested here."
         ),
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())
@@ -61,6 +61,6 @@ chart = Chart(
     question="Does any backend compute something else?",
     sql=_SQL,
     build=_build,
-    empty="It needs three backends or more that logged the same steps of the same configuration and seed.",
+    empty="It needs three or more backends that logged the same steps of the same configuration and seed.",
     warmup=False,
 )

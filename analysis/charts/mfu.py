@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation; model TFLOP/s, and why, where the device's peak is not known."""
+"""Model FLOPs utilisation; where the device's peak is not known, model TFLOP/s and why."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
         f"{row['device']}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})" for row in rows
     }
     what = (
-        "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP a token x tokens a second / peak. "
-        "N leaves out the input embedding; no causal discount, no recomputation. Not comparable with a "
+        "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak. "
+        "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
         f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
     )
     return dots(rows, styles, Axis("MFU, percent", ".1f"), rate("mfu"), what)
@@ -32,13 +32,13 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
 def _rate(rows: list[Row], styles: Styles) -> Figure:
     devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in rows}))
     what = (
-        "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP a token x tokens a second. N leaves out "
+        "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second. N excludes "
         "the input embedding; no causal discount, no recomputation. Not comparable with a kernel's "
         "TFLOP/s."
     )
     note = (
-        f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known here, and a peak "
-        "is never guessed. The profile can state it. Until then the figure shows the rate that MFU "
+        f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known, and a peak "
+        "is never guessed. The profile can state it. Until then this figure shows the rate that MFU "
         "would divide by the peak."
     )
     axis = Axis("model TFLOP/s", ".3~g")

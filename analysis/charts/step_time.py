@@ -1,4 +1,4 @@
-"""Median seconds a step of every completed run."""
+"""Median seconds per step of every completed run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from analysis.query.rates import COMPLETED_RUNS
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    what = "Seconds a step: the median of a run's step records after the warm-up."
+    what = "Seconds per step: the median of a run's step records after the warm-up."
     return dots(
-        rows, styles, Axis("seconds a step", ".4f", descending=False), lambda _row, seconds: seconds, what
+        rows, styles, Axis("seconds per step", ".4f", descending=False), lambda _row, seconds: seconds, what
     )
 
 

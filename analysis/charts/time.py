@@ -1,4 +1,4 @@
-"""Training time of every completed run, warm-up included."""
+"""Training time of every completed run, including the warm-up."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     }
     steps = sorted({row["steps"] for row in rows})
     caption = (
-        f"Time spent in {_steps(steps)}, warm-up included: the sum of the logged steps' seconds. "
-        "Start-up, checkpoints and waiting are not in it; the table of runs has the wall time. Each "
+        f"Time spent in {_steps(steps)}, including the warm-up: the sum of the logged steps' seconds. "
+        "Start-up, checkpoints and waiting are not included; the table of runs has the wall time. Each "
         "mark is a run, the bar its group's median, the line the interval. Rows are sorted by their "
         "median; where intervals overlap, the order is not a finding."
     )

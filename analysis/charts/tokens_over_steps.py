@@ -1,4 +1,4 @@
-"""Throughput while the runs train, warm-up included and marked."""
+"""Throughput while the runs train, with the warm-up marked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._lines import Lines, plot
 
 _SQL = """\
-WITH logged AS (  -- at most 100 points a group
+WITH logged AS (  -- at most 100 points per group
   SELECT r.label, r.run_id, r.warmup_steps, s.step, s.tokens, s.step_seconds * s.steps AS seconds,
     (s.step - 1) // ceil(max(s.step) OVER () / 100.0)::BIGINT AS bin
   FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
@@ -26,9 +26,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=plot(lines, styles),
         caption=(
-            "Tokens over seconds of the steps up to each point, at most 100 points a group, all its "
-            "runs together. The warm-up, shaded, is shown here and counts nowhere else (up to step "
-            f"{warmup})."
+            "Tokens divided by seconds of the steps up to each point, at most 100 points per group, all of "
+            f"its runs together. The warm-up (shaded, up to step {warmup}) is shown here but counts nowhere "
+            "else."
         ),
         description="Tokens per second over steps, one line a group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",

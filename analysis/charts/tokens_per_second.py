@@ -12,7 +12,7 @@ from analysis.stats import rate
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    what = "Tokens a second, padding included: tokens a step over the median seconds a step."
+    what = "Tokens per second, including padding: tokens per step divided by the median seconds per step."
     axis = Axis("tokens per second", ",.0f")
     return dots(rows, styles, axis, rate("tokens_per_second"), what)
 

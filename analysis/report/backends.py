@@ -1,4 +1,4 @@
-"""What a report says of the backends: which certificates they have, and what these hold."""
+"""What a report says about the backends: their certificates and what these contain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS fa
 FROM verifications WHERE certificate IN ($certificates)
 GROUP BY certificate, name ORDER BY certificate, min(place)"""
 _QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
-# Runs that have started, and for which no certificate speaks.
+# Runs that have started and have no valid certificate.
 _WITHOUT = """\
 SELECT r.attention, r.run_id, r.certificate,
   coalesce(q.reason, 'it is for ' || c.attention || ' on ' || coalesce(c.device_name, 'no device')) AS reason
@@ -36,11 +36,11 @@ ORDER BY r.attention, r.certificate NULLS FIRST, r.run_id"""
 
 @dataclass(frozen=True)
 class Without:
-    """Runs of a backend that no certificate speaks for.
+    """Runs of a backend that have no valid certificate.
 
     Attributes:
-        certificate: the key that their attempts name; None where they name none.
-        reason: why that certificate does not count, where it is there.
+        certificate: the key that their attempts name; None if they name none.
+        reason: why that certificate is not valid; None if it does not exist.
     """
 
     attention: str
@@ -54,9 +54,9 @@ class Backends:
     """The certificates of a study's runs, or those that `runner verify` made last.
 
     Attributes:
-        certificates: a row of the table each, with its `tensors` and `kinds` of checks.
-        without: what has none.
-        queries: (what it gives, SQL) for every number of these.
+        certificates: rows of the table, each with its `tensors` and `kinds` of checks.
+        without: the runs that have none.
+        queries: (what the SQL gives, SQL) for every number here.
     """
 
     certificates: list[Row]
@@ -65,29 +65,29 @@ class Backends:
 
     @property
     def wrong(self) -> list[Row]:
-        """Those that were refused."""
+        """The certificates that say wrong."""
         return [row for row in self.certificates if row["verdict"] == "wrong"]
 
     @property
     def devices(self) -> list[str]:
-        """What they were made on."""
+        """The devices that they were made on."""
         return sorted({row["device_name"] or "no device" for row in self.certificates})
 
     @property
     def shapes(self) -> list[str]:
-        """What they are for."""
-        return sorted({row["shape"] or "all that the backend supports" for row in self.certificates})
+        """The shapes that they cover."""
+        return sorted({row["shape"] or "everything that the backend supports" for row in self.certificates})
 
     @property
     def scope(self) -> str:
-        """What holds for all of them, and so needs no column: `On NVIDIA H200, for B1 ...`."""
+        """What they have in common and so needs no column: `On NVIDIA H200, for B1 ...`."""
         alike = [("On", self.devices), ("for", self.shapes)]
         said = ", ".join(f"{word} {values[0]}" for word, values in alike if len(values) == 1)
         return said[:1].upper() + said[1:]
 
     @property
     def software(self) -> list[str]:
-        """Packages with their version, or versions."""
+        """Packages with their version or versions."""
         pairs = sorted({pair for row in self.certificates for pair in row["software"].items()})
         versions: dict[str, list[str]] = {}
         for package, version in pairs:
@@ -96,7 +96,7 @@ class Backends:
 
     @property
     def counts(self) -> list[str]:
-        """How many backends are what: `7 right`, `1 wrong`, `2 without a certificate`."""
+        """Number of backends by verdict: `7 right`, `1 wrong`, `2 without a certificate`."""
         found = [
             (verdict, {row["attention"] for row in self.certificates if row["verdict"] == verdict})
             for verdict in ("right", "wrong", "unsupported")
@@ -118,7 +118,7 @@ def of_study(connection: DuckDBPyConnection, study: str) -> Backends:
 
 
 def of_machine(connection: DuckDBPyConnection) -> Backends:
-    """The backends that `runner verify` looked at, the newest certificate of each on each device."""
+    """The newest certificate that `runner verify` made of each backend on each device."""
     queries = {
         what: sql.replace("$certificates", _OF_MACHINE).replace(RUNS, "") for what, sql in _QUERIES.items()
     }

@@ -1,4 +1,4 @@
-"""A study's report: a folder of HTML pages, each number of which can be traced to its runs and its SQL."""
+"""Builds a report: a folder of HTML pages whose every number can be traced to its runs and its SQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WARMUP_RULE = (
     "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
-    "W = max(1, min(10, planned steps // 10)), and not where a resumed attempt begins"
+    "W = max(1, min(10, planned steps // 10)), and is not the first of a resumed attempt"
 )
 
 
@@ -44,7 +44,7 @@ class Drawn:
 
     @property
     def title(self) -> str:
-        """The figure's own heading, else its chart's."""
+        """The figure's own title, otherwise its chart's."""
         return (self.figure and self.figure.title) or self.chart.title
 
 
@@ -63,13 +63,13 @@ def build_report(root: Path, study: str, out: Path) -> Path:
     Args:
         root: the workspace.
         study: name of the study.
-        out: folder to write to; made if missing, files of the same names are replaced.
+        out: folder to write to; made if missing; files with the same names are replaced.
 
     Returns:
         Path of its index.html.
 
     Raises:
-        UserError: no database, or no run of that study in it; the text names the studies there are.
+        UserError: no database, or no run of that study in it; the text names the studies that exist.
     """
     with open_for_reading(root) as connection:
         _check(connection, study)
@@ -85,17 +85,17 @@ def build_report(root: Path, study: str, out: Path) -> Path:
 
 
 def certificates_page(root: Path, out: Path) -> Path:
-    """Write what `runner verify` last found of each backend, from what `collect_certificates` collected.
+    """Write what `runner verify` last found about each backend, from what `collect_certificates` collected.
 
     Args:
         root: the workspace.
-        out: folder to write to; made if missing, files of the same names are replaced.
+        out: folder to write to; made if missing; files with the same names are replaced.
 
     Returns:
         Path of its index.html.
 
     Raises:
-        UserError: no database, or no certificate in it that is for no single run.
+        UserError: no database, or no certificate from `runner verify` in it.
     """
     with open_for_reading(root) as connection:
         trust = backends.of_machine(connection)

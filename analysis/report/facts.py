@@ -38,15 +38,15 @@ WHERE table_name IN ('runs', 'steps') AND NOT internal ORDER BY table_name, colu
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ by seed alone.
+    """Runs that differ only in their seed.
 
     Attributes:
         label: what charts call it.
         runs: how many there are; `n` of them completed with a measured rate.
-        tokens_per_second, mfu: medians with intervals, None where not measured.
+        tokens_per_second, mfu: medians with intervals; None if not measured.
         peak_memory_gib, final_loss: medians over completed runs.
-        overlaps: labels of other groups whose throughput interval over runs overlaps this one's; None where
-            this group has fewer than two measured runs, and so no such interval.
+        overlaps: labels of other groups whose throughput interval over runs overlaps this one's; None if
+            this group has fewer than two measured runs and therefore no such interval.
     """
 
     label: str
@@ -61,7 +61,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything of one study that is no figure."""
+    """Everything about one study that is not a figure."""
 
     study: str
     title: str
@@ -78,7 +78,7 @@ class Facts:
 
     @property
     def outcomes(self) -> list[str]:
-        """How many runs ended how, and whether that was expected: `1 oom_gpu as expected`."""
+        """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
         kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in self.runs)
         ordered = sorted(
             kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or "")
@@ -95,7 +95,7 @@ def _ending(outcome: str | None, expected: bool) -> str:
 
 
 def literal(sql: str, study: str) -> str:
-    """The query as it can be run by hand, the study's name in the place of `$study`."""
+    """The query with the study's name in place of `$study`, as it can be run by hand."""
     return sql.replace("$study", "'" + study.replace("'", "''") + "'")
 
 
@@ -169,7 +169,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def environment(runs: list[Row]) -> dict[str, list[str]]:
-    """Where and with what the runs ran, by topic; more than one entry means that not all ran alike."""
+    """Devices, software and commits of the runs, by topic. If the runs differ, every variant is listed."""
     started = [run for run in runs if run["device"]]
     software = [run["software"] or {} for run in started]
     packages = dict.fromkeys(name for versions in software for name in versions)
@@ -184,7 +184,7 @@ def environment(runs: list[Row]) -> dict[str, list[str]]:
 
 
 def differences(runs: list[Row]) -> list[str]:
-    """What keeps completed runs from being compared: each a sentence."""
+    """Why the completed runs may not be comparable, one sentence per reason."""
     done = [run for run in runs if run["outcome"] == "completed"]
     found = environment(done)
     sentences = [

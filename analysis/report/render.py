@@ -1,4 +1,4 @@
-"""Templates into pages. Every page opens from file:// with no network: all that it needs lies beside it."""
+"""Turns templates into pages. Every page opens from file:// without a network: its assets lie beside it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from model.units import duration
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-UNKNOWN = "\N{EN DASH}"  # in a table, where a number would stand
-_STATIC_WIDTH = 680  # of a figure that no page gives a width
+UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
+_STATIC_WIDTH = 680  # pixels, of a figure that is not on a page
 
 
 def templates() -> Path:
@@ -29,7 +29,7 @@ def templates() -> Path:
 
 @cache
 def environment() -> Environment:
-    """Jinja with everything escaped, and undefined names as errors."""
+    """Jinja that escapes everything and rejects undefined names."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -54,7 +54,7 @@ def environment() -> Environment:
 
 
 def script_json(value: Any) -> Any:
-    """JSON that can stand in a script element whatever its strings hold: no `<` can end the element."""
+    """JSON that is safe in a script element whatever its strings contain: no `<` can end the element."""
     from markupsafe import Markup
 
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

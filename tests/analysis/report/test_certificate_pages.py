@@ -1,4 +1,4 @@
-"""The pages that say whether the backends are what they say: of a study, and of a machine."""
+"""The pages that say whether the backends are what they claim to be: of a study, and of a machine."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_study_that_has_not_started_says_so(tmp_path: Path) -> None:
     collect(tmp_path)
     text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
     assert "No run of this study has started." in text
-    assert "Nothing here says" not in text
+    assert "Nothing here shows" not in text
 
 
 def test_text_from_a_certificate_is_inert(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_machines_page_stands_alone(tmp_path: Path) -> None:
     text = words(index)
     assert "Attention backends on NVIDIA H200" in text
     assert "1 right, 1 wrong, 1 unsupported." in text
-    assert "for all that the backend supports" in text
+    assert "for everything that the backend supports" in text
     assert "math" not in {cell for name in ("auto", "flash3") for cell in row_of(index, name)}
     for link in (*Page(index).all("href"), *Page(index).all("src")):
         target, anchor = urldefrag(link)
