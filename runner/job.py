@@ -159,7 +159,8 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         raise UserError(f"{run.data_file} or the tokenizer is not what it was when this run was planned")
     import torch
 
-    from model.trainer import Checkpoints, train
+    from model.keeper import Checkpoints
+    from model.trainer import train
 
     attempt = folder.attempt(progress.manifest.attempt)
 

@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from model import attention, checkpoint, optim, trainer
+from model import attention, checkpoint, keeper, meter, optim, trainer
 from model.data import Position, Source
 from model.errors import Interrupted, UserError
 from model.files import Unreadable
+from model.keeper import Checkpoints, Keeper
 from model.record import StepRecord
-from model.trainer import Checkpoints, build_model, train
+from model.trainer import build_model, train
 from tests.model.conftest import run_config
 
 
@@ -140,8 +141,8 @@ def test_a_run_asked_to_stop_at_its_last_step_is_complete_and_needs_no_checkpoin
 def test_a_killed_run_goes_on_from_its_last_periodic_checkpoint(tiny, reference, tmp_path, monkeypatch):
     """Killed at step 19: what it recorded after the checkpoint of step 17 is not kept, and is done again."""
     config = run_config(log_every=10)
-    due = trainer.Keeper.due
-    monkeypatch.setattr(trainer.Keeper, "due", lambda self, step: step in (3, 17) or killed_at(step))
+    due = Keeper.due
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step in (3, 17) or killed_at(step))
 
     def killed_at(step):
         if step == 19:
@@ -158,7 +159,7 @@ def test_a_killed_run_goes_on_from_its_last_periodic_checkpoint(tiny, reference,
             Checkpoints(first.folder, None, lambda: False, None),
         )
     assert [(r.step, r.steps) for r in first.kept] == [(1, 1), (3, 2), (10, 7), (17, 7)]
-    monkeypatch.setattr(trainer.Keeper, "due", due)
+    monkeypatch.setattr(Keeper, "due", due)
     second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
     assert [(r.step, r.steps) for r in second.records] == [(20, 3), (30, 10)]
     assert_same(first.kept + second.records, second, reference("pack", tiny))
@@ -168,7 +169,7 @@ def test_records_after_the_last_periodic_checkpoint_are_done_again_and_not_kept_
     tiny, reference, tmp_path, monkeypatch
 ):
     config = run_config()
-    monkeypatch.setattr(trainer.Keeper, "due", lambda self, step: step == 12)
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step == 12)
     first = attempt(config, tiny, tmp_path / "attempt-1")
     assert [r.step for r in first.records] == [1, 5, 10, 12, 15, 20, 25, 30]
     monkeypatch.undo()
@@ -180,7 +181,8 @@ def test_records_after_the_last_periodic_checkpoint_are_done_again_and_not_kept_
 def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(tiny, tmp_path, monkeypatch):
     clock = [0.0]
     timer = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: clock[0])
-    monkeypatch.setattr(trainer, "time", timer)
+    for module in (keeper, meter):
+        monkeypatch.setattr(module, "time", timer)
     saved = []
 
     def save(kept, state, step, position):
@@ -429,7 +431,7 @@ def full_disk(tmp_path, monkeypatch):
 def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
     full_disk, tiny, reference, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(trainer.Keeper, "due", lambda self, step: step in (4, 12))
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step in (4, 12))
     first = attempt(run_config(), tiny, full_disk)
     assert first.records[-1].step == 30
     said = capsys.readouterr().err.splitlines()
@@ -446,7 +448,7 @@ def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
 
 def test_a_full_disk_fails_the_checkpoint_that_was_asked_for(full_disk, tiny):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer.Keeper, "due", lambda self, step: step == 4)
+        patch.setattr(Keeper, "due", lambda self, step: step == 4)
         attempt(run_config(), tiny, full_disk)
     with pytest.raises(OSError, match="No space left"):
         attempt(run_config(), tiny, full_disk, stop_after=9)

@@ -1,0 +1,79 @@
+"""When a run saves its state, and from which state it starts. `checkpoint` knows how."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from model import checkpoint, data
+from model.errors import Interrupted
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and when a run saves its state.
+
+    Attributes:
+        folder: the attempt's; the checkpoint is `folder`/checkpoint.
+        every_seconds: between periodic checkpoints; None: only when asked to stop.
+        should_stop: called after every step, so it has to be cheap.
+        resume_from: the folder of an earlier attempt, whose checkpoint to resume from.
+    """
+
+    folder: Path
+    every_seconds: float | None
+    should_stop: Callable[[], bool]
+    resume_from: Path | None
+
+
+@dataclass
+class Keeper:
+    """Says where a run starts and after which steps its state is saved, and saves it."""
+
+    checkpoints: Checkpoints | None
+    state: checkpoint.State
+    saved: float = 0.0  # by time.monotonic(), which nobody can turn back
+    stopping: bool = False
+
+    def start(self) -> tuple[int, data.Position]:
+        """Load the checkpoint to resume from, if any.
+
+        Returns:
+            The last step done, and where the batches of the next one start.
+
+        Raises:
+            Unreadable, UserError: as `checkpoint.load`.
+        """
+        earlier = self.checkpoints and self.checkpoints.resume_from
+        found = checkpoint.load(earlier / "checkpoint", self.state) if earlier else (0, data.START)
+        self.saved = time.monotonic()
+        return found
+
+    def due(self, step: int) -> bool:
+        """Whether to save after this step; never after the last, which leaves nothing to resume."""
+        if self.checkpoints is None or step == self.state.config.train.steps:
+            return False
+        self.stopping = self.checkpoints.should_stop()
+        every = self.checkpoints.every_seconds
+        return self.stopping or (every is not None and time.monotonic() - self.saved >= every)
+
+    def keep(self, step: int, position: data.Position) -> None:
+        """Save, and stop the run if that was asked. If a periodic checkpoint fails, stderr says so.
+
+        Raises:
+            Interrupted: asked to stop, and saved.
+            OSError: asked to stop, and not saved.
+        """
+        assert self.checkpoints
+        try:
+            checkpoint.save(self.checkpoints.folder / "checkpoint", self.state, step, position)
+        except OSError as error:
+            if self.stopping:
+                raise
+            sys.stderr.write(f"no checkpoint of step {step}; training continues: {error}\n")
+        self.saved = time.monotonic()
+        if self.stopping:
+            raise Interrupted(step)
