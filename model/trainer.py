@@ -70,6 +70,8 @@ def train(
 def build_model(config: RunConfig, backend: attention.Backend) -> nn.Module:
     """The run's llama on its device in its precision, with weights drawn from the run's seed."""
     torch.manual_seed(config.seed)
+    if config.train.compile:
+        backend = attention.for_compile(backend)
     attend = partial(attention.attend, backend, config.attention_case)
     torch.set_default_dtype(getattr(torch, config.train.dtype))
     try:

@@ -1,16 +1,16 @@
-"""The registry of attention backends: every file here whose name has no leading underscore is one.
+"""The registry of attention backends: one file each in this folder, apart from names with an underscore.
 
 A backend file defines `backend = Backend(...)`. Other packages add backends through the entry-point
-group `assay.attention`; docs/backends.md says how. Listing names imports neither the files nor torch.
+group `assay.attention`; docs/backends.md explains how. Listing names imports neither these files nor torch.
 
 Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim. Every backend takes
-`q_BTHD`, `k_BTKD`, `v_BTKD` and gives `o_BTHD`, whatever layout its kernel wants inside.
+`q_BTHD`, `k_BTKD`, `v_BTKD` and returns `o_BTHD`, whatever layout its kernel uses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -27,7 +27,7 @@ ENTRY_POINT_GROUP = "assay.attention"
 
 @dataclass(frozen=True)
 class Case:
-    """What a run asks of a backend: the shapes, precision, device and mask of one attention."""
+    """What a run asks of a backend: the shapes, precision, device and mask of one attention call."""
 
     device: str  # "cuda" or "cpu"
     dtype: str  # "bfloat16", "float16" or "float32"
@@ -44,17 +44,17 @@ Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch
 
 @dataclass(frozen=True)
 class Supports:
-    """What a backend takes, as far as that can be said without a GPU; `_reasons.declared` refuses the rest.
+    """What a backend takes, as far as that is known without a GPU; `_reasons.declared` refuses the rest.
 
     Attributes:
         devices, dtypes: of the run.
         layout: of the tensors that its kernel reads: "BTHD", "BHTD", or "any".
-        grouped: "shared": the kernel reads each key head once for its group; "copied": K and V are repeated.
+        grouped: "shared": the kernel reads each key head once per group; "copied": K and V are repeated.
         causal: with a mask, without, or both.
-        largest_head_dim: None: any.
-        smallest_head_dim, head_dim_multiple, length_multiple: what the kernel's tiles ask for.
-        capability: lowest GPU compute capability, and the first that is too new (None: none is).
-        versions: of other packages, for people to read.
+        largest_head_dim: None means no limit.
+        smallest_head_dim, head_dim_multiple, length_multiple: required by the kernel's tiles.
+        capability: the lowest GPU compute capability, and the first that is too new (None: no upper limit).
+        versions: of the packages it needs, for people to read.
     """
 
     devices: tuple[str, ...] = ("cuda",)
@@ -72,13 +72,13 @@ class Supports:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What the profiler must see on one device, as regular expressions searched in each name.
+    """What the profiler must see on one device, as regular expressions to search for in each name.
 
     Attributes:
-        forward, backward: at least one name of each pass must match. No other backend may launch these.
-        operators: the names are those of PyTorch's operators (`aten::...`) and autograd functions, for what
-            has no GPU kernel of its own. Otherwise, on a GPU, those of GPU kernels.
-        common_backward: its backward is made of what others launch too, and is forbidden to nobody.
+        forward, backward: at least one name in each pass must match. No other backend may launch these.
+        operators: match PyTorch's operators (`aten::...`) and autograd functions even on a GPU: for backends
+            without GPU kernels of their own. Otherwise GPU kernels are matched there.
+        common_backward: its backward consists of what others launch too, so they may launch it.
     """
 
     forward: str
@@ -92,7 +92,7 @@ class Launches:
     """The kernels of a backend by device; None where it does not run.
 
     Attributes:
-        free: it may launch any of PyTorch's own kernels, and its name says so. `auto` alone.
+        free: it may launch any of PyTorch's own kernels. Only `auto` may say so.
     """
 
     cuda: Kernels | None = None
@@ -100,7 +100,7 @@ class Launches:
     free: bool = False
 
     def on(self, device: str) -> Kernels | None:
-        """Those of the device "cuda" or "cpu"."""
+        """The kernels for device "cuda" or "cpu"."""
         return self.cuda if device == "cuda" else self.cpu
 
 
@@ -112,11 +112,13 @@ class Backend:
         summary: one line for tables and reports.
         unsupported_reasons: for a `Case`, every reason why it cannot run here, each saying what to do
             about it; an empty list means that it runs. Never raises for a missing package or GPU.
-        attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against.
-        launches: the kernels that it runs. `model.verify` refuses a backend that does not say so.
-        supports: what it takes, for tables; `unsupported_reasons` has the last word.
-        modules: other people's modules that it computes with, whose versions a certificate names.
-        compiles: every new shape or precision costs seconds: verify looks at fewer of them.
+        attend: (q_BTHD, k_BTKD, v_BTKD, causal) -> o_BTHD. Called only when there are no reasons against it.
+        launches: the kernels that it runs. `model.verify` refuses a backend that declares none.
+        supports: what it takes, for tables; `unsupported_reasons` decides.
+        modules: other people's modules that it computes with; a certificate records their versions.
+        compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
+        graph_break: why torch.compile must leave the call out of its graph; "" where it need not. Asked only
+            when there are no reasons against the backend. See `for_compile`.
     """
 
     summary: str
@@ -126,18 +128,19 @@ class Backend:
     supports: Supports | None = None
     modules: tuple[str, ...] = ()
     compiles: bool = False
+    graph_break: Callable[[], str] = lambda: ""
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Every backend's name, sorted: the files of this folder, then what other packages register."""
+    """Every backend's name, sorted: the files of this folder, and what other packages register."""
     files = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
     return tuple(sorted(files | set(_foreign())))
 
 
 @cache
 def load(name: str) -> Backend:
-    """Import one backend.
+    """Import one backend, and torch with it.
 
     Raises:
         UserError: there is no backend of that name, or a foreign one is not a `Backend`.
@@ -149,15 +152,15 @@ def load(name: str) -> Backend:
     else:
         backend = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name))).load()
     if not isinstance(backend, Backend):
-        raise UserError(f"attention backend '{name}' gives a {type(backend).__name__}, not a Backend")
+        raise UserError(f"attention backend '{name}' is a {type(backend).__name__}, not a Backend")
     return backend
 
 
 def require(name: str, case: Case) -> Backend:
-    """Give the backend, or refuse with every reason why it cannot run this case here.
+    """Load the backend, or refuse with every reason why it cannot run this case here.
 
     Raises:
-        Unsupported: with the backend's own reasons. Another backend is never put in its place.
+        Unsupported: with the backend's own reasons. No other backend is put in its place.
     """
     backend = load(name)
     if reasons := backend.unsupported_reasons(case):
@@ -165,13 +168,27 @@ def require(name: str, case: Case) -> Backend:
     return backend
 
 
+def for_compile(backend: Backend) -> Backend:
+    """The backend for models that torch.compile traces: its call stays outside the graph where it must.
+
+    Not for other models: `torch.compiler.disable` imports `torch._dynamo`, which takes seconds.
+    """
+    reason = backend.graph_break()
+    if not reason:
+        return backend
+    import torch
+
+    outside: Attend = torch.compiler.disable(backend.attend, reason=reason)  # type: ignore[no-untyped-call]
+    return replace(backend, attend=outside)
+
+
 def attend(
     backend: Backend, case: Case, q_BTHD: torch.Tensor, k_BTKD: torch.Tensor, v_BTKD: torch.Tensor
 ) -> torch.Tensor:
-    """Call a backend through the seam, which refuses tensors of another layout than the case's.
+    """Call a backend through the seam, which checks every tensor against the case's layout.
 
     Raises:
-        ValueError: a tensor's shape is not (B, T, heads, head dim) as the case says.
+        ValueError: a tensor's shape is not the (B, T, heads, head dim) of the case.
     """
     _check("q", q_BTHD, case.heads, case)
     _check("k", k_BTKD, case.kv_heads, case)

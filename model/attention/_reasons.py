@@ -1,7 +1,7 @@
-"""Why a backend cannot run a case here: one sentence each, saying what is missing and what to do.
+"""Why a backend cannot run a case here: one sentence per reason, saying what is missing and what to do.
 
-Every function gives a list, empty when nothing is missing, and none of them raises: a missing package
-or GPU is an answer. Torch is imported only when a function is called.
+Every function returns a list, which is empty when nothing is missing. None of them raises: a missing package
+or GPU is a reason like any other.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import warnings
 from collections.abc import Callable, Collection
 from importlib import import_module
 
+import torch
+
 from model.attention import Case, Supports
 
 Capability = tuple[int, int]
 
 
 def basic(case: Case) -> list[str]:
-    """What every backend needs: the run's device, its precision there, and heads that can be grouped."""
+    """What every backend needs: the run's device, its precision there, and heads that form groups."""
     return _cuda_is_there(case) + _heads_divide(case) + _bfloat16_is_there(case)
 
 
 def declared(case: Case, supports: Supports) -> list[str]:
-    """Refuse what the backend's own declaration leaves out, so that the two cannot drift apart."""
+    """Refuse what the backend's own declaration leaves out, so that table and answer cannot differ."""
     if case.device not in supports.devices:
         return nvidia_gpu(case)
     return (
@@ -45,7 +47,7 @@ def nvidia_gpu(case: Case) -> list[str]:
 
 
 def dtype(case: Case, allowed: Collection[str]) -> list[str]:
-    """The kernel exists in these precisions only."""
+    """The kernel exists only in these precisions."""
     if case.dtype in allowed:
         return []
     choices = " or ".join(allowed)
@@ -69,7 +71,7 @@ def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int =
 
 
 def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> list[str]:
-    """The kernel is built for some GPU generations; no answer where there is no GPU to ask."""
+    """The kernel is built for some GPU generations; no reason where there is no GPU to ask."""
     found = gpu_capability(case)
     if found is None or fits(found):
         return []
@@ -77,9 +79,9 @@ def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> l
 
 
 def float32_on_cpu(case: Case) -> list[str]:
-    """PyTorch's fused CPU kernel adds dK and dV up in the inputs' precision, tile by tile and head by head.
+    """PyTorch's fused CPU kernel adds up dK and dV in the inputs' precision, tile by tile and head by head.
 
-    Found by `model.verify` with torch 2.13: twice to four times the error of one rounding, growing with the
+    Found by `model.verify` with torch 2.13: two to four times the error of one rounding, growing with the
     number of tiles and of heads in a group.
     """
     if case.device != "cpu" or case.dtype == "float32":
@@ -91,14 +93,14 @@ def float32_on_cpu(case: Case) -> list[str]:
 
 
 def package(module: str, symbol: str, install: str) -> list[str]:
-    """The package can be imported and has the function, or what to install instead.
+    """Whether the package can be imported and has the function, and if not, what to install.
 
-    It is imported for real: FlashAttention 2 and 4 share the name `flash_attn`, so that a module's mere
-    presence proves nothing, and a package built for another torch is found but cannot be loaded.
+    It really is imported: FlashAttention 2 and 4 share the name `flash_attn`, so finding a module proves
+    nothing, and a package built for another torch is found but cannot be loaded.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what other people's imports warn about is not an answer
+            warnings.simplefilter("ignore")  # other people's imports warn about their own matters
             getattr(import_module(module), symbol)
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
@@ -106,17 +108,15 @@ def package(module: str, symbol: str, install: str) -> list[str]:
         return [f"`{module}` is installed, but lacks the module `{error.name}`: {install}"]
     except AttributeError:
         return [f"the installed `{module}` has no `{symbol}`, so it is another package: {install}"]
-    except Exception as error:  # whatever a foreign binary raises means that it cannot be used
+    except Exception as error:  # a foreign binary may raise anything
         return [f"`{module}` cannot be loaded ({_one_line(error)}): {install}"]
     return []
 
 
 def gpu_capability(case: Case) -> Capability | None:
-    """Compute capability of the GPU that the run would use; None where there is none to ask."""
+    """Compute capability of the GPU that the run would use; None where there is no GPU to ask."""
     if case.device != "cuda" or _cuda_is_there(case):
         return None
-    import torch
-
     return torch.cuda.get_device_capability()
 
 
@@ -141,7 +141,7 @@ def _mask(case: Case, supports: Supports) -> list[str]:
     if case.causal in supports.causal:
         return []
     if case.causal:
-        return ["knows no causal mask, and would let tokens see their future: choose another backend"]
+        return ["has no causal mask, and would let tokens see their future: choose another backend"]
     return ["is causal only: choose another backend for attention without a mask"]
 
 
@@ -149,13 +149,13 @@ def _length(case: Case, supports: Supports) -> list[str]:
     if case.sequence_length % supports.length_multiple == 0:
         return []
     return [
-        f"takes sequences that are multiples of {supports.length_multiple}, not {case.sequence_length}: "
+        f"takes sequence lengths in multiples of {supports.length_multiple}, not {case.sequence_length}: "
         "change train.sequence_length"
     ]
 
 
 def _bfloat16_is_there(case: Case) -> list[str]:
-    """Before Ampere PyTorch imitates bfloat16, slowly; a run in it would measure the imitation."""
+    """Before Ampere PyTorch emulates bfloat16, slowly; a run in it would measure the emulation."""
     found = gpu_capability(case)
     if case.dtype != "bfloat16" or found is None or found >= (8, 0):
         return []
@@ -168,14 +168,12 @@ def _bfloat16_is_there(case: Case) -> list[str]:
 def _cuda_is_there(case: Case) -> list[str]:
     if case.device != "cuda":
         return []
-    import torch
-
     if torch.version.cuda is None:
-        return [f"needs a CUDA build of PyTorch; {torch.__version__} is none: install one that has CUDA"]
+        return [f"needs a CUDA build of PyTorch, and {torch.__version__} is not one: install one with CUDA"]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a driver that is too old warns, then answers no
+        warnings.simplefilter("ignore")  # with a driver that is too old, PyTorch warns and says no
         if not torch.cuda.is_available():
-            return ["PyTorch finds no usable NVIDIA GPU here: run on a GPU node, and see nvidia-smi there"]
+            return ["PyTorch finds no usable NVIDIA GPU here: run on a GPU node, and check nvidia-smi there"]
     return []
 
 

@@ -1,6 +1,6 @@
 """PyTorch's scaled_dot_product_attention, with one kernel pinned, in the seam's layout.
 
-Pinning is what keeps a run honest: under `sdpa_kernel([X])` PyTorch runs kernel X or raises.
+Pinning keeps a run honest: under `sdpa_kernel([X])` PyTorch runs kernel X or raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.backends.cuda import SDPAParams
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from model.attention import Case
+from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
 
 CUDNN = SDPBackend.CUDNN_ATTENTION
 EFFICIENT = SDPBackend.EFFICIENT_ATTENTION
@@ -27,12 +27,31 @@ _CAN_USE = {
 }
 
 
-def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """Attention by whichever kernel PyTorch picks; K and V heads are shared, not repeated, where it can."""
-    q_BHTD, k_BKTD, v_BKTD = (_dense_heads(x).transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
-    grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
-    o_BHTD = scaled_dot_product_attention(q_BHTD, k_BKTD, v_BKTD, is_causal=causal, enable_gqa=grouped)
-    return o_BHTD.transpose(1, 2)
+def on_gpus(summary: str, kernel: SDPBackend, kernels: Kernels, supports: Supports) -> Backend:
+    """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
+    copies_heads = supports.grouped == "copied"
+
+    def unsupported_reasons(case: Case) -> list[str]:
+        return _reasons.declared(case, supports) or refusals(kernel, case, copies_heads=copies_heads)
+
+    return Backend(
+        summary=summary,
+        unsupported_reasons=unsupported_reasons,
+        attend=pin(kernel, copies_heads=copies_heads),
+        launches=Launches(cuda=kernels),
+        supports=supports,
+    )
+
+
+def pin(kernel: SDPBackend, *, copies_heads: bool = False) -> Attend:
+    """Attention by this kernel alone. Copying K and V for each query head, where needed, is timed with it."""
+
+    def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+        if copies_heads:
+            k_BTKD, v_BTKD = (_repeat_heads(x, q_BTHD.shape[2]) for x in (k_BTKD, v_BTKD))
+        return pinned(kernel, q_BTHD, k_BTKD, v_BTKD, causal)
+
+    return attend
 
 
 def pinned(kernel: SDPBackend, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
@@ -41,22 +60,30 @@ def pinned(kernel: SDPBackend, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, c
         return free(q_BTHD, k_BTKD, v_BTKD, causal)
 
 
+def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """Attention by whichever kernel PyTorch picks; K and V heads are shared within their group."""
+    q_BHTD, k_BKTD, v_BKTD = (_dense_heads(x).transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
+    grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
+    o_BHTD = scaled_dot_product_attention(q_BHTD, k_BKTD, v_BKTD, is_causal=causal, enable_gqa=grouped)
+    return o_BHTD.transpose(1, 2)
+
+
 def _dense_heads(x_BTHD: Tensor) -> Tensor:
-    """The fused kernels read a head's numbers side by side, as they lie unless somebody transposed them."""
+    """The fused kernels need the numbers of a head side by side; they usually are, so this rarely copies."""
     return x_BTHD if x_BTHD.stride(-1) == 1 else x_BTHD.contiguous()
 
 
-def repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
+def _repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
     """Copy each key or value head for every query head of its group: (B, T, K, D) to (B, T, H, D)."""
     return x_BTKD.repeat_interleave(heads // x_BTKD.shape[2], dim=2)
 
 
-def refusals(kernel: SDPBackend, case: Case, *, repeats_heads: bool = False) -> list[str]:
+def refusals(kernel: SDPBackend, case: Case, *, copies_heads: bool = False) -> list[str]:
     """Ask PyTorch itself whether this kernel trains this case on this GPU, and why not."""
     try:
         with warnings.catch_warnings(record=True) as caught, sdpa_kernel([kernel]):
             warnings.simplefilter("always")  # PyTorch gives its reasons as warnings
-            if _CAN_USE[kernel](_params(case, repeats_heads), True):
+            if _CAN_USE[kernel](_params(case, copies_heads), True):
                 return []
         said = "; ".join(_first_sentence(str(w.message)) for w in caught) or "no reason given"
     except RuntimeError as error:  # out of memory, or a GPU in a bad state
@@ -64,10 +91,10 @@ def refusals(kernel: SDPBackend, case: Case, *, repeats_heads: bool = False) -> 
     return [f"PyTorch refuses its {kernel.name.lower()} kernel ({said}): choose another backend or shape"]
 
 
-def _params(case: Case, repeats_heads: bool) -> SDPAParams:
-    """A short sequence stands for a long one: the kernels' limits are on dtype, heads and head dim."""
+def _params(case: Case, copies_heads: bool) -> SDPAParams:
+    """A short sequence stands for a long one: the kernels limit dtype, heads and head dim, not length."""
     length = min(case.sequence_length, 128)
-    kv_heads = case.heads if repeats_heads else case.kv_heads
+    kv_heads = case.heads if copies_heads else case.kv_heads
     q_BHTD, k_BKTD, v_BKTD = (
         torch.empty(
             (case.batch, length, heads, case.head_dim),

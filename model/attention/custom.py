@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """Grouped heads share K and V in the kernel; dK and dV are summed over the group after it."""
-    from model.kernels import op
+    """Grouped heads share K and V in the kernel; dK and dV are summed over each group afterwards."""
+    from model.kernels import op  # defines operators of PyTorch, which only their first call needs
 
     if not causal:
         raise ValueError("custom: the kernel is causal only")
@@ -20,7 +17,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """Hopper, and the one shape of problem that the kernel is written for."""
+    """The kernel is written for Hopper and one head dim, with 32-bit offsets, in some versions of Gluon."""
     return _reasons.declared(case, SUPPORTS) + _size(case) + _gluon()
 
 
@@ -28,14 +25,14 @@ def _size(case: Case) -> list[str]:
     folded_heads = case.batch * case.heads
     if folded_heads > 65535 or folded_heads * case.sequence_length * case.head_dim >= 2**31:
         return [
-            "counts with 32-bit offsets and at most 65535 batch x heads, which this case exceeds: "
+            "uses 32-bit offsets and takes at most 65535 batch x heads, which this case exceeds: "
             "lower train.batch_size or train.sequence_length"
         ]
     return []
 
 
 def _gluon() -> list[str]:
-    """Gluon is still experimental, and changes: 3.5 lacks what the kernel needs, 3.9 renamed it."""
+    """Gluon is experimental and still changes: 3.5 lacks what the kernel needs, 3.9 renamed it."""
     install = "install PyTorch 2.11 for CUDA, which brings triton 3.6"
     if missing := _reasons.package("triton.experimental.gluon.language.nvidia.hopper", "tma", install):
         return missing

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """`flash_attn.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads as they are."""
+    """`flash_attn.flash_attn_func`, which shares key heads within their group."""
     from flash_attn import flash_attn_func
 
     o_BTHD: Tensor = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
@@ -19,7 +16,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """sm80 or later, 16 bits, head dims up to 256, and FlashAttention 2 itself (4 has the same name)."""
+    """The package must be FlashAttention 2: that of FlashAttention 4 has the same name."""
     return _reasons.declared(case, SUPPORTS) + _reasons.package(
         "flash_attn", "flash_attn_func", "pip install 'assay-studies[flash2]'"
     )
@@ -37,7 +34,7 @@ backend = Backend(
     summary="FlashAttention-2, the authors' package",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
-    # In PyTorch the same kernels live in the namespace pytorch_flash, which \b keeps apart.
+    # PyTorch's build of the same kernels is in the namespace pytorch_flash, which \b excludes.
     launches=Launches(cuda=Kernels(forward=r"\bflash::flash_fwd", backward=r"\bflash::flash_bwd")),
     supports=SUPPORTS,
     modules=("flash_attn",),

@@ -5,28 +5,54 @@ The module is `flash_attn_interface`: `flash_attn` is FlashAttention-2, whatever
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+
+import torch
+from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+from model.errors import Unsupported
 
-if TYPE_CHECKING:
-    from torch import Tensor
+# What a build says that was made without some precisions or head dims; only the kernel itself knows.
+_NOT_BUILT = re.compile(r"does not support|only supports")
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """`flash_attn_interface.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads too."""
-    from model.attention import _flash3
+    """`flash_attn_interface.flash_attn_func`, which shares key heads within their group.
 
-    return _flash3.attend(q_BTHD, k_BTKD, v_BTKD, causal)
+    Raises:
+        Unsupported: the installed build was made without this precision or head dim.
+    """
+    from flash_attn_interface import flash_attn_func
+
+    dense = (x if x.stride(-1) == 1 else x.contiguous() for x in (q_BTHD, k_BTKD, v_BTKD))
+    try:
+        result = flash_attn_func(*dense, causal=causal)
+    except RuntimeError as error:
+        if _NOT_BUILT.search(str(error)):
+            said = " ".join(str(error).split())
+            raise Unsupported([f"{said}: build flash_attn_interface with it"]) from error
+        raise
+    o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # older builds add the LSE
+    return o_BTHD
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """Hopper, 16 bits, head dims up to 256 in steps of 8, and a build of its own."""
+    """The package has no release: it is built from its repository."""
     return _reasons.declared(case, SUPPORTS) + _reasons.package(
         "flash_attn_interface",
         "flash_attn_func",
         "build it in the folder `hopper` of the flash-attention repository (python setup.py install)",
     )
+
+
+def graph_break() -> str:
+    """Newer builds register an operator with PyTorch, which torch.compile keeps in its graph."""
+    import flash_attn_interface  # noqa: F401  registers it
+
+    if hasattr(torch.ops.flash_attn_3, "_flash_attn_forward"):
+        return ""
+    return "this build tells torch.compile no output shapes: a newer flash_attn_interface does"
 
 
 SUPPORTS = Supports(
@@ -45,4 +71,5 @@ backend = Backend(
     launches=Launches(cuda=Kernels(forward=r"FlashAttnFwdSm\d", backward=r"FlashAttnBwdSm\d")),
     supports=SUPPORTS,
     modules=("flash_attn_interface",),
+    graph_break=graph_break,
 )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """`flash_attn.cute.flash_attn_func`: (batch, sequence, heads, head dim), grouped heads too."""
-    from model.attention import _flash4
+    """`flash_attn.cute.flash_attn_func`, which shares key heads within their group."""
+    from flash_attn.cute import flash_attn_func
 
-    return _flash4.attend(q_BTHD, k_BTKD, v_BTKD, causal)
+    result = flash_attn_func(q_BTHD, k_BTKD, v_BTKD, causal=causal)
+    o_BTHD: Tensor = result[0] if isinstance(result, tuple) else result  # most versions add the LSE
+    return o_BTHD
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """Hopper or Blackwell, 16 bits, and the package `flash-attn-4` (the module's name is shared with 2)."""
+    """Blackwell takes smaller head dims than Hopper. The package's name is also FlashAttention 2's."""
     found = _reasons.gpu_capability(case)
     largest = 128 if found is not None and found[0] >= 10 else 256
     return _reasons.declared(case, replace(SUPPORTS, largest_head_dim=largest)) + _reasons.package(
@@ -46,4 +46,5 @@ backend = Backend(
     supports=SUPPORTS,
     modules=("flash_attn.cute",),
     compiles=True,
+    graph_break=lambda: "its package has no PyTorch operators, and makes its kernels at the first call",
 )

@@ -1,24 +1,82 @@
-"""PyTorch's flex_attention: a Triton kernel compiled for this mask, these heads and this GPU."""
+"""PyTorch's flex_attention: a Triton kernel compiled for this mask, these heads and this GPU.
+
+It is compiled by itself, with its own settings. The model's graph ends before it, compiled or not. Importing
+flex_attention imports `torch._dynamo`, so that is left to the first call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch.nn.attention.flex_attention import BlockMask
+
+BLOCK = 128  # flex_attention's own block of queries and of keys
+SHAPES = 64  # shapes and precisions in one process, each compiled once; beyond them it raises
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """Grouped heads share K and V in the kernel; blocks of keys that no query may see are skipped."""
-    from model.attention import _flex
+    """Grouped heads share K and V in the kernel; blocks of keys that no query may see are skipped.
 
-    return _flex.attend(q_BTHD, k_BTKD, v_BTKD, causal)
+    All inputs get one layout, which the model's already have: each new layout would be compiled again.
+    """
+    q_BHTD, k_BKTD, v_BKTD = (x.contiguous().transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
+    mask = _causal_blocks(q_BTHD.shape[1], q_BTHD.device) if causal else None
+    grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
+    compiled = _compiled()
+    with torch._dynamo.config.patch(recompile_limit=SHAPES):
+        o_BHTD: Tensor = compiled(q_BHTD, k_BKTD, v_BKTD, block_mask=mask, enable_gqa=grouped)
+    return o_BHTD.transpose(1, 2)
+
+
+@cache
+def _compiled() -> Callable[..., Tensor]:
+    """`fullgraph`, so that it is the kernel or an error: uncompiled it would compute all T x T scores."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    compiled: Callable[..., Tensor] = torch.compile(flex_attention, fullgraph=True)
+    return compiled
+
+
+def _before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return key <= query
+
+
+@cache
+def _causal_blocks(length: int, device: torch.device) -> BlockMask:
+    """The causal mask by blocks: for row i the blocks before i are whole, and the diagonal cuts block i.
+
+    Written down directly: `create_block_mask` would first build the T x T mask. In a last row that is shorter
+    than a block, every block is cut.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    blocks = -(-length // BLOCK)
+    row = torch.arange(blocks, device=device, dtype=torch.int32)
+    cut_counts, whole_counts = torch.ones_like(row), row.clone()
+    cut, whole = row[:, None].repeat(1, blocks), row[None, :].repeat(blocks, 1)
+    if length % BLOCK:
+        cut_counts[-1], whole_counts[-1], cut[-1] = blocks, 0, row
+    return BlockMask.from_kv_blocks(
+        cut_counts[None, None],
+        cut[None, None],
+        whole_counts[None, None],
+        whole[None, None],
+        BLOCK_SIZE=BLOCK,
+        mask_mod=_before,
+        seq_lengths=(length, length),
+    )
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """An Ampere or later GPU, whose Triton compiles it. On a CPU PyTorch has its forward alone."""
+    """An Ampere or later GPU, for which Triton compiles it. On a CPU PyTorch has its forward only."""
     if case.device != "cuda":
         return _reasons.nvidia_gpu(case)
     return (
@@ -29,7 +87,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 
 def _wide_in_float32(case: Case) -> list[str]:
-    """A backward tile of 256 float32 numbers a row is more than the GPU's shared memory holds."""
+    """A backward tile with 256 float32 numbers a row does not fit in the GPU's shared memory."""
     if case.dtype != "float32" or case.head_dim <= 128:
         return []
     return [
@@ -56,4 +114,5 @@ backend = Backend(
     supports=SUPPORTS,
     modules=("triton",),
     compiles=True,
+    graph_break=lambda: "flex_attention is compiled by itself, so that it is its kernel or an error",
 )

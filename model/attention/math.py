@@ -1,33 +1,18 @@
 """PyTorch's plain attention: two matrix products and a softmax, with the T x T scores in memory.
 
-In 16 bits PyTorch computes it in float32 inside, so that it is also the most exact of the SDPA kernels.
+In 16 bits PyTorch computes it in float32 inside, which also makes it the most exact of the SDPA kernels.
+
+In a graph of torch.compile the pin does not hold: MATH becomes matrix products and a softmax, which
+inductor's pass `fuse_attention` recognises and replaces with a FlashAttention kernel (seen with torch 2.13 on
+a CPU, float32, equal numbers of query and key heads).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """SDPA's MATH kernel alone, also in a compiled model."""
-    import torch
-
-    from model.attention import _sdpa
-
-    if torch.compiler.is_compiling():
-        from model.attention import _math
-
-        return _math.outside_the_graph(q_BTHD, k_BTKD, v_BTKD, causal)
-    return _sdpa.pinned(_sdpa.MATH, q_BTHD, k_BTKD, v_BTKD, causal)
-
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
 
 SUPPORTS = Supports(devices=("cuda", "cpu"), layout="BHTD", grouped="copied")
-# Its GPU kernels are those of any matrix product and softmax: PyTorch's operators tell it from others.
+# Its GPU kernels are those of any matrix product and softmax; only PyTorch's operators identify it.
 KERNELS = Kernels(
     forward=r"^aten::_scaled_dot_product_attention_math$",
     backward=r"^(Safe)?SoftmaxBackward0$",
@@ -37,14 +22,15 @@ KERNELS = Kernels(
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """Any device and precision; a sequence too long for the memory is found by running out of it."""
+    """Any device and precision. Whether the T x T scores fit in memory shows only when it runs."""
     return _reasons.declared(case, SUPPORTS)
 
 
 backend = Backend(
     summary="PyTorch SDPA, plain matrix products: memory grows with T^2",
     unsupported_reasons=unsupported_reasons,
-    attend=attend,
+    attend=_sdpa.pin(_sdpa.MATH),
     launches=Launches(cuda=KERNELS, cpu=KERNELS),
     supports=SUPPORTS,
+    graph_break=lambda: "in a graph, inductor would put a FlashAttention kernel in the place of MATH",
 )

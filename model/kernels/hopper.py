@@ -1,7 +1,7 @@
 """FlashAttention for Hopper in Gluon: forward and backward, causal, bfloat16, head dim 128.
 
 Gluon is the lower level of Triton's language and comes with PyTorch: no compiler and no extra package.
-`model/attention/_tiled.py` is the same algorithm in plain PyTorch; read that first. Papers: Dao 2023,
+`model/attention/tiled.py` is the same algorithm in plain PyTorch; read that first. Papers: Dao 2023,
 "FlashAttention-2" (arXiv:2307.08691), below FA2; Shah et al. 2024, "FlashAttention-3" (arXiv:2407.08608),
 below FA3.
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._dynamo.exc import Unsupported as GraphBreak
 
 from model import attention
-from model.attention import Backend, Case
+from model.attention import Backend, Case, for_compile
 from model.verify import data
 from model.verify.call import Subject, call, leaves
 from model.verify.cases import Variant
@@ -30,7 +30,7 @@ _SHAPES = 64  # compiled in one process by one trial; Dynamo's own limit of 8 en
 
 def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
     """The checks, and why torch.compile ends its graph at a call; empty where one graph holds all of it."""
-    subject = Subject(backend, case, "under torch.compile")
+    subject = Subject(for_compile(backend), case, "under torch.compile")
     found = data.of(Variant(case))
     why: str | None = None
     with subject.running("under torch.compile"), _dynamo():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from model.attention import Kernels, Launches
-from tests.model.planted import (
+from tests.model.verify.planted import (
     CASE,
     SOFTMAX,
     backward,

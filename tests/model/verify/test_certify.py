@@ -14,11 +14,11 @@ from model.verify import cases, certificate, data, launches, memory, numbers, re
 from model.verify.certify import certify, certify_case
 from model.verify.identity import key_of
 from model.verify.reference import STEPS, Inputs
-from tests.model import planted, planted_habits, planted_numbers  # noqa: F401  they plant
-from tests.model.planted import CASE, PLANTED
+from tests.model.verify import planted, planted_habits, planted_numbers  # noqa: F401  they plant
+from tests.model.verify.planted import CASE, PLANTED
 
 HONEST = ("auto", "flash", "math", "tiled")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "backend"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "backend"
 
 
 @pytest.fixture(autouse=True, scope="module")

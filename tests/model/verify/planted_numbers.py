@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.model.planted import (
+from tests.model.verify.planted import (
     CASE,
     HALF,
     LONG,

@@ -1,6 +1,6 @@
 """What stands between the seam and the Hopper kernel: folding, groups, gradients, torch.compile.
 
-The kernel itself needs a Hopper GPU (test_attention_gpu.py). Here a plain PyTorch one stands in for it,
+The kernel itself needs a Hopper GPU (test_on_gpu.py). Here a plain PyTorch one stands in for it,
 with the kernel's own contract: (heads, T, D), the batch folded in, dK and dV per query head.
 """
 
@@ -14,6 +14,9 @@ import torch
 import model.kernels
 from model import attention
 from model.attention import Case
+from model.verify import data, reference
+from model.verify.reference import Inputs
+from tests.model.attention.calls import drawn, run
 
 CASE = Case("cuda", "bfloat16", batch=2, sequence_length=256, heads=8, kv_heads=2, head_dim=128)
 
@@ -54,42 +57,33 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model.kernels, "hopper", module, raising=False)
 
 
-def _inputs(kv_heads: int):
-    torch.manual_seed(0)
-    return [torch.randn(2, 24, n, 16, dtype=torch.float64) for n in (4, kv_heads, kv_heads, 4)]
+def _inputs(kv_heads: int) -> Inputs:
+    return drawn(Case("cpu", "float64", 2, 24, heads=4, kv_heads=kv_heads, head_dim=16))
 
 
-def _run(attend, q, k, v, do):
-    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
-    o = attend(q, k, v, True)
-    o.backward(do)
-    return o.detach(), q.grad, k.grad, v.grad
+def _assert_exact(attend, inputs: Inputs) -> None:
+    torch.testing.assert_close(run(attend, inputs, True), reference.exact(inputs, causal=True).values)
 
 
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 def test_batches_and_groups_are_folded_and_unfolded_right(stand_in, kv_heads: int) -> None:
-    tensors = _inputs(kv_heads)
-    mine = _run(attention.load("custom").attend, *tensors)
-    exact = _run(attention.load("math").attend, *tensors)
-    torch.testing.assert_close(mine, exact)
+    _assert_exact(attention.load("custom").attend, _inputs(kv_heads))
 
 
 def test_strided_inputs_and_gradients_reach_the_kernel_contiguous(stand_in) -> None:
-    q, k, v, do = (x.mT.contiguous().mT for x in _inputs(2))
-    mine = _run(attention.load("custom").attend, q, k, v, do)
-    torch.testing.assert_close(mine, _run(attention.load("math").attend, q, k, v, do))
+    _assert_exact(attention.load("custom").attend, data.LAYOUTS["head dim strided"](_inputs(2)))
 
 
 def test_torch_compile_takes_it_in_one_graph(stand_in) -> None:
-    attend = torch.compile(attention.load("custom").attend, fullgraph=True, backend="aot_eager")
-    tensors = _inputs(2)
-    torch.testing.assert_close(_run(attend, *tensors), _run(attention.load("math").attend, *tensors))
+    attend = attention.for_compile(attention.load("custom")).attend
+    _assert_exact(torch.compile(attend, fullgraph=True, backend="aot_eager"), _inputs(2))
 
 
 def test_the_operators_tell_the_truth_about_their_shapes(stand_in) -> None:
     from model.kernels import op
 
-    q, k, v, do = (x.transpose(1, 2).contiguous() for x in _inputs(2))
+    x = _inputs(2)
+    q, k, v, do = (y.transpose(1, 2).contiguous() for y in (x.q, x.k, x.v, x.do))
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(op.hopper_attention, (q.requires_grad_(), k, v), test_utils=checks)
     o, lse = op.hopper_attention(q.detach(), k, v)

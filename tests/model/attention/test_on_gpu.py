@@ -1,0 +1,106 @@
+"""Every backend that runs on this GPU, held to model.verify's rule: run by hand with `pytest -m gpu`.
+
+tests/model/verify/test_on_gpu.py holds whole trials; here are the shapes and ways of calling that they leave out.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model import attention
+from model.attention import Backend, Case
+from model.verify import data, right
+from model.verify.call import Subject, call
+from model.verify.cases import Variant
+from tests.model.attention.calls import drawn, off, run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU; PyTorch finds none here"),
+    # Shown, not fatal: compilers and other people's packages warn about matters of their own.
+    pytest.mark.filterwarnings("default"),
+]
+
+CASES = [
+    Case("cuda", "bfloat16", batch, length, heads=8, kv_heads=2, head_dim=128)
+    for batch, length in [(1, 256), (1, 1024), (2, 256), (2, 1024)]
+]
+
+
+def _backend(name: str, case: Case) -> Backend:
+    backend = attention.load(name)
+    if reasons := backend.unsupported_reasons(case):
+        pytest.skip("; ".join(reasons))
+    return backend
+
+
+def _assert_right(name: str, variant: Variant) -> None:
+    _assert_passed(name, right.check(_backend(name, variant.case), variant))
+
+
+def _assert_passed(name: str, checks: list) -> None:
+    held = [check for check in checks if check.name == "right"]
+    print(name, {check.what: f"{check.measured:.2f} of {check.tolerance:.2f}" for check in held})  # noqa: T201
+    assert {check.what for check in held} == {"o", "dq", "dk", "dv"}
+    assert not [check.reason for check in checks if not check.passed]
+
+
+@pytest.mark.parametrize("name", attention.names())
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"B{c.batch}-T{c.sequence_length}")
+def test_a_gpu_backend_is_as_exact_as_the_rounding(name: str, case: Case) -> None:
+    _assert_right(name, Variant(case))
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_a_gpu_backend_takes_strided_inputs(name: str) -> None:
+    """As a fused QKV projection gives them: heads side by side in one tensor, cut apart."""
+    _assert_right(name, Variant(CASES[2], layout="fused qkv"))
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_a_gpu_backend_runs_compiled(name: str) -> None:
+    """Under torch.compile, with inductor's kernels around it, each is as exact as without."""
+    case = CASES[0]
+
+    @torch.compile
+    def seam(backend, case, q, k, v):
+        return attention.attend(backend, case, q * 1.0, k, v) * 1.0
+
+    subject = Subject(attention.for_compile(_backend(name, case)), case, "compiled", seam)
+    found = data.of(Variant(case))
+    subject.numbers("right", call(subject, found.inputs), found.exact, found.plain)
+    _assert_passed(name, subject.checks)
+
+
+def _custom(case: Case) -> Callable:
+    backend = _backend("custom", case)
+    return lambda q, k, v: attention.attend(backend, case, q, k, v)
+
+
+@pytest.mark.parametrize("length", [128, 384, 1024, 4096])
+def test_custom_gives_the_same_again(length: int) -> None:
+    """Five runs on the same inputs: O, dK and dV to the last bit, dQ up to the order of its additions.
+
+    A race between the kernel's warps shows as a run that differs. 1e-3 is a quarter of one rounding of
+    bfloat16: dQ is summed in float32 in any order, then rounded once.
+    """
+    case = replace(CASES[0], batch=2, sequence_length=length)
+    attend, inputs = _custom(case), drawn(case)
+    first = run(attend, inputs)
+    for _ in range(4):
+        again = run(attend, inputs)
+        for step in ("o", "dk", "dv"):
+            assert torch.equal(again[step], first[step]), step
+        assert off(again["dq"], first["dq"]) < 1e-3
+
+
+@pytest.mark.parametrize("kv_heads", [8, 4, 1])
+def test_custom_shares_key_heads_in_groups_of_any_size(kv_heads: int) -> None:
+    _assert_right("custom", Variant(replace(CASES[3], kv_heads=kv_heads), seed=1))
+
+
+def test_custom_takes_peaked_attention() -> None:
+    """The softmax is nearly one-hot, and its maximum moves from tile to tile."""
+    _assert_right("custom", Variant(CASES[1], "large logits", seed=2))
