@@ -6,20 +6,16 @@ Install it beside Assay (`pip install ./examples/backend`), then `runner verify 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ROWS = 256
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V; scores of ROWS x T at a time, sums in float32."""
-    import torch  # here, not above: listing backends must not import torch
-
+    """softmax(Q K^T / sqrt(D)) V, with ROWS x T scores at a time and sums in float32."""
     group = q_BTHD.shape[2] // k_BTKD.shape[2]
     q_BHTD = q_BTHD.transpose(1, 2).float() * q_BTHD.shape[-1] ** -0.5
     k_BHTD, v_BHTD = (x.transpose(1, 2).float().repeat_interleave(group, 1) for x in (k_BTKD, v_BTKD))
@@ -37,11 +33,11 @@ SUPPORTS = Supports(devices=("cuda", "cpu"), dtypes=("float32", "bfloat16"), gro
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """One sentence for each reason, with what to do about it; none means that it runs."""
+    """One sentence per reason, with what to do about it; an empty list means that it runs."""
     return _reasons.declared(case, SUPPORTS)
 
 
-# Not kernels of its own but PyTorch's softmax, an operator: on a GPU too it is looked for by that name.
+# It has no kernels of its own but uses PyTorch's softmax: an operator, matched by that name on a GPU too.
 KERNELS = Kernels(forward=r"^aten::_softmax$", backward=r"^aten::_softmax_backward_data$", operators=True)
 
 backend = Backend(

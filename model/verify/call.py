@@ -1,4 +1,4 @@
-"""One call of a backend through the seam, forward and backward, and what can be seen of it from outside."""
+"""One call of a backend through the seam, forward and backward, and what shows from outside."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "canno
 
 @dataclass
 class Subject:
-    """What is on trial: a backend at one case, and the checks made of it so far.
+    """What is on trial: a backend at one case, and the checks made so far.
 
     Attributes:
-        variant: for the checks that follow.
-        seam: how the backend is called.
+        variant: of the checks that follow.
+        seam: calls the backend.
     """
 
     backend: Backend
@@ -35,7 +35,7 @@ class Subject:
     checks: list[Check] = field(default_factory=list)
 
     def note(self, name: str, what: str, passed: bool, reason: str, **measured: float | None) -> bool:
-        """Add a check; the reason is kept where it failed."""
+        """Add a check; the reason is kept only if it failed."""
         self.checks.append(
             Check(
                 name=name,
@@ -50,16 +50,16 @@ class Subject:
         return passed
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Through the seam."""
+        """Call the backend through the seam."""
         return self.seam(self.backend, self.case, q, k, v)
 
     @contextmanager
     def running(self, what: str) -> Iterator[None]:
-        """A backend's exception is a failed check; memory that does not suffice is no fault of its."""
+        """A backend's exception is a failed check; running out of memory is not its fault."""
         try:
             yield
         except Unsupported:
-            raise  # an honest answer, also where only the kernel itself can give it
+            raise  # an honest answer, which sometimes only the kernel itself can give
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -70,16 +70,16 @@ class Subject:
     def numbers(
         self, name: str, results: dict[str, Tensor], exact: Exact, plain: dict[str, Tensor], times: int = 1
     ) -> None:
-        """Hold each result to the tolerance. Shapes and precisions were checked by `look`."""
+        """Hold each result to the tolerance. `look` has checked shapes and precisions."""
         for step, x in results.items():
-            if not self.note("finite", step, bool(x.isfinite().all()), f"{step} has NaN or infinite numbers"):
+            if not self.note("finite", step, bool(x.isfinite().all()), f"{step} contains NaN or infinity"):
                 continue
             error = compare(step, x, plain[step], exact, times)
             self.note(
                 name,
                 step,
                 error.passed,
-                f"{step} is off by {error.measured:.3g} roundings where {error.tolerance:.3g} are allowed "
+                f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
                 f"({error.where}); its relative error is {error.relative:.2e}",
                 measured=_finite(error.measured),
                 tolerance=_finite(error.tolerance),
@@ -88,14 +88,14 @@ class Subject:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Of a GPU, of the host, or of an allocator that says so in words."""
+    """Whether a GPU, the host, or an allocator that says so in words has run out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _MEMORY)
 
 
 def leaves(inputs: Inputs, grads: str = "qkv") -> list[Tensor]:
-    """q, k, v in their layout, as an optimizer's parameters would be; gradients for those named."""
+    """q, k and v as leaves, in their layout; those named in `grads` require gradients."""
     return [
         x.detach().requires_grad_(name in grads)
         for name, x in zip("qkv", (inputs.q, inputs.k, inputs.v), strict=True)
@@ -103,12 +103,12 @@ def leaves(inputs: Inputs, grads: str = "qkv") -> list[Tensor]:
 
 
 def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
-    """Those that there are, by step."""
+    """The gradients that have arrived, by step."""
     return {step: x.grad for step, x in zip(STEPS[1:], tensors, strict=True) if x.grad is not None}
 
 
 def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tensor]:
-    """Forward and backward; results by step. What is wrong with them, but for the numbers, is noted."""
+    """Forward and backward; results by step, empty if unusable. All but their numbers is checked here."""
     results: dict[str, Tensor] = {}
     with subject.running("forward and backward"):
         tensors = leaves(inputs, grads)
@@ -117,7 +117,7 @@ def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tens
         sound = look(subject, "o", o, inputs.q)
         _own_memory(subject, o, [*tensors, inputs.do])
         results["o"] = o.detach().clone()
-        if subject.note("has gradients", "o", o.requires_grad, "the output is cut off from its inputs"):
+        if subject.note("has gradients", "o", o.requires_grad, "the output is detached from its inputs"):
             o.backward(inputs.do)
         results |= gradients(tensors)
         for name in grads:
@@ -133,7 +133,7 @@ def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tens
 
 
 def look(subject: Subject, step: str, x: Tensor, like: Tensor) -> bool:
-    """Shape, precision and device are the input's."""
+    """Check that shape, precision and device are the input's."""
     shape = tuple(x.shape) == tuple(like.shape)
     subject.note("shape", step, shape, f"{step} has shape {tuple(x.shape)}, not {tuple(like.shape)}")
     same = x.dtype == like.dtype and x.device == like.device

@@ -1,17 +1,17 @@
 """Which shapes, data and ways of calling break wrong kernels: a covering selection, not the full product.
 
-Torch-free. Lengths are no multiples of any tile, one token, and more than 4096; 1, 4 and 8 query heads share
-a key head; head dims are 64, 128 and 256; the data brings out one kind of fault each (see `data`).
+Torch-free. Lengths are not multiples of any tile, a single token, and more than 4096; 1, 4 and 8 query heads
+share a key head; head dims are 64, 128 and 256; each kind of data reveals one kind of fault (see `data`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from model.attention import Case
 
 DTYPES = {"cpu": ("float32", "bfloat16", "float16"), "cuda": ("bfloat16", "float16")}
-Shape = tuple[int, int, int, int, int, bool]  # batch, length, heads, key heads, head dim, causal
 
 
 @dataclass(frozen=True)
@@ -19,76 +19,88 @@ class Variant:
     """One call to look at.
 
     Attributes:
-        data: what the numbers are like: a function's name in `data.DATA`.
-        layout: how the tensors lie in memory: one in `data.LAYOUTS`.
+        data: the kind of numbers: a key of `data.DATA`.
+        layout: how the tensors lie in memory: a key of `data.LAYOUTS`.
+        seed: of the numbers.
+        renewed: which of "q", "k" and "v" hold the numbers of the next seed instead.
     """
 
     case: Case
     data: str = "plain"
     layout: str = "contiguous"
     seed: int = 0
+    renewed: str = ""
 
     def __str__(self) -> str:
         return self.data if self.layout == "contiguous" else f"{self.data}, {self.layout}"
 
 
-_COVER: tuple[tuple[Shape, str, str], ...] = (
-    ((2, 256, 8, 2, 128, True), "needle", "contiguous"),
-    ((2, 256, 8, 2, 128, True), "plain", "fused qkv"),
-    ((1, 384, 8, 1, 128, True), "large logits", "contiguous"),
-    ((1, 384, 8, 1, 128, True), "masked gradient", "heads first"),
-    ((2, 1, 4, 1, 64, True), "plain", "contiguous"),
-    ((3, 63, 8, 8, 64, False), "plain", "contiguous"),
-    ((2, 257, 8, 2, 64, True), "plain", "contiguous"),
-    ((1, 129, 4, 1, 128, True), "plain", "head dim strided"),
-    ((2, 190, 4, 4, 128, False), "huge logits", "contiguous"),
-    ((2, 190, 4, 4, 128, False), "plain", "sliced"),
-    ((3, 130, 4, 1, 64, True), "repeated", "expanded"),
-    ((1, 65, 8, 2, 256, True), "plain", "contiguous"),
-    ((1, 1000, 2, 1, 64, True), "needle", "contiguous"),
-    ((1, 777, 1, 1, 128, False), "needle", "contiguous"),
+def _like(data: str = "plain", layout: str = "contiguous", **changes: Any) -> Variant:
+    """A variant of the usual shape, with these changes. `_on` sets its device and precision."""
+    usual = Case("cpu", "bfloat16", batch=2, sequence_length=256, heads=8, kv_heads=2, head_dim=128)
+    return Variant(replace(usual, **changes), data, layout)
+
+
+def _on(device: str, variant: Variant, dtype: str | None = None) -> Variant:
+    """The variant on this device, and in this precision instead of its own."""
+    return replace(variant, case=replace(variant.case, device=device, dtype=dtype or variant.case.dtype))
+
+
+_COVER = (
+    _like("needle"),
+    _like("plain", "fused qkv"),
+    _like("large logits", batch=1, sequence_length=384, kv_heads=1),
+    _like("masked gradient", "heads first", batch=1, sequence_length=384, kv_heads=1),
+    _like("plain", sequence_length=1, heads=4, kv_heads=1, head_dim=64),
+    _like("plain", batch=3, sequence_length=63, kv_heads=8, head_dim=64, causal=False),
+    _like("plain", sequence_length=257, head_dim=64),
+    _like("plain", "head dim strided", batch=1, sequence_length=129, heads=4, kv_heads=1),
+    _like("huge logits", sequence_length=190, heads=4, kv_heads=4, causal=False),
+    _like("plain", "sliced", sequence_length=190, heads=4, kv_heads=4, causal=False),
+    _like("repeated", "expanded", batch=3, sequence_length=130, heads=4, kv_heads=1, head_dim=64),
+    _like("plain", batch=1, sequence_length=65, head_dim=256),
+    _like("needle", batch=1, sequence_length=1000, heads=2, kv_heads=1, head_dim=64),
+    _like("needle", batch=1, sequence_length=777, heads=1, kv_heads=1, causal=False),
 )
-# Where each new head dim, precision or mask is compiled for seconds: few of them, and all data at one shape.
-_COVER_COMPILED: tuple[tuple[Shape, str, str], ...] = (
-    *(((2, 256, 8, 2, 128, True), kind, "contiguous") for kind in ("needle", "large logits", "huge logits")),
-    ((2, 256, 8, 2, 128, True), "plain", "fused qkv"),
-    ((2, 256, 8, 2, 128, True), "masked gradient", "heads first"),
-    ((2, 256, 8, 2, 128, True), "repeated", "expanded"),
-    ((1, 1, 8, 1, 128, True), "plain", "contiguous"),
-    ((1, 777, 8, 8, 128, True), "needle", "contiguous"),
-)
-_OTHERWISE_COMPILED: dict[str, tuple[Shape, ...]] = {
-    "bfloat16": ((2, 257, 8, 2, 128, False), (2, 257, 8, 2, 64, True), (2, 257, 8, 2, 256, True)),
-    "float16": ((2, 257, 8, 2, 64, False),),
-}
-# Many tiles of sums that grow all along: what is added up in 16 bits shows. Past 4096, past 32-bit habits.
+# Sums that grow over many tiles show what is added up in 16 bits; past 4096 tokens other limits show too.
 _LONG = {
-    "cpu": ((1, 4160, 1, 1, 64, True),),
-    "cuda": ((1, 8320, 2, 1, 128, True), (1, 4103, 2, 1, 64, False)),
+    "cpu": [_like("offset", batch=1, sequence_length=4160, heads=1, kv_heads=1, head_dim=64)],
+    "cuda": [
+        _like("offset", batch=1, sequence_length=8320, heads=2, kv_heads=1),
+        _like("offset", batch=1, sequence_length=4103, heads=2, kv_heads=1, head_dim=64, causal=False),
+    ],
 }
-_LONG_COMPILED = ((1, 8320, 2, 1, 128, True),)
+# For backends that compile for seconds at each new head dim, precision or mask: few of those, and all kinds
+# of data at one shape.
+_COVER_COMPILED = (
+    _like("needle"),
+    _like("large logits"),
+    _like("huge logits"),
+    _like("plain", "fused qkv"),
+    _like("masked gradient", "heads first"),
+    _like("repeated", "expanded"),
+    _like("plain", batch=1, sequence_length=1, kv_heads=1),
+    _like("needle", batch=1, sequence_length=777, kv_heads=8),
+    _like("plain", sequence_length=257, causal=False),
+    _like("plain", sequence_length=257, head_dim=64),
+    _like("plain", sequence_length=257, head_dim=256),
+    _like("plain", dtype="float16", sequence_length=257, head_dim=64, causal=False),
+    _like("offset", batch=1, sequence_length=8320, heads=2, kv_heads=1),
+)
 
 
 def covering(device: str, compiled: bool) -> list[Variant]:
-    """What a certificate for all that a backend supports looks at; it leaves out what it says it cannot."""
+    """What a certificate for all that a backend supports looks at; the backend may decline some of it."""
     if compiled:
-        found = [_variant(device, "bfloat16", *each) for each in _COVER_COMPILED]
-        for dtype, shapes in _OTHERWISE_COMPILED.items():
-            found += [_variant(device, dtype, shape, "plain", "contiguous") for shape in shapes]
-        return found + [
-            _variant(device, "bfloat16", shape, "offset", "contiguous") for shape in _LONG_COMPILED
-        ]
-    found = [_variant(device, dtype, *each) for dtype in DTYPES[device] for each in _COVER]
-    long = DTYPES[device][:2] if device == "cpu" else DTYPES[device]
-    return found + [
-        _variant(device, dtype, shape, "offset", "contiguous") for dtype in long for shape in _LONG[device]
-    ]
+        return [_on(device, each) for each in _COVER_COMPILED]
+    found = [_on(device, each, dtype) for dtype in DTYPES[device] for each in _COVER]
+    return found + [_on(device, each, dtype) for dtype in DTYPES[device][:2] for each in _LONG[device]]
 
 
 def around(case: Case, compiled: bool) -> list[Variant]:
-    """For a gate: the run's own shape, then what breaks kernels, small, in its precision, heads and mask.
+    """For a gate: the run's own shape, then small ones that break kernels, in its precision, heads and mask.
 
-    Where each shape is compiled for seconds, there are two of them.
+    Where each shape compiles for seconds, there are only two of them.
     """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
     odd = replace(small, sequence_length=min(257, case.sequence_length + 1))
@@ -107,29 +119,26 @@ def base(device: str) -> list[Case]:
     """Small shapes to try habits, kernels and the model at: the first that a backend supports is taken."""
     length = 256 if device == "cuda" else 128
     return [
-        Case(device, dtype, 2, length, 4, 2, head_dim)
+        Case(device, dtype, batch=2, sequence_length=length, heads=4, kv_heads=2, head_dim=head_dim)
         for dtype in DTYPES[device][:2]
         for head_dim in (128, 64, 16)
     ]
 
 
 def busy(device: str) -> Case:
-    """A shape that keeps all of a GPU busy: only there do its blocks end in another order each time."""
-    return Case(device, "bfloat16", 1, 4096, 32, 8, 128) if device == "cuda" else base(device)[0]
-
-
-def _variant(device: str, dtype: str, shape: Shape, data: str, layout: str) -> Variant:
-    batch, length, heads, kv_heads, head_dim, causal = shape
-    return Variant(Case(device, dtype, batch, length, heads, kv_heads, head_dim, causal), data, layout)
+    """A shape that keeps all of a GPU busy: only then do its blocks end in a different order each time."""
+    if device == "cuda":
+        return Case(device, "bfloat16", batch=1, sequence_length=4096, heads=32, kv_heads=8, head_dim=128)
+    return base(device)[0]
 
 
 def _near(case: Case, length: int) -> int:
-    """Not longer than the run's own sequence, so that a gate costs no more than the run's first step."""
+    """No longer than the run's own sequence, so that a gate costs no more than the run's first step."""
     return min(case.sequence_length, length)
 
 
 def _few_kv(case: Case) -> int:
-    """Two key heads tell whether heads are mixed up; an odd count keeps its one."""
+    """Two key heads are enough to show heads that are mixed up."""
     return min(case.kv_heads, 2)
 
 

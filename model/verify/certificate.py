@@ -1,4 +1,4 @@
-"""What was found out about one backend on one machine, and under which identity it can be looked up.
+"""What was found out about one backend on one machine, and the key under which it can be looked up.
 
 Torch-free: launchers, the database and reports read it.
 """
@@ -22,7 +22,7 @@ Verdict = Literal["right", "wrong", "unsupported"]
 
 
 class Check(Frozen):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     name: str = Field(
         description="`right`, `finite`, `kernels`, `same loss`, ...: docs/backends.md lists them."
@@ -45,23 +45,23 @@ class Certificate(Frozen):
     verdict: Verdict
     reasons: list[str] = Field(description="Why not `right`: each failed check, or what is not supported.")
     device: Literal["cuda", "cpu"]
-    device_name: str | None = Field(description="None where the device is not there.")
+    device_name: str | None = Field(description="None if there is no such device.")
     software: dict[str, str] = Field(description="Version by package, the backend's own modules included.")
     code: str = Field(description="SHA-256 of the backend's source files, and of the rules it was held to.")
     case: Case | None = Field(description="The run's, for a gate; None: all that the backend supports.")
-    key: str = Field(description="By `key`: what has to be equal for this certificate to stand for a run.")
+    key: str = Field(description="By `key`: a run with the same key may use this certificate.")
     kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
     deterministic: bool | None = Field(
         None,
-        description="Whether ten calls at a busy shape, or the run's, gave the same bits; three on a CPU.",
+        description="Whether ten calls (on a CPU three) at a busy shape, or the run's, gave the same bits.",
     )
     graph_break: str | None = Field(
         None,
-        description="Why torch.compile ends its graph at a call; empty: it does not; None: not looked at.",
+        description="Why torch.compile ends its graph at a call; empty: it does not; None: not checked.",
     )
     checks: list[Check]
     not_looked_at: list[str] = Field(
-        default=[], description="Cases that the backend says it does not take, with its reason."
+        default=[], description="Cases that the backend says it does not take, with its reasons."
     )
     seconds: float
     created_at: datetime
@@ -75,7 +75,7 @@ class Certificate(Frozen):
 def key(
     backend: str, code: str, case: Case | None, device_name: str | None, software: Mapping[str, str]
 ) -> str:
-    """The identity of a certificate: SHA-256 over all on which the result depends.
+    """The identity of a certificate: SHA-256 over everything that the result depends on.
 
     Args:
         code: by `model.verify.identity.code`.

@@ -1,7 +1,7 @@
-"""What torch.compile makes of a call: the same numbers, and a graph that stays whole or says why not.
+"""What torch.compile makes of a call: the same numbers, and one whole graph or a reason why not.
 
-Dynamo and AOTAutograd trace the call, and PyTorch's own operators run the graph (`aot_eager`): what a backend
-does to a graph shows, and no machine code is made for seconds.
+Dynamo and AOTAutograd trace the call, and PyTorch's own operators run the graph (`aot_eager`). That shows
+what a backend does to a graph, without the seconds that it takes to generate machine code.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from model.verify.call import Subject, call, leaves
 from model.verify.cases import Variant
 from model.verify.certificate import Check
 
-# What the backend gave to `torch.compiler.disable` as its reason, else what PyTorch has to say.
+# The reason that was given to `torch.compiler.disable`, or else PyTorch's explanation.
 _REASONS = (r"\(reason: (?!None\))(.+)\)$", r"Explanation: (.+)$", r"(.+)$")
-_SHAPES = 64  # compiled in one process by one trial; Dynamo's own limit of 8 ends in uncompiled calls
+_SHAPES = 64  # compiled in one process by one trial; beyond Dynamo's own limit of 8, calls run uncompiled
 
 
 def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
-    """The checks, and why torch.compile ends its graph at a call; empty where one graph holds all of it."""
+    """The checks, and why torch.compile ends its graph at a call; empty if one graph holds all of it."""
     subject = Subject(for_compile(backend), case, "under torch.compile")
     found = data.of(Variant(case))
     why: str | None = None
@@ -42,13 +42,13 @@ def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
 
 @contextmanager
 def _dynamo() -> Iterator[None]:
-    """Without the warnings that Dynamo's own code causes in PyTorch's."""
+    """Without the warnings that Dynamo's own code triggers in PyTorch."""
     with torch._dynamo.config.patch(recompile_limit=_SHAPES), warnings.catch_warnings(action="ignore"):
         yield
 
 
 def _graph_break(subject: Subject, tensors: list[Tensor]) -> str:
-    """In the words that the backend gave to `torch.compiler.disable`, else in PyTorch's."""
+    """Why the graph ends, in the backend's words or else in PyTorch's; empty if it does not."""
     try:
         _compiled(whole=True)(subject.backend, subject.case, *tensors)
     except GraphBreak as error:
@@ -58,7 +58,7 @@ def _graph_break(subject: Subject, tensors: list[Tensor]) -> str:
 
 
 def _compiled(whole: bool) -> Callable[..., Tensor]:
-    """The seam, compiled afresh: a copy of its code has no compiled versions yet."""
+    """The seam, compiled from scratch: a copy of its code has no compiled versions yet."""
     code = attention.attend.__code__
     fresh = FunctionType(code.replace(), attention.attend.__globals__)
     seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend="aot_eager")

@@ -1,4 +1,4 @@
-"""Numbers to call a backend with, each kind bringing out one kind of fault, and how they lie in memory."""
+"""Numbers to call a backend with, each kind revealing one kind of fault, and how they lie in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Draw = Callable[[Case, torch.Generator], Inputs]
 
 
 class Known(NamedTuple):
-    """A call, what it has to give, and what plain attention in the same precision gives."""
+    """A call, its exact results, and those of plain attention in the same precision."""
 
     inputs: Inputs
     exact: Exact
@@ -28,7 +28,7 @@ class Known(NamedTuple):
 
 @lru_cache(maxsize=64)
 def known(variant: Variant) -> Known:
-    """The variant's numbers, contiguous. Kept for the next backend; `known.cache_clear()` gives them back."""
+    """The variant's numbers, contiguous. Kept for the next backend; `known.cache_clear()` frees them."""
     case, inputs = variant.case, drawn(variant)
     return Known(inputs, reference.exact(inputs, case.causal), reference.same_precision(inputs, case.causal))
 
@@ -37,7 +37,11 @@ def drawn(variant: Variant) -> Inputs:
     """The variant's numbers alone, contiguous."""
     case = variant.case
     rng = torch.Generator(case.device).manual_seed(variant.seed)
-    return _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))
+    found = _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))
+    if not variant.renewed:
+        return found
+    newer = drawn(replace(variant, seed=variant.seed + 1, renewed=""))
+    return replace(found, **{name: getattr(newer, name) for name in variant.renewed})
 
 
 def of(variant: Variant) -> Known:
@@ -47,7 +51,7 @@ def of(variant: Variant) -> Known:
 
 
 def _plain(case: Case, rng: torch.Generator) -> Inputs:
-    """Different in every place: mixed up heads, batches and positions show."""
+    """Different everywhere: heads, batches and positions that are mixed up show."""
     shape = (case.batch, case.sequence_length)
     return Inputs(*(
         torch.randn(*shape, heads, case.head_dim, generator=rng, device=case.device)
@@ -56,7 +60,7 @@ def _plain(case: Case, rng: torch.Generator) -> Inputs:
 
 
 def _scaled(factor: float) -> Draw:
-    """Logits of standard deviation factor^2: exp() overflows, the maximum moves between tiles."""
+    """Logits of standard deviation factor^2: exp() overflows, and the maximum moves between tiles."""
 
     def draw(case: Case, rng: torch.Generator) -> Inputs:
         x = _plain(case, rng)
@@ -66,7 +70,7 @@ def _scaled(factor: float) -> Draw:
 
 
 def _needle(case: Case, rng: torch.Generator) -> Inputs:
-    """Each row looks for one key, anywhere that it may: windows, lost tiles and shifted masks show."""
+    """Each row attends to one key, anywhere it may: windows, lost tiles and shifted masks show."""
     x = _plain(case, rng)
     T, group = case.sequence_length, case.heads // case.kv_heads
     place = torch.rand(case.batch, T, case.heads, 1, generator=rng, device=case.device)
@@ -78,22 +82,22 @@ def _needle(case: Case, rng: torch.Generator) -> Inputs:
 def _offset(case: Case, rng: torch.Generator) -> Inputs:
     """Even attention over numbers of one sign: sums grow from tile to tile, and must be kept in float32.
 
-    Logits are small; V and dO have a mean, Q has one too, and V goes with K, so that O, dV, dK and dQ all
-    grow in one direction.
+    Logits are small. V, dO and Q have a mean, and V follows K, so that O, dV, dK and dQ all grow in one
+    direction.
     """
     x = _plain(case, rng)
     return Inputs(q=0.1 + 0.03 * x.q, k=x.k, v=x.k + 1, do=1 + 0.5 * x.do)
 
 
 def _masked_gradient(case: Case, rng: torch.Generator) -> Inputs:
-    """No gradient for the second half, as for padding: its rows of dQ are exactly zero."""
+    """No gradient for the second half, as for padding: those rows of dQ are exactly zero."""
     x = _plain(case, rng)
     x.do[:, case.sequence_length // 2 :] = 0
     return x
 
 
 def _repeated(case: Case, rng: torch.Generator) -> Inputs:
-    """K and V the same in each batch, and the gradient of a plain sum: what `expanded` needs."""
+    """The same K and V in each batch, and the gradient of a plain sum: `expanded` needs both."""
     x = _plain(case, rng)
     k, v = (y[:1].expand_as(y).contiguous() for y in (x.k, x.v))
     return Inputs(x.q, k, v, torch.ones_like(x.do))
@@ -123,14 +127,14 @@ def _each(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:
 
 
 def _fused(x: Inputs) -> Inputs:
-    """Cut from one tensor, as a fused projection gives them."""
+    """Parts of one tensor, as a fused projection gives them."""
     heads = [y.shape[2] for y in (x.q, x.k, x.v)]
     q, k, v = torch.cat((x.q, x.k, x.v), dim=2).split(heads, dim=2)
     return Inputs(q, k, v, x.do)
 
 
 def _sliced(x_BTHD: Tensor) -> Tensor:
-    """Out of a longer tensor, with garbage all around."""
+    """Parts of a larger tensor, surrounded by NaN."""
     whole = torch.full_like(x_BTHD, torch.nan).repeat(1, 2, 1, 1)[:, : x_BTHD.shape[1] + 3]
     whole = torch.cat((whole, whole), dim=3)
     part = whole[:, 3:, :, : x_BTHD.shape[3]]
@@ -138,7 +142,7 @@ def _sliced(x_BTHD: Tensor) -> Tensor:
 
 
 def _expanded(x: Inputs) -> Inputs:
-    """K, V and the gradient read one place in memory many times."""
+    """K, V and the gradient read the same memory many times."""
     k, v = (y[:1].expand_as(y) for y in (x.k, x.v))
     return Inputs(x.q, k, v, x.do[:1, :1, :1, :1].expand_as(x.do))
 

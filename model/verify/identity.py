@@ -28,10 +28,10 @@ def key_of(name: str, device: str, case: Case | None = None) -> str:
 
 @cache
 def code(name: str) -> str:
-    """SHA-256 over the backend's source files, its modules' too, and the rules in this folder.
+    """SHA-256 over the backend's source files, those of its modules, and the rules in this folder.
 
-    In the tree that is its file and what it imports of this project, found by reading it. Of an entry point
-    it is the folder that its module lies in.
+    A backend in this project consists of its file and what that imports from this project, found by reading
+    it. One from an entry point consists of the folder that its module is in.
     """
     backend = attention.load(name)
     rules = set(_HERE.glob("*.py"))
@@ -43,7 +43,7 @@ def code(name: str) -> str:
 
 
 def device_name(device: str) -> str | None:
-    """As in an attempt's manifest; None for a GPU that is not there."""
+    """As in an attempt's manifest; None if there is no GPU."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -53,7 +53,7 @@ def device_name(device: str) -> str | None:
 
 @cache
 def software(name: str, device: str) -> dict[str, str]:
-    """Version by package: what every attempt notes, and the backend's own modules."""
+    """Version by package: those that every attempt records, and the backend's own modules."""
     import torch
 
     known = machine._versions()
@@ -82,7 +82,7 @@ def _foreign_modules(name: str) -> tuple[str, ...]:
 
 
 def _imported(module: str) -> set[Path]:
-    """A module of this project and all of this project that it imports, wherever in the file."""
+    """A module and everything that it imports from this project, inside functions too."""
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
@@ -106,10 +106,10 @@ def _source(module: str) -> Path | None:
 
 
 def _folder(backend: Backend) -> set[Path]:
-    """The files beside the one that defines `attend`; of a single module, that file alone."""
+    """The files beside the one that defines `attend`; for a single module, that file alone."""
     try:
         path = Path(inspect.getfile(inspect.unwrap(backend.attend)))
-    except TypeError:  # compiled code: its package's version has to do
+    except TypeError:  # compiled code: its package's version identifies it
         return set()
     if not (path.parent / "__init__.py").exists():
         return {path}

@@ -1,4 +1,4 @@
-"""Which kernels does a backend really run? The profiler is asked, and the answer held to the declaration."""
+"""Which kernels a backend really runs: what the profiler sees, compared with what the backend declares."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from model.verify.data import Known
 
 PASSES = ("forward", "backward")
 FREE = "auto"  # the one backend whose name promises no kernel of its own
-PYTORCH = ("math", "flash", "efficient", "cudnn")  # what it may pick from
+PYTORCH = ("math", "flash", "efficient", "cudnn")  # those it may choose from
 _COPIES = ("Memcpy", "Memset")
 _WHAT_TO_ADD = (
     "add launches=Launches(cuda=Kernels(forward=..., backward=...)) to its Backend, with regular expressions "
@@ -35,22 +35,22 @@ _WHAT_TO_ADD = (
 
 @dataclass
 class Seen:
-    """Names of one pass: PyTorch's operators and autograd functions, and GPU kernels."""
+    """The names seen in one pass: PyTorch's operators and autograd functions, and GPU kernels."""
 
     operators: set[str] = field(default_factory=set)
     kernels: set[str] = field(default_factory=set)
 
     def named(self, wanted: Kernels, device: str) -> set[str]:
-        """Those that a declaration is about."""
+        """The names that a declaration is about."""
         return self.operators if wanted.operators or device == "cpu" else self.kernels
 
     def of(self, device: str) -> set[str]:
-        """What did the work."""
+        """The names of what did the work."""
         return self.operators if device == "cpu" else self.kernels
 
 
 def check(name: str, backend: Backend, case: Case) -> tuple[list[Check], dict[str, list[str]]]:
-    """Profile a call at a run's or a small shape; the checks, and the names seen by pass."""
+    """Profile a call; the checks, and the names seen by pass."""
     subject = Subject(backend, case, "profiled")
     wanted = _declared(name, subject)
     found = data.of(Variant(case))
@@ -65,15 +65,15 @@ def check(name: str, backend: Backend, case: Case) -> tuple[list[Check], dict[st
 
 
 def _declared(name: str, subject: Subject) -> Kernels | None:
-    """What the backend says; only `auto` may say that anything goes."""
+    """What the backend declares; only `auto` may leave it open."""
     launches, device = subject.backend.launches, subject.case.device
     if launches is None:
         subject.note(
-            "declared", "launches", False, f"says nothing of the kernels that it runs: {_WHAT_TO_ADD}"
+            "declared", "launches", False, f"does not declare the kernels that it runs: {_WHAT_TO_ADD}"
         )
         return None
     if launches.free:
-        reason = f"only `{FREE}` may leave it open which kernels it runs: {_WHAT_TO_ADD}"
+        reason = f"only `{FREE}` may leave open which kernels it runs: {_WHAT_TO_ADD}"
         subject.note("declared", "launches", name == FREE, reason)
         return None
     wanted = launches.on(device)
@@ -88,20 +88,22 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
         some = bool(seen[each].of(device))
         reason = (
             f"the profiler sees no kernel in the {each}: nothing is computed there, or, if it sees none "
-            "of any backend, tracing is not permitted on this machine (CUPTI)"
+            "for any backend, this machine does not permit tracing (CUPTI)"
         )
         subject.note("kernels", each, some, reason)
         if wanted:
             pattern = getattr(wanted, each)
             names = seen[each].named(wanted, device)
-            reason = f"no kernel of its {each} matches {pattern!r}; it runs {_some(names)}"
+            reason = f"no kernel in its {each} matches {pattern!r}; it runs {_some(names)}"
             subject.note("own kernels", each, any(re.search(pattern, x) for x in names), reason)
     if name == FREE and (launches := subject.backend.launches) and launches.free:
         _one_of_pytorchs(subject, seen)
     for other, theirs in _others(name, subject):
         for each in PASSES:
             taken = sorted(x for x in seen[each].named(theirs, device) if _claims(theirs, x))
-            reason = f"its {each} runs {_some(taken)}, which is {other}'s: name it {other}, or call your own"
+            reason = (
+                f"its {each} runs {_some(taken)}, which belongs to {other}: call it {other}, or run your own"
+            )
             subject.note("no other's kernels", f"{each}: {other}", not taken, reason)
 
 
@@ -114,14 +116,14 @@ def _one_of_pytorchs(subject: Subject, seen: dict[str, Seen]) -> None:
             for _, kernels in theirs
             for x in seen[each].named(kernels, device)
         )
-        reason = f"no kernel of its {each} is one of PyTorch's; it runs {_some(seen[each].of(device))}"
+        reason = f"no kernel in its {each} is one of PyTorch's; it runs {_some(seen[each].of(device))}"
         subject.note("own kernels", each, ran, reason)
 
 
 def _others(name: str, subject: Subject) -> Iterator[tuple[str, Kernels]]:
-    """This project's other backends. `auto` is PyTorch's choice, so PyTorch's are no others to it.
+    """This project's other backends. `auto` may run PyTorch's, which it chooses from.
 
-    What packages of other people declare forbids nothing to ours: anybody can declare anything.
+    Those of other packages do not count: anybody can declare anything, which must not forbid ours.
     """
     free = name == FREE and subject.backend.launches is not None and subject.backend.launches.free
     for other in attention.names():
@@ -134,7 +136,7 @@ def _others(name: str, subject: Subject) -> Iterator[tuple[str, Kernels]]:
 def _kernels(name: str, device: str) -> Kernels | None:
     try:
         launches = attention.load(name).launches
-    except (UserError, ImportError):  # its own certificate says so
+    except (UserError, ImportError):  # its own certificate will say so
         return None
     return launches.on(device) if launches else None
 
@@ -150,7 +152,7 @@ def _some(names: set[str] | list[str]) -> str:
 
 
 def _repeated(subject: Subject, found: Known) -> list[dict[str, Tensor]]:
-    """Two calls that nobody watches; the first compiles what there is to compile."""
+    """Two calls without the profiler; the first also compiles whatever is compiled."""
     return [call(subject, found.inputs) for _ in range(2)]
 
 
@@ -159,19 +161,19 @@ def _same_unwatched(
 ) -> None:
     """What the profiler saw is what runs without it: to the bit, where two calls agree to the bit.
 
-    Another kernel has other roundings. Atomic additions have too, now and then: it is tried again.
+    Another kernel rounds differently. So do atomic additions now and then, so a difference is tried again.
     """
     for step, x in watched.items():
         first, second = (each.get(step) for each in alone)
         if first is None or second is None or not torch.equal(first, second):
             continue
         same = torch.equal(first, x) or _differs_again(subject, found, step, x)
-        reason = f"{step} differs when a profiler watches: it runs something else then"
+        reason = f"{step} differs under the profiler: something else runs then"
         subject.note("same when watched", step, same, reason)
 
 
 def _differs_again(subject: Subject, found: Known, step: str, watched: Tensor) -> bool:
-    """Whether one of five unwatched calls gives what the watched one gave, or they differ by themselves."""
+    """Whether one of five calls without the profiler gives what it saw, or these differ among themselves."""
     again = [x for x in (call(subject, found.inputs).get(step) for _ in range(5)) if x is not None]
     return any(torch.equal(x, watched) for x in again) or any(not torch.equal(x, again[0]) for x in again)
 
@@ -187,7 +189,7 @@ def _profiled(subject: Subject, found: Known, seen: dict[str, Seen]) -> dict[str
 
 
 def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:
-    """Run it under torch.profiler. Names that code gave to its own regions prove nothing."""
+    """Run it under torch.profiler. Names that code gives to its own regions prove nothing."""
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
     watching = profile(activities=activities)
     with _quiet():

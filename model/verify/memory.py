@@ -1,4 +1,4 @@
-"""Memory as it betrays careless kernels: what nobody has written is NaN, not an earlier right result."""
+"""Memory that reveals careless kernels: what nobody has written is NaN, not an earlier right result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# More blocks of each size than a call takes: its copies of the inputs, results, gradients and workspaces.
+# More blocks of each size than a call needs for copies of its inputs, results, gradients and workspaces.
 _BLOCKS = 16
 _aten = torch.ops.aten
 _EMPTY = {_aten.empty, _aten.empty_like, _aten.empty_strided, _aten.new_empty, _aten.new_empty_strided}
@@ -18,18 +18,18 @@ _EMPTY = {_aten.empty, _aten.empty_like, _aten.empty_strided, _aten.new_empty, _
 
 @contextmanager
 def poisoned(q_BTHD: Tensor, k_BTKD: Tensor) -> Iterator[None]:
-    """What the body's calls allocate holds NaN, as far as that can be had from outside.
+    """What the body's calls allocate holds NaN, as far as that can be arranged from outside.
 
-    On a GPU PyTorch's allocator is left with nothing to hand out but blocks of the sizes that attention on
-    these tensors needs, full of NaN. On a CPU `malloc` promises nothing: there each tensor that PyTorch makes
-    without writing it is filled as well.
+    On a GPU, PyTorch's allocator is left with nothing to hand out but blocks full of NaN, of the sizes that
+    attention on these tensors needs. On a CPU, where `malloc` promises nothing, each tensor that PyTorch
+    makes without writing it is filled as well.
     """
     sizes = [x.numel() * width for x in (q_BTHD, k_BTKD) for width in (2, 4)] + [q_BTHD[..., 0].numel() * 4]
     if q_BTHD.is_cuda:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
     blocks = [torch.full((size,), 255, dtype=torch.uint8, device=q_BTHD.device) for size in sizes * _BLOCKS]
-    del blocks  # all bits set are NaN in every precision
+    del blocks  # all bits set is NaN in every precision
     with nullcontext() if q_BTHD.is_cuda else _Filled():
         yield
 

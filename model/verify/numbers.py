@@ -1,13 +1,13 @@
 """How wrong a result is, and how wrong it may be.
 
-An error is measured in units of the spread: what the roundings that no implementation in this precision can
-avoid would move that row by (`reference.Exact.spread`). In this unit an honest result is near 1/2 in every
+An error is measured in units of the spread: how far the roundings that no implementation in this precision
+can avoid would move that row (`reference.Exact.spread`). In this unit an honest result is near 1/2 in every
 row of every tensor, early or late, large or cancelled, so that a fault in one row, head or column cannot hide
-behind large numbers elsewhere. It is taken over the whole tensor and over slices of it, the worst counts.
+behind large numbers elsewhere. It is taken over the whole tensor and over slices of it; the worst one counts.
 
-The tolerance is not picked: it is FACTOR times the error of plain attention in the same precision
-(`reference.same_precision`), on the same data, over the same kind of slice. Where that one happens to be
-better than the roundings allow to expect, a floor counts.
+The tolerance is derived: it is FACTOR times the error of plain attention in the same precision
+(`reference.same_precision`), on the same data, over the same kind of slice. Where that error happens to be
+smaller than one may expect of the roundings, a floor applies.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torch import Tensor
 
 from model.verify.reference import Exact
 
-# FlashAttention's own tests hold it to twice the error of plain attention in the same precision. In float32
-# the order of the sums makes a difference of its own, with no rounding in between that would hide it.
+# FlashAttention's own tests allow twice the error of plain attention in the same precision. In float32 the
+# order of the sums matters too, as no coarser rounding hides it.
 FACTOR = {torch.bfloat16: 2.0, torch.float16: 2.0, torch.float32: 4.0}
-# One rounding errs by at most 1 and on average 0.4 of its unit; of few numbers the worst is near 1.
-# In float32 a sum of few terms rounds about twice as often as it is counted.
+# One rounding errs by at most 1 and on average 0.4 of its unit; among few numbers the worst is near 1.
+# In float32 a sum of few terms rounds about twice as often as the spread assumes.
 FLOOR_16 = {"tensor": 0.4, "head": 0.4, "tile": 0.5, "row": 1.0, "column": 1.0}
 FLOOR_32 = {"tensor": 1.0, "head": 1.0, "tile": 1.0, "row": 2.0, "column": 2.0}
 TILE = 64  # rows: no kernel works on fewer at a time
 
 
 class Error(NamedTuple):
-    """The worst slice of a result, worst against its tolerance.
+    """The worst slice of a result, relative to its tolerance.
 
     Attributes:
         measured, tolerance: in units of the spread.
         where: which slice, for people.
-        relative: ||x - exact|| / ||exact|| of the whole tensor; NaN where that has no meaning.
+        relative: ||x - exact|| / ||exact|| of the whole tensor; NaN where that is meaningless.
     """
 
     measured: float
@@ -45,7 +45,7 @@ class Error(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """NaN passes nowhere."""
+        """NaN never passes."""
         return self.measured <= self.tolerance
 
 
@@ -53,8 +53,8 @@ def compare(step: str, x_BTHD: Tensor, plain_BTHD: Tensor, exact: Exact, times: 
     """Hold one result to the tolerance.
 
     Args:
-        plain_BTHD: the same from `same_precision`.
-        times: the result is the sum of so many equal ones.
+        plain_BTHD: the same result from `same_precision`.
+        times: how many equal results add up to this one.
     """
     value, spread = exact.values[step] * times, exact.spread[step] * times
     mine, plain = (slices(x.double() - value, spread) for x in (x_BTHD, plain_BTHD.double() * times))
@@ -63,7 +63,7 @@ def compare(step: str, x_BTHD: Tensor, plain_BTHD: Tensor, exact: Exact, times: 
     tolerance = {kind: factor * max(float(plain[kind].max()), floor[kind]) for kind in mine}
     worst = {kind: float(_finite(scores).max()) for kind, scores in mine.items()}
     kind = max(worst, key=lambda kind: worst[kind] / tolerance[kind])
-    # Of what is zero but for roundings, as dQ of one token, there is no relative error.
+    # A result that is zero apart from roundings, such as dQ of one token, has no relative error.
     known = value.norm() > spread.norm()
     relative = float((x_BTHD.double() - value).norm() / value.norm()) if known else torch.nan
     where = _where(kind, _finite(mine[kind]), x_BTHD.shape[1])
@@ -92,13 +92,13 @@ def _tiles(x_BTH: Tensor) -> Tensor:
 
 
 def _first_rows(length: int) -> list[int]:
-    """Where tiles begin; the last one is whole too, since one row alone errs as a row does, not as a tile."""
+    """Where tiles begin. The last one is whole too: a single row errs as a row does, not as a tile."""
     last = max(0, length - TILE)
     return [*range(0, last, TILE), last]
 
 
 def _finite(scores: Tensor) -> Tensor:
-    """NaN counts as infinitely wrong: max() would otherwise depend on the order."""
+    """NaN counts as infinitely wrong; otherwise max() would depend on the order."""
     return scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
@@ -112,7 +112,7 @@ _AXES = {
 
 
 def _where(kind: str, scores: Tensor, length: int) -> str:
-    """`row 300 of batch 0, head 2`, for the worst one."""
+    """Name the worst slice: `batch 0, row 300, head 2`."""
     if not scores.ndim:
         return "the tensor"
     index = torch.unravel_index(scores.argmax(), scores.shape)

@@ -1,4 +1,4 @@
-"""Float32 sums that are float32 sums, whatever the process has asked of PyTorch for speed."""
+"""Float32 products and sums in float32, whatever the process has allowed PyTorch for speed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def highest() -> Iterator[None]:
-    """Keep TF32 and bfloat16 out of float32 matrix products while it lasts."""
+    """Keep TF32 and bfloat16 out of float32 matrix products in the body."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

@@ -1,7 +1,7 @@
 """Attention as it is defined, forward and backward, in float64 or with the roundings of a lower precision.
 
-One block of rows after the other, so that only a slice of the T x T scores ever exists. Exact and rounded
-results come from the same lines, which differ in `Precision` alone.
+It takes one block of rows after another, so that only a slice of the T x T scores ever exists. Exact and
+rounded results come from the same lines and differ only in the precisions `wide` and `narrow` of `_Run`.
 
 The formulas are FlashAttention-2's (Dao 2023, arXiv:2307.08691, section 2.3), with S = Q K^T / sqrt(D) and
 P = softmax(S):
@@ -9,7 +9,7 @@ P = softmax(S):
     dQ = dS K / sqrt(D),  dK = dS^T Q / sqrt(D)
 
 Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim; N (batch, key head) pairs, G query
-heads of one key head, R = G * (rows of a block), stacked, U keys.
+heads of one key head, R = G * (rows of a block) stacked rows, U keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from model.verify.precision import highest
 STEPS = ("o", "dq", "dk", "dv")
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
 U32 = 2.0**-24  # unit roundoff of float32, in which every kernel keeps scores and sums
-DEPTH = 8  # products that a tensor core adds up at once, at least; then it cuts the sum off, always down
+DEPTH = 8  # products that a tensor core adds up at once, at least; then it truncates the sum, always down
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Inputs:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the call, and so of every result."""
+        """The precision of the call, and so of every result."""
         return self.q.dtype
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Results in float64, and by how much one rounding of each intermediate would move each row.
+    """Results in float64, and how far one rounding of each intermediate would move each row.
 
     Attributes:
         values: o, dq, dk, dv in float64.
-        spread: norm of the error expected of each row, (B, T, heads): see `_Block.spread_rows`.
+        spread: the expected norm of each row's error, (B, T, heads): see `_Block.spread_rows`.
     """
 
     values: dict[str, Tensor]
@@ -56,7 +56,7 @@ class Exact:
 
 
 def exact(inputs: Inputs, causal: bool) -> Exact:
-    """Float64 results for these very numbers, and the spread of an implementation in their precision."""
+    """Float64 results for these very numbers, and the spread of results in their own precision."""
     run = _Run(inputs, causal, wide=torch.float64, narrow=None)
     run.go()
     return Exact(run.values(), {step: x.sqrt() for step, x in run.spreads().items()})
@@ -65,7 +65,7 @@ def exact(inputs: Inputs, causal: bool) -> Exact:
 def same_precision(inputs: Inputs, causal: bool) -> dict[str, Tensor]:
     """Plain attention in the inputs' precision: sums in float32; O, P, dS and the results rounded once each.
 
-    These are the roundings that a fused kernel cannot avoid, and all of them.
+    These are exactly the roundings that a fused kernel cannot avoid.
     """
     run = _Run(inputs, causal, wide=torch.float32, narrow=inputs.dtype)
     with highest():
@@ -74,7 +74,7 @@ def same_precision(inputs: Inputs, causal: bool) -> dict[str, Tensor]:
 
 
 class _Run:
-    """The loop over blocks, and what they add to."""
+    """The loop over blocks, and the results that they add to."""
 
     def __init__(self, inputs: Inputs, causal: bool, wide: torch.dtype, narrow: torch.dtype | None) -> None:
         self.causal, self.narrow = causal, narrow
@@ -91,10 +91,12 @@ class _Run:
         # Squared norms of expected errors, a number a row.
         self.spread_o_NGT, self.spread_dq_NGT = self.q_NGTD.new_zeros(2, *self.q_NGTD.shape[:-1])
         self.spread_dk_NT, self.spread_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
-        self.bias_dk_NT = self.k_NTD.new_zeros(self.k_NTD.shape[:-1])  # errors of one sign: not squared
+        self.bias_dk_NT = self.k_NTD.new_zeros(
+            self.k_NTD.shape[:-1]
+        )  # errors of one sign, which add up unsquared
 
     def go(self) -> None:
-        """Every block of rows of every pair of batch and key head."""
+        """Visit every block of rows of every pair of batch and key head."""
         N, T = self.B * self.K, self.T
         budget = ELEMENTS[self.q_NGTD.device.type]
         pairs = max(1, budget // (self.G * T * T))
@@ -109,11 +111,11 @@ class _Run:
             self.spread_dv_NT += self.rounding(self.dv_NTD)
 
     def cut(self, x: Tensor) -> Tensor:
-        """Round as storing it in the narrow precision would."""
+        """Round as if stored in the narrow precision."""
         return x if self.narrow is None else x.to(self.narrow).to(x.dtype)
 
     def rounding(self, x_D: Tensor) -> Tensor:
-        """Squared norm of the error of rounding a row once, at most."""
+        """The largest squared norm of the error of rounding a row once."""
         return self.unit**2 * x_D.square().sum(-1) + self.smallest**2 * self.D
 
     def values(self) -> dict[str, Tensor]:
@@ -141,7 +143,7 @@ class _Run:
 
 
 class _Block:
-    """Some rows of some pairs, against all keys that they may see."""
+    """Some rows of some pairs, with all keys that they may see."""
 
     def __init__(self, run: _Run, pairs: slice, start: int, end: int) -> None:
         self.run = run
@@ -175,16 +177,16 @@ class _Block:
     def spread_rows(
         self, s_NRU: Tensor, p_NRU: Tensor, o_NRD: Tensor, ds_NRU: Tensor, dq_NRD: Tensor
     ) -> None:
-        """First order: each rounding moves its number by its unit u, independently of all others.
+        """To first order: each rounding moves its number by its unit u, independently of all others.
 
-        P and dS are rounded to the narrow precision, and follow the scores' error in float32, which exp()
+        P and dS are rounded to the narrow precision, and inherit the scores' error in float32, which exp()
         turns into a relative one (4 operations: product, scale, difference, exponential). O is rounded, its
         error reaches dS through delta, and every result is rounded at the end. Kernels round dS before or
         after they scale it, which matters where it is subnormal.
 
-        Not independent is what tensor cores do to the sum over the keys, for O: each addition cuts off, and
-        errors of one sign reach dK from every row. (On an H200, float16, 8320 even keys: with O as the kernel
-        gave it, float64 gives its dK to a hundredth of that error.)
+        One error is not independent: tensor cores truncate the sum over the keys at each addition, for O, and
+        errors of one sign reach dK from every row. (Seen on an H200 in float16 with 8320 even keys: given the
+        kernel's O, float64 reproduces the kernel's dK to a hundredth of that error.)
         """
         run = self.run
         error2_NRU = s_NRU.masked_fill_(p_NRU == 0, 0).mul_(4 * U32).square_().add_(run.unit**2)

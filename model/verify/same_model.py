@@ -1,8 +1,8 @@
-"""Is the model that a backend trains the model that `math` trains? A small llama is asked.
+"""Whether a backend trains the same model as `math`, tried on a small llama.
 
 The judge is the same llama in float64 under `math`. A backend's logits and gradients may be off by FACTOR
-times what `math` is off by in the same precision: two layers and a loss lie between attention and these
-numbers, so errors are added to others that have nothing to do with it.
+times the error of `math` in the same precision: with two layers and a loss between attention and these
+numbers, much of the error is not attention's.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _VOCABULARY = 97
 
 
 def check(name: str, backend: Backend, case: Case) -> list[Check]:
-    """Logits, loss and gradients against `math`, and checkpoints from one to the other and back."""
+    """Compare logits, loss and gradients with `math`, and carry checkpoints from each to the other."""
     subject = Subject(backend, case, "a llama of two layers")
-    # A seed is set to build the models; what draws next must not notice.
+    # Building the models sets a seed, which must not affect what draws next.
     with subject.running("a small llama"), torch.random.fork_rng():
         config = _config(name, case)
         models = {
@@ -96,12 +96,12 @@ def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) ->
     numbers = {"measured": measured, "tolerance": tolerance}
     subject.note("same logits", "logits", measured <= tolerance, reason, **_json(numbers))
     apart = abs(float(mine["loss"] / math["loss"]) - 1)
-    reason = f"the loss is {float(mine['loss']):.4f} where math gives {float(math['loss']):.4f}"
+    reason = f"the loss is {float(mine['loss']):.4f}, where math gives {float(math['loss']):.4f}"
     subject.note("same loss", "loss", apart <= LOSS, reason, **_json({"measured": apart, "tolerance": LOSS}))
 
 
 def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
-    """The worst parameter. Where `math` happens to be better than usual, its usual error counts."""
+    """Every parameter's. Where `math` happens to be better than usual, its usual error counts."""
     mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
     names = [name for name in exact if name not in ("logits", "loss")]
     plain = {name: _off(math[name], exact[name]) for name in names}
@@ -119,14 +119,14 @@ def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
 def _checkpoints(
     subject: Subject, config: RunConfig, mine: nn.Module, math: nn.Module, tokens_BT: Tensor
 ) -> None:
-    """Save under one, load under the other, both ways: every weight is the same, and so are the logits."""
+    """Save under one, load under the other, both ways: every weight must be the same, and so the logits."""
     with TemporaryDirectory() as folder:
         for way, source, target in (("from it to math", mine, math), ("from math to it", math, mine)):
             _step(source, tokens_BT)
             try:
                 _carry(Path(folder) / "checkpoint", config, source, target)
             except (AssayError, OSError) as error:
-                subject.note("checkpoint", way, False, f"cannot be carried {way}: {error}")
+                subject.note("checkpoint", way, False, f"a checkpoint cannot be carried {way}: {error}")
                 continue
             pairs = zip(source.state_dict().values(), target.state_dict().values(), strict=True)
             same = all(torch.equal(x, y) for x, y in pairs)
@@ -140,7 +140,7 @@ def _checkpoints(
 
 
 def _step(model: nn.Module, tokens_BT: Tensor) -> None:
-    """Move the weights, so that a checkpoint that is not loaded shows."""
+    """Move the weights, so that it shows if a checkpoint is not loaded."""
     cross_entropy(model(tokens_BT), tokens_BT.roll(-1, 1)).backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     model.zero_grad(set_to_none=True)

@@ -1,0 +1,54 @@
+"""Backends that are known by name for one test, and numbers that are kept between trials."""
+
+from pathlib import Path
+
+import pytest
+
+from model import attention
+from model.verify import data
+
+
+@pytest.fixture(autouse=True, scope="package")
+def numbers_are_kept():
+    """A gate frees its memory afterwards, but sixty of them in a row need the same numbers."""
+    data.known.cache_clear, clear = (lambda: None), data.known.cache_clear
+    yield
+    del data.known.cache_clear
+    clear()
+
+
+@pytest.fixture
+def registered(tmp_path, monkeypatch):
+    """Registers entry points as an installed package would."""
+
+    def register(points: dict[str, str], path: Path = tmp_path) -> None:
+        info = tmp_path / "planted-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+        lines = [f"{name} = {where}" for name, where in points.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[assay.attention]", *lines]))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.syspath_prepend(path)
+        _forget()
+
+    yield register
+    monkeypatch.undo()
+    _forget()
+
+
+def _forget() -> None:
+    for cached in (attention.names, attention.load, attention._foreign):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """Makes a planted backend known by name, as a foreign one."""
+
+    def known(name: str, backend: attention.Backend) -> None:
+        names, load = attention.names(), attention.load
+        monkeypatch.setattr(attention, "names", lambda: (*names, name))
+        monkeypatch.setattr(attention, "load", lambda asked: backend if asked == name else load(asked))
+        monkeypatch.setattr(attention, "_foreign", lambda: (name,))
+
+    yield known

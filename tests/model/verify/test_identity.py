@@ -1,0 +1,53 @@
+"""The key of a certificate covers everything that its result depends on."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from model import attention
+from model.verify import certificate, identity
+from model.verify.certify import certify_case
+from model.verify.identity import key_of
+from tests.model.verify.planted import CASE
+
+MODEL = Path(attention.__file__).parents[1]
+SDPA = {"attention/_sdpa.py"}
+# What a backend computes with, beside its own file, the registry and the reasons.
+OTHER_FILES = {
+    "auto": SDPA,
+    "cudnn": SDPA,
+    "custom": {"kernels/__init__.py", "kernels/op.py", "kernels/hopper.py"},
+    "efficient": SDPA,
+    "flash": SDPA,
+    "math": SDPA,
+}
+
+
+def test_the_key_changes_with_whatever_the_result_depends_on() -> None:
+    base = {"backend": "math", "code": "1", "case": CASE, "device_name": "CPU", "software": {"torch": "2.13"}}
+    others = [
+        {"backend": "tiled"}, {"code": "2"}, {"case": replace(CASE, head_dim=64)}, {"case": None},
+        {"device_name": "GPU"}, {"software": {"torch": "2.14"}},
+    ]  # fmt: skip
+    keys = {certificate.key(**(base | other)) for other in [{}, *others]}
+    assert len(keys) == len(others) + 1
+
+
+def test_a_certificate_is_found_under_the_key_that_a_run_asks_for() -> None:
+    assert certify_case("math", CASE).key == key_of("math", "cpu", CASE) != key_of("tiled", "cpu", CASE)
+
+
+def test_the_records_need_no_torch() -> None:
+    code = "import sys; import model.verify.certificate, model.verify.cases; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> None:
+    found = {str(path.relative_to(MODEL)) for path in identity._imported(f"model.attention.{name}")}
+    own = {"errors.py", "attention/__init__.py", "attention/_reasons.py", f"attention/{name}.py"}
+    assert found == own | OTHER_FILES.get(name, set())

@@ -1,0 +1,76 @@
+"""The judge: its reference, its unit and its tolerance, and the numbers that it gives to backends."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.attention import Case
+from model.verify import cases, data, memory, numbers, reference
+from model.verify.reference import STEPS, Inputs
+from tests.model.verify import planted
+from tests.model.verify.planted import CASE
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
+def test_the_reference_is_attention_as_autograd_has_it(causal, heads, monkeypatch) -> None:
+    monkeypatch.setitem(reference.ELEMENTS, "cpu", 5000)  # many blocks
+    x = [torch.randn(2, 70, n, 8, dtype=torch.float64) for n in (heads[0], heads[1], heads[1], heads[0])]
+    q, k, v = (y.clone().requires_grad_() for y in x[:3])
+    o = planted.right(q, k, v, causal)
+    o.backward(x[3])
+    found = reference.exact(Inputs(*x), causal)
+    for step, theirs in zip(STEPS, (o, q.grad, k.grad, v.grad), strict=True):
+        torch.testing.assert_close(found.values[step], theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", data.DATA)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str, dtype: str) -> None:
+    """The unit of the tolerance: no data, and no precision, makes an honest error many of it."""
+    known = data.of(cases.Variant(Case("cpu", dtype, 2, 256, 4, 2, 64), kind))
+    for step in STEPS:
+        slices = numbers.slices(
+            known.plain[step].double() - known.exact.values[step], known.exact.spread[step]
+        )
+        assert float(slices["tensor"]) < (10 if dtype == "float32" else 1), (kind, step)
+
+
+def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
+    q, k = torch.zeros(2, 160, 4, 32, requires_grad=True), torch.zeros(2, 160, 2, 32)
+    with memory.poisoned(q, k):
+        made = (torch.empty(7), torch.empty_like(q), q.new_empty(3, 5), torch.empty_strided((2, 3), (3, 1)))
+        kept = torch.zeros_like(q)
+    for x in made:
+        assert x.isnan().all()
+    assert not kept.isnan().any()
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 257])
+def test_every_row_is_in_a_tile_and_none_of_a_long_sequence_is_short(length: int) -> None:
+    first = numbers._first_rows(length)
+    assert {row for start in first for row in range(start, start + numbers.TILE)} >= set(range(length))
+    assert all(start + numbers.TILE <= max(length, numbers.TILE) for start in first)
+
+
+def test_one_row_after_the_last_tile_may_err_as_a_row_and_is_found_where_it_errs_more() -> None:
+    error, spread = (
+        torch.zeros(1, 257, 1, 64, dtype=torch.float64),
+        torch.ones(1, 257, 1, dtype=torch.float64),
+    )
+    error[0, 256] = 1.5 / 8  # the row's norm is 1.5 roundings, where a row may have 2 and a tile 1
+    assert float(numbers.slices(error, spread)["row"].max()) == pytest.approx(1.5)
+    assert float(numbers.slices(error, spread)["tile"].max()) < 1
+    assert (
+        numbers._where("tile", numbers.slices(error, spread)["tile"], 257) == "batch 0, head 0, rows from 193"
+    )
+
+
+@pytest.mark.parametrize("layout", data.LAYOUTS)
+def test_a_layout_changes_where_the_numbers_lie_and_no_number(layout: str) -> None:
+    base = cases.Variant(CASE, "repeated")
+    laid = data.of(replace(base, layout=layout)).inputs
+    for name in ("q", "k", "v", "do"):
+        assert torch.equal(getattr(laid, name), getattr(data.of(base).inputs, name))
+    assert layout == "contiguous" or not all(getattr(laid, name).is_contiguous() for name in ("q", "k", "v"))
