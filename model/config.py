@@ -71,11 +71,11 @@ class TrainConfig(Frozen):
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens a sample that the model sees.")
     batch_size: Positive = Field(1, description="Samples a step.")
-    learning_rate: float = Field(5e-5, gt=0, description="AdamW's, reached after the warm-up.")
+    learning_rate: float = Field(5e-5, gt=0, description="Of AdamW, reached after the warm-up.")
     warmup_steps: int = Field(100, ge=0, description="Linear warm-up; constant afterwards.")
     clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
-    weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay.")
-    log_every: Positive = Field(5, description="A step record every so many steps, and one for step 1.")
+    weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay of AdamW.")
+    log_every: Positive = Field(5, description="Steps between step records; step 1 has one too.")
     dtype: Literal["bfloat16", "float16", "float32"] = Field(
         "bfloat16", description="Precision of parameters, gradients and optimizer states."
     )

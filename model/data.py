@@ -41,7 +41,7 @@ class Source:
 
     @staticmethod
     def of(config: DataConfig, folder: Path) -> Source:
-        """What a study's data section means; relative paths start at the study's folder."""
+        """Resolve a study's data section; relative paths start at the study's folder."""
         local = (folder / config.tokenizer).resolve()
         here = config.tokenizer != "bytes" and local.exists()
         return Source((folder / config.path).resolve(), str(local) if here else config.tokenizer)
@@ -125,7 +125,7 @@ def _tokenizer_file(name: str) -> Path:
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """Give `bytes` or a Hugging Face tokenizer.
+    """Load `bytes` or a Hugging Face tokenizer.
 
     Raises:
         UserError: it cannot be loaded.
@@ -134,12 +134,12 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 
 def fingerprint(source: Source, text_column: str) -> str:
-    """Check a Parquet file and give a hash of what a run reads.
+    """Check a Parquet file, and hash what a run reads.
 
-    It covers the file's size and footer, which holds every column's statistics, and a tokenizer's file.
+    The hash covers the file's size and footer, which holds every column's statistics, and a tokenizer's file.
 
     Raises:
-        UserError: the file is missing, no Parquet file or empty, or has no such column of text.
+        UserError: the file is missing, empty or not Parquet, or it has no such column of text.
     """
     import pyarrow as pa
 
@@ -163,10 +163,10 @@ def fingerprint(source: Source, text_column: str) -> str:
 
 
 class Position(Frozen):
-    """Where a run's samples stand; `Batches` goes on from there to the token.
+    """How far a run has read its text; `Batches` continues from exactly that token.
 
-    The tokens left over from packing always end the document that was read last, so that this document
-    and the number of its tokens that are used stand for all of them.
+    The tokens left over from packing are always the end of the document that was read last, so this document
+    and the number of its used tokens describe all of them.
     """
 
     epoch: int = Field(0, ge=0)
@@ -181,11 +181,11 @@ class Batches:
     """Endless batches of a run, epoch after epoch.
 
     Args:
-        position: where to start, as another `Batches` of the same configuration and source gave it. Getting
-            there reads one row group and tokenises one document.
+        position: where to start, from another `Batches` of the same configuration and source. Getting there
+            reads one row group and tokenises one document.
 
     Attributes:
-        position: where the batches after the last one given start.
+        position: where the next batch starts.
 
     Raises:
         UserError: the tokenizer has more ids than the model; when a batch is taken, an epoch has no text.
@@ -221,7 +221,7 @@ def check_vocabulary(config: RunConfig, tokenizer: Tokenizer) -> None:
 
 
 def documents(path: Path, text_column: str, seed: int) -> Iterator[str]:
-    """Endless documents: each epoch every row once, row groups and the rows in them in an order of its own.
+    """Endless documents: every row once per epoch, row groups and the rows in them in a new order each time.
 
     Holds one row group in memory.
 
@@ -253,7 +253,7 @@ def _rows(path: Path, text_column: str, seed: int, start: Position) -> Iterator[
     file = _open(path)
     for epoch in count(start.epoch):
         first = start.row if epoch == start.epoch else 0
-        found = first > 0  # what came before has been found already
+        found = first > 0  # earlier rows had text
         for row, text in _epoch(file, text_column, np.random.default_rng((seed, epoch)), first):
             found = True
             yield _Row(epoch, row, text)
@@ -267,7 +267,7 @@ def _epoch(
     """The documents of one epoch from row `first` of its order; a row group before it is not read."""
     start = 0
     for group in map(int, order.permutation(file.num_row_groups)):
-        # Drawn for a row group that is not read too: the orders of all row groups come from one generator.
+        # Drawn even for a row group that is not read: one generator gives the order of all row groups.
         rows = order.permutation(file.metadata.row_group(group).num_rows)
         if first < start + len(rows):
             yield from _group(file, group, text_column, rows, start, first)
@@ -317,7 +317,7 @@ def _packed(texts: Iterator[_Document], length: int, used: int) -> Iterator[_Sam
         while len(buffer) >= length:
             inputs_T, labels_T = buffer[: length - 1], buffer[1:length]
             buffer = buffer[length - 1 :]  # the last label is the next sample's first input
-            # Without its last document the buffer was shorter than a sample: what is left is that document's.
+            # Without its last document the buffer was shorter than a sample, so the rest is of that document.
             used = len(last.tokens) - len(buffer)
             yield _Sample(inputs_T, labels_T, Position(epoch=last.epoch, row=last.row, used=used))
 
@@ -333,4 +333,4 @@ def _open(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is no Parquet file: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error

@@ -4,7 +4,7 @@ AssayError
 ├── UserError            something to type differently: exit code 2
 ├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
-├── Interrupted          asked to stop; a checkpoint of step N is kept
+├── Interrupted          asked to stop; a checkpoint of step N is saved
 └── (runner.errors adds InvalidFile and SchedulerError)
 """
 
@@ -20,7 +20,7 @@ class AssayError(Exception):
 
 
 class UserError(AssayError):
-    """The user asked for something that is not there or not valid; the text names the valid choices."""
+    """The user asked for something that does not exist or is not valid; the text names the valid choices."""
 
 
 class Unsupported(AssayError):
@@ -52,7 +52,7 @@ class Interrupted(AssayError):
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """List the valid choices, the nearest one first in mind: `(did you mean 'a'? valid: a, b, c)`."""
+    """List the valid choices, after the nearest one: `(did you mean 'a'? valid: a, b, c)`."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, choices, n=1)

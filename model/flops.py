@@ -1,4 +1,4 @@
-"""Floating-point operations of a training step, and the peak rates that they are held against.
+"""Floating-point operations of a training step, and the peak rates that they are compared with.
 
 MFU follows PaLM (Chowdhery et al. 2022, appendix B): (6 N + 12 L H Q T) FLOP a token, where N counts
 the parameters without the input embedding, L layers, H heads, Q head dim, T sequence length. Causality
@@ -22,7 +22,7 @@ def parameter_count(model: ModelConfig) -> int:
 
 
 def flop_per_token(model: ModelConfig, sequence_length: int) -> int:
-    """FLOP that one token of a training step costs, forward and backward, by the formula above."""
+    """FLOP per token of a training step, forward and backward, by the formula above."""
     without_embedding = parameter_count(model) - model.vocab_size * model.dim
     attention = 12 * model.layers * model.heads * model.head_dim * sequence_length
     return 6 * without_embedding + attention
@@ -30,7 +30,7 @@ def flop_per_token(model: ModelConfig, sequence_length: int) -> int:
 
 @dataclass(frozen=True)
 class Peak:
-    """A device's dense peak rate, in FLOP/s, and where the number is from."""
+    """A device's dense peak rate, in FLOP/s, and where the number comes from."""
 
     flops: float
     source: str
@@ -52,7 +52,7 @@ _PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
 
 
 def peak(device_name: str, dtype: str) -> Peak | None:
-    """The device's dense peak at this precision, or None where it is not known: it is never guessed."""
+    """The device's dense peak at this precision, or None if it is unknown: it is never guessed."""
     for pattern, tflops, source in _PEAKS:
         if re.fullmatch(pattern, device_name) and dtype in tflops:
             return Peak(tflops[dtype] * 1e12, source)

@@ -32,7 +32,7 @@ def rotate(x_BTHD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention; how softmax(Q K^T) V is computed is the backend's."""
+    """Grouped-query attention; the backend computes softmax(Q K^T / sqrt(D)) V."""
 
     def __init__(self, config: ModelConfig, attend: Attend) -> None:
         super().__init__()
@@ -86,10 +86,10 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """Token ids to logits. Weights start as PyTorch's layers draw them, as in the study that this repeats.
+    """Token ids to logits. PyTorch's layers draw the initial weights, as in the study that this repeats.
 
     Args:
-        attend: computes attention for the layers, through the seam of model.attention.
+        attend: computes attention for every layer, through the seam of model.attention.
     """
 
     cos_TD: Tensor

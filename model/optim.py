@@ -12,14 +12,14 @@ from model.config import TrainConfig
 
 
 class AdamW:
-    """AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101): PyTorch's fused function, and the states it moves.
+    """AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101): PyTorch's fused function, and its states.
 
-    To the bit what `torch.optim.AdamW(fused=True)` gives. That class imports `torch._dynamo` when it is made,
-    compiled or not: one to two and a half seconds of every job.
+    Its results equal those of `torch.optim.AdamW(fused=True)` to the bit. That class imports `torch._dynamo`
+    when it is made, even in a run that is not compiled, which would cost every job seconds.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float) -> None:
-        """States in the parameters' precision and place, all zero."""
+        """The states are zero, in the parameters' precision and on their device."""
         self.parameters = list(parameters)
         self.weight_decay = weight_decay
         self.steps = [torch.zeros((), device=each.device) for each in self.parameters]
@@ -27,7 +27,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """Move every parameter by its gradient, which has to be there."""
+        """Update every parameter, each of which must have a gradient."""
         adamw(
             list[Tensor](self.parameters),
             [each.grad for each in self.parameters if each.grad is not None],
@@ -46,12 +46,12 @@ class AdamW:
         )
 
     def zero_grad(self) -> None:
-        """Give the gradients' memory back."""
+        """Free the gradients' memory."""
         for each in self.parameters:
             each.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Its tensors by name: what a checkpoint holds of it, and loads into."""
+        """Its tensors by name, which a checkpoint saves, and loads into."""
         lists = {"step": self.steps, "exp_avg": self.means, "exp_avg_sq": self.squares}
         return {
             f"{index}.{name}": tensors[index]
@@ -61,5 +61,5 @@ class AdamW:
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """The rate of a step, counted from 1: a line up to the full rate after the warm-up, then constant."""
+    """The rate of a step, counted from 1: a linear warm-up to the full rate, then constant."""
     return config.learning_rate * min(1.0, step / (config.warmup_steps + 1))

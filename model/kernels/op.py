@@ -1,7 +1,7 @@
 """The Hopper kernel as PyTorch operators, with gradients, which torch.compile keeps whole in its graph.
 
-Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim. The kernel knows no batch: it is
-folded into the heads, which is a view of contiguous (B, H, T, D) tensors.
+Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim. The kernel has no batch dimension: the
+batch is folded into the heads, as a view of contiguous (B, H, T, D) tensors.
 """
 
 # ruff: noqa: ARG001 - a shape function has the signature of its operator.
@@ -63,7 +63,7 @@ hopper_attention.register_autograd(_gradient, setup_context=_save)
 
 
 def _fold(x: Tensor) -> Tensor:
-    """(B, H, ...) to (B * H, ...): free if contiguous, as it is except perhaps for the incoming gradient."""
+    """(B, H, ...) to (B * H, ...). Free if contiguous, as all are except perhaps the incoming gradient."""
     return x.contiguous().flatten(0, 1)
 
 
@@ -74,5 +74,5 @@ def _sum_group(dx_HTD: Tensor, like_BKTD: Tensor) -> Tensor:
 
 
 def _like(x: Tensor) -> Tensor:
-    """What the kernel gives back is contiguous, whatever the strides of its inputs."""
+    """The kernel's results are contiguous, whatever the strides of its inputs."""
     return x.new_empty(x.shape)

@@ -88,8 +88,8 @@ BAD_STUDIES = {
     "empty axis": ("title: x\nmatrix: {seed: []}\n", "2:10", "at least 1"),
     "no data path": ("title: x\nbase: {device: cpu}\n", "2:1", "missing key"),
     "missing data": ("title: x\nbase: {device: cpu, data: {path: none.parquet}}\n", "2:28", "runner data"),
-    "corrupt data": ("title: x\nbase: {data: {path: bad.parquet}}\n", "2:15", "no Parquet file"),
-    "truncated data": ("title: x\nbase: {data: {path: cut.parquet}}\n", "2:15", "no Parquet file"),
+    "corrupt data": ("title: x\nbase: {data: {path: bad.parquet}}\n", "2:15", "not a Parquet file"),
+    "truncated data": ("title: x\nbase: {data: {path: cut.parquet}}\n", "2:15", "not a Parquet file"),
     "no such column": (
         "title: x\nbase:\n  data:\n    path: text.parquet\n    text_column: txt\n",
         "5:5",
