@@ -34,8 +34,7 @@ def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
     found = data.of(Variant(case))
     why: str | None = None
     with subject.running("under torch.compile"), _dynamo():
-        why = _graph_break(subject, leaves(found.inputs))
-        subject.seam = _compiled(whole=not why)
+        subject.seam, why = _traced(subject, leaves(found.inputs))
         subject.numbers("right when compiled", call(subject, found.inputs), found.exact, found.plain)
     return subject.checks, why
 
@@ -47,14 +46,15 @@ def _dynamo() -> Iterator[None]:
         yield
 
 
-def _graph_break(subject: Subject, tensors: list[Tensor]) -> str:
-    """Why the graph ends, in the backend's words or else in PyTorch's; empty if it does not."""
+def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tensor], str]:
+    """The compiled seam, and why its graph ends at the call: in the backend's words, or else in PyTorch's."""
+    whole = _compiled(whole=True)
     try:
-        _compiled(whole=True)(subject.backend, subject.case, *tensors)
+        whole(subject.backend, subject.case, *tensors)
     except GraphBreak as error:
         found = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
-        return next((each[1] for each in found if each), type(error).__name__)
-    return ""
+        return _compiled(whole=False), next((each[1] for each in found if each), type(error).__name__)
+    return whole, ""
 
 
 def _compiled(whole: bool) -> Callable[..., Tensor]:
