@@ -1,21 +1,23 @@
-"""A run's state on disk, from which it goes on bit for bit where it stopped.
+"""A run's state on disk, from which it resumes bit for bit where it stopped.
 
-    attempt-N/checkpoint/state-STEP.bin  the bytes of its tensors, end to end
-                        /meta.json       Meta: which tensors, of which step, configuration and data position
-    attempt-N/checkpoint.part/           both, while they are written
+    attempt-N/checkpoint/state-STEP.safetensors  its tensors
+                        /meta.json               Meta: the step, configuration and data position of that state
+    attempt-N/checkpoint.part/                   both, while they are written
 
 meta.json names the step, and so the state, that it belongs to. Renaming it is the one instant at which the
 checkpoint changes: a crash before it leaves the old one whole, a crash after it the new one.
 
-The state is plain bytes and no archive of torch.save's, which, tried, cannot keep three promises: a mapped
-archive counts in full against the limit on a job's memory, an unmapped one is in memory in full, and a full
-disk is no OSError. Bytes pass through one buffer here, whatever the size, and nothing is unpickled.
+The file has the format of safetensors, so that others can read it, but the library does not write or read it
+here. Tried with version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB
+left and otherwise holds all of it in memory; and a full disk is not an OSError. (An archive of torch.save has
+the same faults.) Here bytes pass through one buffer, whatever the size, and nothing is unpickled.
 
-Torch is imported where a state is saved or loaded; inspecting one needs none.
+Torch is imported where a state is saved or loaded; inspecting one does not need it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zlib
@@ -23,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,11 +46,12 @@ if TYPE_CHECKING:
 
 PIECE = 64 * 2**20  # bytes in host memory at once, both ways
 _META = "meta.json"
+_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
 
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint is taken of, and loaded into."""
+    """What a checkpoint saves, and is loaded into."""
 
     config: RunConfig
     data_fingerprint: str
@@ -60,19 +64,10 @@ class State:
         return next(self.model.parameters()).device
 
 
-class TensorMeta(Frozen):
-    """One tensor of the state."""
-
-    name: str
-    dtype: str = Field(description="torch's name without `torch.`.")
-    shape: list[int]
-
-
 class Meta(Frozen):
-    """`meta.json`: what the state file holds.
+    """`meta.json`: which state the file holds.
 
-    The checksums are CRC-32, over every byte: any torn page or flipped bit shows, at 1 to 4 GB/s on one
-    core, so that the 48 GB of an 8B model cost about as long as reading them does.
+    The checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
     """
 
     schema_version: Version = SCHEMA_VERSION
@@ -80,8 +75,7 @@ class Meta(Frozen):
     config: str = Field(description="Canonical JSON of the run's configuration.")
     data_fingerprint: str
     position: Position = Field(description="Where the batches of the next step start.")
-    tensors: list[TensorMeta] = Field(description="In the order of their bytes.")
-    size: int = Field(description="Bytes of the state file.")
+    size: int = Field(description="Of the state file, in bytes.")
     state_checksum: int
     checksum: int = Field(0, description="Of this record, with 0 in this place.")
 
@@ -94,7 +88,7 @@ class Meta(Frozen):
 def save(kept: Path, state: State, step: int, position: Position) -> None:
     """Save the state after a step as the checkpoint `kept`, in place of an earlier one.
 
-    Until the new one is whole there is disk space for both in use.
+    Until the new one is whole, both take disk space.
 
     Raises:
         OSError: it cannot be written. The earlier checkpoint is still there.
@@ -104,22 +98,21 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
     try:
         part.mkdir()
         tensors = _tensors(state)
-        size, checksum = _write(part / name, tensors.values())
+        size, checksum = _write(part / name, tensors)
         meta = Meta(
             step=step,
             config=_canonical(state.config),
             data_fingerprint=state.data_fingerprint,
             position=position,
-            tensors=_describe(tensors),
             size=size,
             state_checksum=checksum,
         )
         files.write(part / _META, meta.sealed())
         _publish(part, kept, name)
     finally:
-        shutil.rmtree(part, ignore_errors=True)  # a disk that is full needs the space
-    with suppress(OSError):  # the new checkpoint is there, whatever becomes of the old one
-        for old in kept.glob("state-*.bin"):
+        shutil.rmtree(part, ignore_errors=True)  # a full disk needs the space
+    with suppress(OSError):  # the new checkpoint is whole, whatever becomes of the old one
+        for old in kept.glob("state-*"):
             if old.name != name:
                 old.unlink()
 
@@ -132,18 +125,15 @@ def load(kept: Path, state: State) -> tuple[int, Position]:
 
     Raises:
         UserError: it is of another configuration or other data.
-        Unreadable: it is missing, torn, damaged, or of another version. What was to be loaded into may hold
-            some of it, and is of no use any more.
+        Unreadable: it is missing, torn, damaged, or of another version. Model and optimizer may then hold
+            parts of it, and are useless.
     """
     import torch
 
     meta, path = _meta(kept)
     _refuse_another_run(path, meta, state)
     tensors = _tensors(state)
-    if _describe(tensors) != meta.tensors:
-        raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
-    checksum = _read(path, tensors.values())
-    _check(path, checksum, meta)
+    _check(path, _read(path, tensors), meta)
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], state.device)
@@ -151,7 +141,7 @@ def load(kept: Path, state: State) -> tuple[int, Position]:
 
 
 def inspect(kept: Path) -> int:
-    """The step of a checkpoint, every byte of which has been read and is as it was written.
+    """Read every byte of a checkpoint, and give its step.
 
     Raises:
         Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
@@ -166,7 +156,7 @@ def inspect(kept: Path) -> int:
 
 
 def _state_name(step: int) -> str:
-    return f"state-{step}.bin"
+    return f"state-{step}.safetensors"
 
 
 def _canonical(config: RunConfig) -> str:
@@ -174,7 +164,7 @@ def _canonical(config: RunConfig) -> str:
 
 
 def _meta(kept: Path) -> tuple[Meta, Path]:
-    """The record of a checkpoint, and its state file, of which the size is right."""
+    """The record of a checkpoint, and its state file, which has the right size."""
     path = kept / _META
     meta = files.read(path, Meta)
     if meta.sealed() != meta:
@@ -183,7 +173,7 @@ def _meta(kept: Path) -> tuple[Meta, Path]:
     with _open(path) as file:
         size = file.seek(0, os.SEEK_END)
     if size != meta.size:
-        raise Unreadable(f"{path}: {size} bytes where {meta.size} were written")
+        raise Unreadable(f"{path}: {size} bytes, where {meta.size} were written")
     return meta, path
 
 
@@ -193,7 +183,7 @@ def _check(path: Path, checksum: int, meta: Meta) -> None:
 
 
 def _refuse_another_run(path: Path, meta: Meta, state: State) -> None:
-    only = "a run goes on with exactly the configuration and data that it began with"
+    only = "a run resumes with exactly the configuration and data that it began with"
     if meta.config != _canonical(state.config):
         raise UserError(f"{path} is a checkpoint of another configuration; {only}")
     if meta.data_fingerprint != state.data_fingerprint:
@@ -201,7 +191,7 @@ def _refuse_another_run(path: Path, meta: Meta, state: State) -> None:
 
 
 def _tensors(state: State) -> dict[str, Tensor]:
-    """All that the next step depends on. The optimizer's settings follow from the configuration and step."""
+    """All that the next step depends on; the optimizer's settings follow from configuration and step."""
     import torch
 
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
@@ -212,11 +202,16 @@ def _tensors(state: State) -> dict[str, Tensor]:
     return tensors
 
 
-def _describe(tensors: Mapping[str, Tensor]) -> list[TensorMeta]:
-    return [
-        TensorMeta(name=name, dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape))
-        for name, tensor in tensors.items()
-    ]
+def _header(tensors: Mapping[str, Tensor]) -> bytes:
+    """What precedes the tensors in the file: the length of a JSON text, and that text, which lists them."""
+    found, end = {}, 0
+    for name, tensor in tensors.items():
+        dtype = _DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        start, end = end, end + tensor.nbytes
+        found[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(found).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
 
 
 def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -227,26 +222,29 @@ def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
         yield from torch.split(tensor.detach().view(-1).view(torch.uint8), PIECE)
 
 
-def _write(path: Path, tensors: Iterable[Tensor]) -> tuple[int, int]:
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
     """Write and fsync; give the size in bytes and the checksum."""
     checksum = 0
+    pieces = (piece.cpu().numpy().data for piece in _pieces(tensors.values()))
     with path.open("wb", buffering=0) as file:
-        for piece in _pieces(tensors):
-            data = piece.cpu().numpy().data
-            checksum = zlib.crc32(data, checksum)
-            while data:  # an unbuffered write may be cut short
-                data = data[file.write(data) :]
+        for piece in chain([memoryview(_header(tensors))], pieces):
+            checksum, left = zlib.crc32(piece, checksum), piece
+            while left:  # an unbuffered write may be cut short
+                left = left[file.write(left) :]
         os.fsync(file.fileno())
         return file.tell(), checksum
 
 
-def _read(path: Path, tensors: Iterable[Tensor]) -> int:
+def _read(path: Path, tensors: Mapping[str, Tensor]) -> int:
     """Read into the tensors, and give the checksum of what was read."""
     import torch
 
-    buffer, checksum = torch.empty(PIECE, dtype=torch.uint8), 0
+    header, buffer = _header(tensors), torch.empty(PIECE, dtype=torch.uint8)
+    checksum = zlib.crc32(header)
     with _open(path) as file:
-        for piece in _pieces(tensors):
+        if file.read(len(header)) != header:
+            raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
+        for piece in _pieces(tensors.values()):
             host = buffer[: len(piece)]
             data = host.numpy().data
             if file.readinto(data) != len(piece):

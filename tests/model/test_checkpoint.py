@@ -243,7 +243,7 @@ def files(attempt):
 
 
 def test_a_checkpoint_is_two_files(stopped):
-    assert files(stopped) == ["meta.json", "state-7.bin"]
+    assert files(stopped) == ["meta.json", "state-7.safetensors"]
     assert [path.name for path in stopped.folder.iterdir()] == ["checkpoint"]
 
 
@@ -265,14 +265,14 @@ def edit(**values):
 
 
 DAMAGES = {
-    "state empty": ("state-7.bin", truncate(0)),
-    "state cut early": ("state-7.bin", truncate(0.01)),
-    "state cut late": ("state-7.bin", truncate(0.99)),
-    "state longer": ("state-7.bin", lambda path: path.write_bytes(path.read_bytes() + b"\0")),
-    "state gone": ("state-7.bin", Path.unlink),
-    "first bit": ("state-7.bin", flip(0)),
-    "a bit of the optimizer's": ("state-7.bin", flip(0.6)),
-    "last bit": ("state-7.bin", flip(1)),
+    "state empty": ("state-7.safetensors", truncate(0)),
+    "state cut early": ("state-7.safetensors", truncate(0.01)),
+    "state cut late": ("state-7.safetensors", truncate(0.99)),
+    "state longer": ("state-7.safetensors", lambda path: path.write_bytes(path.read_bytes() + b"\0")),
+    "state gone": ("state-7.safetensors", Path.unlink),
+    "first bit": ("state-7.safetensors", flip(0)),
+    "a bit of the optimizer's": ("state-7.safetensors", flip(0.6)),
+    "last bit": ("state-7.safetensors", flip(1)),
     "meta gone": ("meta.json", Path.unlink),
     "meta empty": ("meta.json", truncate(0)),
     "meta cut": ("meta.json", truncate(0.5)),
@@ -280,7 +280,7 @@ DAMAGES = {
     "another schema": ("meta.json", edit(schema_version=2)),
     "another step": ("meta.json", edit(step=8)),
     "another position": ("meta.json", edit(position={"epoch": 0, "row": 3, "used": 0})),
-    "a folder for a file": ("state-7.bin", lambda path: (path.unlink(), path.mkdir())),
+    "a folder for a file": ("state-7.safetensors", lambda path: (path.unlink(), path.mkdir())),
 }
 
 
@@ -342,9 +342,9 @@ class Crash(BaseException):
     """The process is gone at this instant."""
 
 
-def state(weight):
+def state(weight, config=None):
     """A state whose tensors all hold one number."""
-    config = run_config()
+    config = config or run_config()
     model = build_model(config, attention.load(config.attention))
     optimizer = optim.AdamW(model.parameters(), config.train.weight_decay)
     for parameter in model.parameters():
@@ -354,6 +354,27 @@ def state(weight):
         for tensor in (*model.parameters(), *optimizer.means):
             tensor.fill_(weight)
     return checkpoint.State(config, "data", model, optimizer)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_state_is_a_file_that_the_library_safetensors_reads(dtype, tmp_path):
+    from safetensors.torch import load_file
+
+    saved = state(1.5, run_config("math", dtype=dtype))
+    checkpoint.save(tmp_path / "checkpoint", saved, 4, Position())
+    found, expected = load_file(tmp_path / "checkpoint" / "state-4.safetensors"), checkpoint._tensors(saved)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor), name
+
+
+def test_a_checkpoint_of_other_tensors_is_refused(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path / "checkpoint", state(1.0), 1, Position())
+    tensors = checkpoint._tensors
+    monkeypatch.setattr(checkpoint, "_tensors", lambda given: dict(reversed(tensors(given).items())))
+    with pytest.raises(Unreadable, match="its tensors are not those of this version's model"):
+        checkpoint.load(tmp_path / "checkpoint", state(0.0))
 
 
 @pytest.mark.parametrize("cleans", [True, False], ids=["exception", "killed"])
@@ -384,7 +405,11 @@ def test_a_crash_at_any_sync_rename_or_removal_leaves_the_old_or_the_new_checkpo
         seen.add(step)
         checkpoint.save(kept, state(3.0), 3, Position())
         assert checkpoint.inspect(kept) == 3
-        assert sorted(path.name for path in tmp_path.rglob("*")) == ["checkpoint", "meta.json", "state-3.bin"]
+        assert sorted(path.name for path in tmp_path.rglob("*")) == [
+            "checkpoint",
+            "meta.json",
+            "state-3.safetensors",
+        ]
     assert seen == {1, 2}
     assert crashes >= 8
 
@@ -438,7 +463,7 @@ def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
     assert len(said) == 1
     assert said[0].startswith("no checkpoint of step 12")
     assert "No space left" in said[0]
-    assert files(first) == ["meta.json", "state-4.bin"]
+    assert files(first) == ["meta.json", "state-4.safetensors"]
     assert [path.name for path in full_disk.iterdir()] == ["checkpoint"], "what did not fit is gone"
     assert_same(first.records, first, reference("pack", tiny))
     monkeypatch.undo()
