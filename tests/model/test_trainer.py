@@ -9,7 +9,7 @@ from model import attention
 from model.data import Source
 from model.errors import Diverged, Unsupported
 from model.optim import learning_rate
-from model.trainer import train
+from model.trainer import build_model, train
 from tests.model.conftest import run_config
 
 
@@ -82,6 +82,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_after_its_record(corpus):
 def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus):
     with pytest.raises(Unsupported, match="NVIDIA GPU"):
         train(run_config("custom"), Source(corpus), lambda record: pytest.fail("it trained"))
+
+
+def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():
+    math = attention.load("math")
+    plain, compiled = (build_model(run_config("math", compile=each), math) for each in (False, True))
+    assert plain.blocks[0].attention.attend.args[0] is math
+    assert compiled.blocks[0].attention.attend.args[0].attend is not math.attend
 
 
 def test_training_leaves_the_default_precision_alone(corpus):

@@ -125,6 +125,13 @@ def test_flash2_refuses_when_only_flash4_is_installed(monkeypatch: pytest.Monkey
     assert not any("flash_attn" in reason for reason in flash4)
 
 
+def test_flash3_leaves_a_graph_only_where_its_build_has_no_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", types.ModuleType("flash_attn_interface"))
+    assert "no output shapes" in attention.load("flash3").graph_break()
+    monkeypatch.setattr(torch.ops.flash_attn_3, "_flash_attn_forward", print, raising=False)
+    assert attention.load("flash3").graph_break() == ""
+
+
 def test_a_package_that_cannot_be_loaded_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     for name, body in (("broken_abi", "raise OSError('undefined symbol')"), ("half", "import not_there")):
         (tmp_path / f"{name}.py").write_text(body)

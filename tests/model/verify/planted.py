@@ -1,6 +1,6 @@
 """Wrong backends, each with one fault, and one that is right: what model.verify has to tell apart.
 
-Most are plain attention with a knob turned. `fault` names the checks of which one at least has to refuse it.
+Most are plain attention with one knob turned. `fault` names checks, at least one of which must refuse it.
 """
 
 from __future__ import annotations

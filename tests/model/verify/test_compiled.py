@@ -1,0 +1,34 @@
+"""What torch.compile makes of a backend, and whose words say why its graph ends there."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model.verify import compiled
+from tests.model.verify import planted
+from tests.model.verify.planted import CASE
+
+WORDS = "its kernels are made at the first call"
+
+
+def disabled_by_itself():
+    return replace(planted.right_backend, attend=torch.compiler.disable(planted.right, reason=WORDS))
+
+
+def disabled_by_its_declaration():
+    return replace(planted.right_backend, graph_break=lambda: WORDS)
+
+
+@pytest.mark.parametrize("make", [disabled_by_itself, disabled_by_its_declaration])
+def test_a_backend_that_stays_out_of_graphs_says_why(make) -> None:
+    checks, why = compiled.check(make(), CASE)
+    assert why == WORDS
+    assert any(check.name == "right when compiled" for check in checks)
+    assert all(check.passed for check in checks)
+
+
+def test_a_backend_that_says_nothing_is_traced_whole() -> None:
+    checks, why = compiled.check(planted.right_backend, CASE)
+    assert why == ""
+    assert all(check.passed for check in checks)
