@@ -61,7 +61,7 @@ def one_round(folder: Path, runs: int, slurm: bool) -> dict[str, Taken]:
 
 def write_study(folder: Path, side: int) -> Path:
     """A study of side x side runs, and the text that it trains on."""
-    from runner.corpus import write_corpus
+    from runner.commands.data import write_corpus
 
     write_corpus(HERE.parent / "model", folder / "text.parquet", "*.py")
     values = ", ".join(map(str, range(1, side + 1)))

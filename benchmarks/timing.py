@@ -46,7 +46,7 @@ def python(code: str) -> Taken:
 
 def runner(root: Path, *arguments: object) -> Taken:
     """Time one of our commands."""
-    return run([sys.executable, "-P", "-m", "runner.cli", "--root", root, *arguments])
+    return run([sys.executable, "-P", "-m", "runner", "--root", root, *arguments])
 
 
 def add(times: Times, found: Mapping[str, Taken]) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model import checkpoint, data
+from model import data
+from model.disk import checkpoint
 from model.errors import Interrupted
 
 

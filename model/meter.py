@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from model.data import Batch
+from model.disk.record import StepRecord, finite, now
 from model.machine import peak_memory_bytes
-from model.record import StepRecord, finite, now
 
 
 @dataclass

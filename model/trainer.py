@@ -8,14 +8,15 @@ from functools import partial
 import torch
 from torch import nn
 
-from model import attention, checkpoint, data, optim
+from model import attention, data, optim
 from model.config import RunConfig
+from model.disk import checkpoint
+from model.disk.record import StepRecord
 from model.errors import Diverged
 from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import cross_entropy
 from model.meter import Meter
-from model.record import StepRecord
 
 Report = Callable[[StepRecord], None]
 

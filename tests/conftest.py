@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
+# Tests wait for conditions. This is only how long before they give up, on a machine of whatever load.
+PATIENCE_SECONDS = 900.0
 Runner = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = """\
@@ -31,10 +34,20 @@ base:
 """
 
 
+def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
+    """Ask again and again until the answer is true, and return it."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        if result := condition():
+            return result
+        time.sleep(pause_seconds)
+    pytest.fail("it did not happen in time")
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Parquet file of this project's own sources."""
-    from runner.corpus import write_corpus
+    from runner.commands.data import write_corpus
 
     out = tmp_path_factory.mktemp("corpus") / "text.parquet"
     write_corpus(REPOSITORY / "model", out, "*.py")
@@ -83,13 +96,13 @@ def runner(root: Path, tmp_path: Path) -> Runner:
 
     def call(*arguments: Any, rc: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), *map(str, arguments)],
+            [sys.executable, "-P", "-m", "runner", "--root", str(root), *map(str, arguments)],
             capture_output=True,
             text=True,
             cwd=tmp_path,
             env=environment(**env),
             stdin=subprocess.DEVNULL,
-            timeout=240,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         assert rc is None or done.returncode == rc, (
@@ -123,9 +136,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     folder = tmp_path_factory.mktemp("slurm")
     with (Path(tempfile.gettempdir()) / "assay-slurm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would find the same ports free
-        subprocess.run([SCRIPT, "up", folder], check=True, timeout=180)
+        subprocess.run([SCRIPT, "up", folder], check=True, timeout=PATIENCE_SECONDS)
     yield {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
-    subprocess.run([SCRIPT, "down", folder], check=True, timeout=60)
+    subprocess.run([SCRIPT, "down", folder], check=True, timeout=PATIENCE_SECONDS)
 
 
 _faults: dict[str, str] = {}  # what became of each fault that was injected

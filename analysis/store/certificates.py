@@ -7,8 +7,8 @@ from pathlib import Path
 
 from analysis.store.ingest import Reader, Row, Rows, file_rows, utc
 from analysis.store.scan import Seen
-from model.files import Unreadable, dumps, read
-from model.record import NAME
+from model.disk.files import Unreadable, dumps, read
+from model.disk.record import NAME
 from model.verify.certificate import Certificate, describe
 
 _SAME_NAME = ("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds")

@@ -15,8 +15,8 @@ from analysis.store.certificates import read_certificate
 from analysis.store.database import Build, building
 from analysis.store.ingest import Row, Rows, file_rows, read_run
 from analysis.store.scan import CERTIFICATES, FileState, Key, Seen, hashed, look, same_content, same_stat
+from model.disk.folder import run_folders
 from model.errors import UserError, did_you_mean
-from model.record import run_folders
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

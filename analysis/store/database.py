@@ -7,15 +7,15 @@ DuckDB is not safe on network filesystems. A rename does not disturb whoever is 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from model.disk.files import replacing
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -118,15 +118,11 @@ def _create(path: Path) -> Build:
 
 
 def _publish(copy: Path, target: Path) -> None:
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        shutil.copyfile(copy, aside)
-        aside.replace(target)
+        with replacing(target, sync=False) as aside:
+            shutil.copyfile(copy, aside)
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}; the old database is unchanged") from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()
 
 
 def _scripts() -> list[str]:

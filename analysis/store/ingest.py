@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.store.scan import Key, Seen, attempt_numbers
-from model.files import Unreadable, dumps
-from model.record import LedgerEvent, Manifest, Result, RunFolder, RunRecord, settle
+from model.disk.files import Unreadable, dumps
+from model.disk.folder import Attempt, RunFolder
+from model.disk.record import Manifest, Result, RunRecord
 
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
@@ -47,9 +48,12 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
     if run is None:
         return  # without the plan nothing else in the folder makes sense
     rows.run_records.append(_run_row(run))
-    events = reader.read(folder.path / "ledger.jsonl", lambda: folder.ledger) or []
-    for number in sorted({*attempt_numbers(folder), *(event.attempt for event in events)}):
-        _read_attempt(reader, folder, number, [event for event in events if event.attempt == number])
+    ledger = reader.read(folder.path / "ledger.jsonl", lambda: folder.ledger) or []
+    on_disk = attempt_numbers(folder)
+    for number in sorted({*on_disk, *(event.attempt for event in ledger)}):
+        attempt = Attempt(folder, number, ledger)
+        if number in on_disk or not attempt.released:
+            _read_attempt(reader, attempt)
 
 
 def file_rows(seen: Seen) -> list[Row]:
@@ -76,13 +80,14 @@ class Reader:
             return None
 
 
-def _read_attempt(reader: Reader, folder: RunFolder, number: int, events: list[LedgerEvent]) -> None:
+def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     study, run_id = reader.key
-    path = folder.attempt(number)
-    manifest = reader.read(path / "manifest.json", lambda: _placed(folder.manifest(number), path))
-    result = reader.read(path / "result.json", lambda: _placed(folder.result(number), path))
-    row = {"study": study, "run_id": run_id, "attempt": number}
-    reader.rows.attempts.append(row | _attempt_row(manifest, result, events))
+    path = attempt.path
+    # What cannot be read goes to quarantine, and counts as missing.
+    attempt.manifest = reader.read(path / "manifest.json", lambda: _placed(attempt.manifest, path))
+    attempt.result = reader.read(path / "result.json", lambda: _placed(attempt.result, path))
+    row = {"study": study, "run_id": run_id, "attempt": attempt.number}
+    reader.rows.attempts.append(row | _attempt_row(attempt))
     if (path / "steps.jsonl").exists():
         reader.rows.step_files.append({**row, "path": str(path / "steps.jsonl")})
 
@@ -129,19 +134,17 @@ def _run_row(run: RunRecord) -> Row:
     }
 
 
-def _attempt_row(manifest: Manifest | None, result: Result | None, events: list[LedgerEvent]) -> Row:
-    outcome, reason = settle(result, events) or (None, None)
-    first = {event.event: event for event in reversed(events)}
-    submitted = first.get("submitted") or first.get("claimed")
-    started = manifest.started_at if manifest else result.started_at if result else None
-    noticed = first["ended"].time if "ended" in first else None
-    ended = result.ended_at if result else (noticed if outcome else None)
+def _attempt_row(attempt: Attempt) -> Row:
+    manifest, result = attempt.manifest, attempt.result
+    outcome, reason = attempt.settled or (None, None)
+    claimed = attempt.event("claimed")
+    started, ended = attempt.started_at, attempt.ended_at
     return {
         "outcome": outcome and str(outcome),
         "reason": reason,
-        "executor": submitted and submitted.executor,
-        "job_id": submitted and submitted.job_id,
-        "claimed_at": utc(first["claimed"].time) if "claimed" in first else None,
+        "executor": attempt.executor,
+        "job_id": attempt.job_id,
+        "claimed_at": utc(claimed.time if claimed else None),
         "started_at": utc(started),
         "ended_at": utc(ended),
         "wall_seconds": result.wall_seconds if result else _between(started, ended),

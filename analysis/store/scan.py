@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model.record import RunFolder
+from model.disk.folder import RunFolder
 
 _IN_RUN = ("run.json", "ledger.jsonl")
 _IN_ATTEMPT = ("manifest.json", "steps.jsonl", "result.json")
@@ -57,7 +57,7 @@ def certificates(root: Path) -> list[Seen]:
 def attempt_numbers(folder: RunFolder) -> list[int]:
     """Numbers of the attempts that have a folder; none if the run's folder cannot be listed."""
     try:
-        return folder.attempts()
+        return folder.numbers()
     except OSError:  # reading its run.json will say why
         return []
 

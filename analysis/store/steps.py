@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.store.ingest import Row, Rows, utc
-from model.files import Unreadable, read_lines
-from model.record import StepRecord
+from model.disk.files import Unreadable, read_lines
+from model.disk.record import StepRecord
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

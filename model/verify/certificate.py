@@ -15,8 +15,8 @@ from pydantic import Field
 
 from model.attention import Case
 from model.config import Frozen
-from model.files import dumps
-from model.record import SCHEMA_VERSION, Version
+from model.disk.files import dumps
+from model.disk.record import SCHEMA_VERSION, Version
 
 Verdict = Literal["right", "wrong", "unsupported"]
 

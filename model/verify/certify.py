@@ -13,8 +13,8 @@ from time import perf_counter
 
 from model import attention
 from model.attention import Backend, Case
+from model.disk.record import now
 from model.errors import Unsupported
-from model.record import now
 from model.verify import cases, compiled, data, habits, identity, launches, right, same_model, settings
 from model.verify.call import Subject, is_out_of_memory
 from model.verify.cases import Variant

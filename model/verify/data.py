@@ -44,6 +44,11 @@ def drawn(variant: Variant) -> Inputs:
     return replace(found, **{name: getattr(newer, name) for name in variant.renewed})
 
 
+def laid_out(variant: Variant) -> Inputs:
+    """The variant's numbers, in its layout."""
+    return LAYOUTS[variant.layout](drawn(variant))
+
+
 def of(variant: Variant) -> Known:
     """The variant's numbers, in its layout. Copies: a backend that writes into them spoils its own trial."""
     found = known(replace(variant, layout="contiguous"))

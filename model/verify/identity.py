@@ -48,7 +48,7 @@ def device_name(device: str) -> str | None:
 
     if device == "cuda" and not torch.cuda.is_available():
         return None
-    return machine._device(device)[0]
+    return machine.device(device)[0]
 
 
 @cache
@@ -56,9 +56,9 @@ def software(name: str, device: str) -> dict[str, str]:
     """Version by package: those that every attempt records, and the backend's own modules."""
     import torch
 
-    known = machine._versions()
+    known = machine.versions()
     if device == "cuda" and torch.cuda.is_available():
-        known |= machine._device(device)[2] | _installed(_KERNEL_LIBRARIES["cuda"])
+        known |= machine.device(device)[2] | _installed(_KERNEL_LIBRARIES["cuda"])
     own = {x.partition(".")[0] for x in (*attention.load(name).modules, *_foreign_modules(name))}
     distributions = packages_distributions() if own else {}
     known |= _installed(tuple(package for module in own for package in distributions.get(module, ())))

@@ -14,10 +14,11 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor, nn
 
-from model import attention, checkpoint, optim, trainer
+from model import attention, optim, trainer
 from model.attention import Backend, Case
 from model.config import RunConfig
 from model.data import START
+from model.disk import checkpoint
 from model.errors import AssayError
 from model.loss import cross_entropy
 from model.verify.call import Subject

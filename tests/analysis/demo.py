@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model.record import Outcome
+from model.disk.record import Outcome
 from model.verify.certificate import Certificate, Check
 from tests.analysis.fabricate import H200, Folder, certificate, check, number, plan
 

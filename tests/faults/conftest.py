@@ -1,7 +1,6 @@
 """What the tests that inject faults share."""
 
 import json
-import time
 
 import pytest
 
@@ -16,16 +15,3 @@ def slurm(runner, cluster):
 def rows():
     """Where the runs stand, as `status --json` says it."""
     return lambda command: json.loads(command("status", "--json", rc=0).stdout)
-
-
-@pytest.fixture
-def until():
-    def wait(condition, seconds=120):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if result := condition():
-                return result
-            time.sleep(0.3)
-        pytest.fail("it did not happen in time")
-
-    return wait

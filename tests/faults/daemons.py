@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from model.machine import runs
+from runner.state.process import runs
+from tests.conftest import PATIENCE_SECONDS
 
 NODES = ("n1", "n2", "n3", "n4")
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
@@ -30,7 +31,7 @@ class Daemons:
     def ask(self, *command, check=True):
         """One of Slurm's commands."""
         return subprocess.run(
-            command, env=self.env, check=check, capture_output=True, text=True, timeout=90
+            command, env=self.env, check=check, capture_output=True, text=True, timeout=PATIENCE_SECONDS
         ).stdout
 
     def end(self, name, number=signal.SIGTERM):
@@ -49,14 +50,18 @@ class Daemons:
     def start(self, name):
         """Start it again, and wait until it answers."""
         daemon, _, node = name.partition(".")
-        subprocess.run([daemon, *(["-N", node] if node else [])], env=self.env, check=True, timeout=60)
+        subprocess.run(
+            [daemon, *(["-N", node] if node else [])], env=self.env, check=True, timeout=PATIENCE_SECONDS
+        )
         question = {"slurmctld": ["sinfo"], "slurmdbd": ["sacctmgr", "-n", "show", "cluster"]}.get(daemon)
         while question and not self.answers(question):
             time.sleep(0.3)
 
     def answers(self, question):
         """Whether one of Slurm's commands succeeds."""
-        done = subprocess.run(question, env=self.env, capture_output=True, timeout=90, check=False)
+        done = subprocess.run(
+            question, env=self.env, capture_output=True, timeout=PATIENCE_SECONDS, check=False
+        )
         return done.returncode == 0
 
     def down(self, node):

@@ -36,6 +36,6 @@ if __name__ == "__main__":
     target, when, nth, *arguments = sys.argv[1:]
     arm(target, when, int(nth))
     sys.argv = ["runner", *arguments]
-    from runner.cli import main
+    from runner.cli.main import main
 
     main()

@@ -13,6 +13,6 @@ if __name__ == "__main__":
         assert hasattr(owner, name), target
         setattr(owner, name, eval(expression, {"timedelta": timedelta}))
     sys.argv = ["runner", *sys.argv[middle + 1 :]]
-    from runner.cli import main
+    from runner.cli.main import main
 
     main()

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from runner.corpus import write_corpus
+from runner.commands.data import write_corpus
 from tests.conftest import REPOSITORY, SCRIPT, TINY, environment, no_cluster
 from tests.faults.daemons import GONE, NODES, Daemons, step_daemons, training
 
@@ -47,7 +47,7 @@ class Soak:
 
     def runner(self, *arguments):
         """The command line's arguments."""
-        return [sys.executable, "-P", "-m", "runner.cli", "--root", str(self.root), *arguments]
+        return [sys.executable, "-P", "-m", "runner", "--root", str(self.root), *arguments]
 
     def say(self, *arguments):
         """What a command of ours prints."""

@@ -11,11 +11,14 @@ from datetime import timedelta
 
 import pytest
 
-from model import machine
-from model.record import LedgerEvent, RunFolder, now
-from runner import ledger, repair, stopping
+from model.disk.folder import RunFolder
+from model.disk.record import LedgerEvent, now
+from runner.execute import repair
+from runner.job import stop
+from runner.job.slurm import job_end
+from runner.state import ledger, process
 from tests.analysis.fabricate import Folder, plan
-from tests.conftest import environment
+from tests.conftest import PATIENCE_SECONDS, environment, until
 from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX
 
@@ -47,12 +50,12 @@ def sql(runner, query):
 
 
 def test_a_clock_that_is_set_back_an_hour_while_a_run_trains_changes_nothing(
-    runner, study, root, tmp_path, until, clock
+    runner, study, root, tmp_path, clock
 ):
     (profile := tmp_path / "here.yaml").write_text('executor: local\ncheckpoint_every: "0:00:01"\n')
     path = study("matrix: {train.steps: [6000]}\n")
     launch = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "launch", str(path), "-p", str(profile),
+        [sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path), "-p", str(profile),
          "--set", "train.log_every=100"],
         cwd=tmp_path, env=environment(**clock.env), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -64,10 +67,10 @@ def test_a_clock_that_is_set_back_an_hour_while_a_run_trains_changes_nothing(
     assert "0 to do" in runner("launch", path, "--set", "train.log_every=100").stderr, (
         "the launch still lives"
     )
-    _, said = launch.communicate(timeout=240)
+    _, said = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 0, said
     run = RunFolder(next(root.glob("tiny/[0-9a-f]*")))
-    result = run.result(1)
+    result = run.attempt(1).result
     assert result.ended_at < result.started_at, "the clock was set back"
     assert result.wall_seconds > 0
     (row,) = sql(runner, "SELECT wall_seconds > 0 AS took, gpu_hours >= 0 AS cost, outcome, steps FROM runs")
@@ -76,18 +79,18 @@ def test_a_clock_that_is_set_back_an_hour_while_a_run_trains_changes_nothing(
 
 
 def test_a_run_that_was_killed_after_the_clock_was_set_back_took_no_negative_time(
-    runner, study, root, tmp_path, until, clock
+    runner, study, root, tmp_path, clock
 ):
     """Its launcher's word is all there is of its end."""
     path = study("matrix: {train.steps: [1000000]}\n")
     launch = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "launch", str(path)],
+        [sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path)],
         cwd=tmp_path, env=environment(**clock.env), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     (steps,) = until(lambda: list(root.glob("tiny/*/attempt-1/steps.jsonl")))
     clock.set(-HOUR)
     os.kill(json.loads((steps.parent / "manifest.json").read_text())["pid"], signal.SIGKILL)
-    assert launch.wait(timeout=120) == 1
+    assert launch.wait(timeout=PATIENCE_SECONDS) == 1
     events = [event.event for event in RunFolder(steps.parent.parent).ledger]
     assert events == ["claimed", "ended"]
     query = "SELECT wall_seconds >= 0 AS took, gpu_hours >= 0 AS cost, outcome FROM runs"
@@ -97,7 +100,7 @@ def test_a_run_that_was_killed_after_the_clock_was_set_back_took_no_negative_tim
 @pytest.mark.slurm
 @pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["ahead", "behind"])
 def test_a_launcher_whose_clock_is_an_hour_off_loses_no_job_and_starts_none_twice(
-    slurm, study, root, rows, until, clock, seconds, tmp_path
+    slurm, study, root, rows, clock, seconds, tmp_path
 ):
     """Behind: its `submitted` is older than ACCOUNTING_DELAY at once. Ahead: it lies in the future.
 
@@ -111,7 +114,7 @@ def test_a_launcher_whose_clock_is_an_hour_off_loses_no_job_and_starts_none_twic
     clock.set(seconds)
     slurm("launch", path, "--profile", profile, rc=0, **clock.env)
     assert "0 submitted" in slurm("launch", path, "--profile", profile, rc=0).stderr
-    until(lambda: all(row["phase"] == "ended" for row in rows(slurm)), 240)
+    until(lambda: all(row["phase"] == "ended" for row in rows(slurm)))
     assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
 
 
@@ -127,23 +130,23 @@ def test_a_claim_of_another_machine_whose_clock_is_ahead_is_left_alone(root):
 
 def test_a_process_is_told_from_another_by_its_start_since_boot_which_no_clock_moves(monkeypatch):
     """The kernel reckons starts since 1970 from boot, so that they move when the clock is set."""
-    mine = machine.started(os.getpid())
+    mine = process.started(os.getpid())
     monkeypatch.setattr("psutil._pslinux.boot_time", lambda: 0.0)
-    assert machine.runs(os.getpid(), mine)
-    assert not machine.runs(os.getpid(), mine + 1)
+    assert process.runs(os.getpid(), mine)
+    assert not process.runs(os.getpid(), mine + 1)
     with subprocess.Popen(["true"]) as ended:
         until = time.monotonic() + 10
-        started = machine.started(ended.pid)
-        while machine.runs(ended.pid, started) and time.monotonic() < until:
+        started = process.started(ended.pid)
+        while process.runs(ended.pid, started) and time.monotonic() < until:
             time.sleep(0.05)
-        assert not machine.runs(ended.pid, started), "a zombie does not run"
+        assert not process.runs(ended.pid, started), "a zombie does not run"
 
 
 def test_a_record_of_an_earlier_version_still_tells_its_process():
     import psutil
 
-    assert machine.runs(os.getpid(), psutil.Process().create_time())
-    assert ledger.alive(
+    assert process.runs(os.getpid(), psutil.Process().create_time())
+    assert process.alive(
         LedgerEvent(
             time=now(), event="claimed", attempt=1, host=socket.gethostname(), pid=os.getpid(),
             pid_started=psutil.Process().create_time(),
@@ -154,10 +157,10 @@ def test_a_record_of_an_earlier_version_still_tells_its_process():
 def test_the_time_limit_is_kept_to_when_the_clock_is_set_back(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 100))
-    stop = stopping.Stop(stopping.deadline(stopping.slurm_end(), 10))
+    stopping = stop.Stop(stop.deadline(job_end(), 10))
     began = time.monotonic()
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert not stop.requested()
+    assert not stopping.requested()
     monkeypatch.setattr(time, "monotonic", lambda: began + 91)
-    assert stop.requested()
-    assert stop.cause == "deadline"
+    assert stopping.requested()
+    assert stopping.cause == "deadline"

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment
 
 
 @pytest.fixture
@@ -49,10 +49,10 @@ def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(
 ):
     path = study("matrix: {train.steps: [200000, 5]}\n")
     launch = subprocess.Popen(
-        [os.sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "launch", str(path), "--set", "train.log_every=1"],
+        [os.sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path), "--set", "train.log_every=1"],
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    _, shown = launch.communicate(timeout=200)
+    _, shown = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode != 0
     assert "No space left" in shown
     assert "Traceback" not in shown
@@ -112,13 +112,13 @@ def kill_after_first_checkpoint(runner, path, root):
     import time
 
     launch = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "launch", str(path), "--set", "train.log_every=10"],
+        [sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path), "--set", "train.log_every=10"],
         cwd=path.parent, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     while not list(root.glob("tiny/*/attempt-1/steps.jsonl")):
         time.sleep(0.02)
     launch.send_signal(signal.SIGINT)
-    launch.wait(timeout=60)
+    launch.wait(timeout=PATIENCE_SECONDS)
     assert list(root.glob("tiny/*/attempt-1/checkpoint")), "the run was stopped with a checkpoint"
 
 
@@ -128,8 +128,8 @@ def test_any_umask_gives_a_root_that_works_and_pickles_that_only_their_owner_can
 ):
     path = study()
     done = subprocess.run(
-        ["sh", "-c", f"umask {mask:04o}; exec {os.sys.executable} -P -m runner.cli --root {root} launch {path}"],
-        cwd=path.parent, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+        ["sh", "-c", f"umask {mask:04o}; exec {os.sys.executable} -P -m runner --root {root} launch {path}"],
+        cwd=path.parent, env=environment(), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     runner("collect", rc=0)

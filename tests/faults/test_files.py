@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from model.record import RunFolder
-from runner import status
-from tests.conftest import REPOSITORY, TINY, environment
+from model.disk.folder import RunFolder
+from runner.execute.reconcile import reconciled
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, TINY, environment
 from tests.slurm.test_cluster import SANDBOX
 
 SITE = REPOSITORY / "tests" / "faults" / "site"
@@ -28,13 +28,15 @@ def made(tmp_path_factory, corpus):
         sys.executable,
         "-P",
         "-m",
-        "runner.cli",
+        "runner",
         "--root",
         str(folder / "runs"),
         "launch",
         "before.yaml",
     ]
-    subprocess.run(command, cwd=folder, env=environment(), check=True, capture_output=True, timeout=240)
+    subprocess.run(
+        command, cwd=folder, env=environment(), check=True, capture_output=True, timeout=PATIENCE_SECONDS
+    )
     return folder / "runs"
 
 
@@ -226,12 +228,12 @@ def test_wherever_a_ledger_is_cut_its_run_has_an_outcome_and_its_next_lines_are_
     """Of a run that its launcher saw fail; where the launcher's word is cut off it is lost."""
     shutil.copytree(made, root)
     run = RunFolder(next(root.glob("before/[0-9a-f]*")))
-    (run.attempt(1) / "result.json").unlink()
-    status.reconciled(root)
+    (run.attempt(1).path / "result.json").unlink()
+    reconciled(root)
     whole = (run.path / "ledger.jsonl").read_bytes()
     assert [event.event for event in run.ledger] == ["claimed", "ended"]
     for length in range(0, len(whole), 7):
         (run.path / "ledger.jsonl").write_bytes(whole[:length])
-        found = {state.run.run_id: state.outcome for state in status.reconciled(root)}
+        found = {state.run.run_id: state.outcome for state in reconciled(root)}
         assert found[run.path.name] == "lost"
         assert run.ledger[-1].event == "ended"

@@ -7,33 +7,33 @@ import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
 from tests.slurm.test_cluster import SANDBOX
 from tests.slurm.test_packing import PACKED
 
 pytestmark = pytest.mark.slurm
 STUDY = "matrix: {seed: [0, 1]}\n"
 LAUNCHER = [
-    "model.files:write_text before 1",
-    "model.files:write_text after 2",
-    "runner.ledger:claim before 1",
-    "runner.ledger:_append before 1",  # the folder is made, its line is not
-    "runner.ledger:claim after 1",
-    "runner.ledger:claim after 2",
-    "runner.ledger:intend before 1",
-    "runner.ledger:intend after 1",
-    "runner.ledger:intend after 2",
-    "runner.ledger:flush before 1",
-    "runner.ledger:flush after 1",
+    "model.disk.files:write_text before 1",
+    "model.disk.files:write_text after 2",
+    "runner.state.ledger:claim before 1",
+    "runner.state.ledger:_append before 1",  # the folder is made, its line is not
+    "runner.state.ledger:claim after 1",
+    "runner.state.ledger:claim after 2",
+    "runner.state.ledger:intend before 1",
+    "runner.state.ledger:intend after 1",
+    "runner.state.ledger:intend after 2",
+    "runner.state.ledger:flush before 1",
+    "runner.state.ledger:flush after 1",
     "submitit.core.utils:DelayedSubmission.dump after 1",
     "submitit.slurm.slurm:SlurmExecutor._make_submission_command after 1",
     "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",  # after sbatch
     "submitit.core.utils:JobPaths.move_temporary_file before 1",
     "submitit.core.utils:JobPaths.move_temporary_file after 1",
     "submitit.core.utils:JobPaths.move_temporary_file after 3",
-    "runner.ledger:submitted before 1",
-    "runner.ledger:submitted after 1",
-    "runner.ledger:submitted after 2",
+    "runner.state.ledger:submitted before 1",
+    "runner.state.ledger:submitted after 1",
+    "runner.state.ledger:submitted after 2",
 ]
 
 
@@ -49,7 +49,7 @@ def killed_launch(fault, root, path, cluster, profile=SANDBOX):
         str(path),
     ]
     done = subprocess.run(
-        [*command, "--profile", str(profile)], cwd=REPOSITORY, env=environment(**cluster), capture_output=True, timeout=120, check=False,
+        [*command, "--profile", str(profile)], cwd=REPOSITORY, env=environment(**cluster), capture_output=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, f"the fault did not strike: {done.stderr.decode()}"
 
@@ -70,10 +70,10 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
 @pytest.mark.parametrize(
     "fault",
     [
-        "runner.ledger:intend after 1",
+        "runner.state.ledger:intend after 1",
         "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",
         "submitit.core.utils:JobPaths.move_temporary_file after 1",
-        "runner.ledger:submitted after 1",
+        "runner.state.ledger:submitted after 1",
     ],
 )
 def test_runs_that_share_a_job_are_found_again_together(slurm, cluster, study, root, rows, fault):
@@ -89,7 +89,7 @@ def test_two_launches_at_once_submit_nothing_twice(cluster, study, root, slurm, 
     command = [
         sys.executable,
         "-m",
-        "runner.cli",
+        "runner",
         "--root",
         str(root),
         "launch",
@@ -99,7 +99,7 @@ def test_two_launches_at_once_submit_nothing_twice(cluster, study, root, slurm, 
         "--wait",
     ]
     both = [subprocess.Popen(command, cwd=REPOSITORY, env=environment(**cluster)) for _ in range(2)]
-    assert [launch.wait(timeout=120) for launch in both] == [0, 0]
+    assert [launch.wait(timeout=PATIENCE_SECONDS) for launch in both] == [0, 0]
     assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
@@ -145,9 +145,7 @@ def test_a_submit_limit_is_met_with_smaller_arrays(slurm, study, root, rows, tmp
     assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 4
 
 
-def test_while_accounting_is_down_nothing_is_called_ended_that_might_not_be(
-    slurm, study, rows, until, tmp_path
-):
+def test_while_accounting_is_down_nothing_is_called_ended_that_might_not_be(slurm, study, rows, tmp_path):
     path = study("matrix: {train.steps: [1000000]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     down = stand_in(tmp_path / "bin", "sacct", "echo 'sacct: error: slurmdbd is down' >&2; exit 1")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
 from tests.faults.daemons import Daemons, training
 from tests.slurm.test_cluster import SANDBOX
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 TWO = "matrix: {seed: [0, 1]}\n"
 LONGER = ("--set", "train.steps=6000", "--set", "train.log_every=500")
 FOR_EVER = ("--set", "train.steps=1000000")
-NO_DELAY = "runner.status:ACCOUNTING_DELAY=timedelta(0)"
+NO_DELAY = "runner.execute.reconcile:ACCOUNTING_DELAY=timedelta(0)"
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def patched(cluster, root):
     def call(setting, *arguments, **env):
         return subprocess.run(
             [sys.executable, "-m", "tests.faults.patched", setting, "--", "--root", str(root), *map(str, arguments)],
-            cwd=REPOSITORY, env=environment(**{**cluster, **env}), capture_output=True, text=True, timeout=240, check=False,
+            cwd=REPOSITORY, env=environment(**{**cluster, **env}), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
 
     return call
 
 
-def first_training(root, until):
+def first_training(root):
     """The process of a run that trains, the folder of its attempt, and its node."""
     process, attempt = until(lambda: next(iter(training(root)), None))
     until((attempt / "steps.jsonl").exists)
@@ -60,30 +60,30 @@ def completed_attempts(root):
     return sorted(result["run_id"] for result in results if result["outcome"] == "completed")
 
 
-def all_completed(root, rows, slurm, until, seconds=300):
+def all_completed(root, rows, slurm):
     """Wait for it, and make sure that each run completed once."""
-    until(lambda: {row["outcome"] for row in rows(slurm)} == {"completed"}, seconds)
+    until(lambda: {row["outcome"] for row in rows(slurm)} == {"completed"})
     done = completed_attempts(root)
     assert len(done) == len(set(done)) == len(rows(slurm))
 
 
-def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, until, daemons):
+def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, daemons):
     slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
-    process, _, node = first_training(root, until)
+    process, _, node = first_training(root)
     daemons.end(f"slurmd.{node}", signal.SIGKILL)
     assert process.is_running()
     daemons.start(f"slurmd.{node}")
-    all_completed(root, rows, slurm, until)
+    all_completed(root, rows, slurm)
     assert {row["attempt"] for row in rows(slurm)} == {1}
 
 
 def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
-    slurm, study, root, rows, until, daemons
+    slurm, study, root, rows, daemons
 ):
     slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
-    _, attempt, node = first_training(root, until)
+    _, attempt, node = first_training(root)
     daemons.crash(node)
-    all_completed(root, rows, slurm, until)
+    all_completed(root, rows, slurm)
     assert stands(rows, slurm) == [("completed", 1), ("completed", 2)]
     again = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
     assert again["slurm"]["SLURMD_NODENAME"] != node
@@ -92,54 +92,52 @@ def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
 
 
 def test_a_launch_while_a_job_is_on_its_way_back_into_the_queue_submits_nothing(
-    slurm, study, root, rows, until, daemons
+    slurm, study, root, rows, daemons
 ):
     """For some seconds accounting says NODE_FAIL, and the job itself that it was cancelled."""
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
-    node = first_training(root, until)[2]
+    node = first_training(root)[2]
     daemons.down(node)
     for _ in range(4):
         assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0).stderr
-    all_completed(root, rows, slurm, until)
+    all_completed(root, rows, slurm)
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
-def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(
-    slurm, study, root, rows, until, daemons
-):
+def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(slurm, study, root, rows, daemons):
     """An administrator puts a job back into the queue that had ended, and whose run was launched again."""
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
-    process, _, _ = first_training(root, until)
+    process, _, _ = first_training(root)
     job_id = rows(slurm)[0]["job_id"]
     process.kill()
     until(lambda: rows(slurm)[0]["outcome"] == "failed")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
     daemons.ask("scontrol", "requeue", job_id)
-    all_completed(root, rows, slurm, until)
-    until(lambda: not daemons.ask("squeue", "-h"), 180)
+    all_completed(root, rows, slurm)
+    until(lambda: not daemons.ask("squeue", "-h"))
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
     assert len(completed_attempts(root)) == 1
 
 
 def test_a_completed_run_whose_job_is_put_back_into_the_queue_is_not_trained_again(
-    slurm, study, root, rows, until, daemons
+    slurm, study, root, rows, daemons
 ):
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, "--wait", rc=0)
     daemons.ask("scontrol", "requeue", rows(slurm)[0]["job_id"])
-    until(lambda: not daemons.ask("squeue", "-h"), 180)
+    until(lambda: not daemons.ask("squeue", "-h"))
     assert stands(rows, slurm) == [("completed", 1)]
     assert len(list(root.glob("tiny/*/attempt-*"))) == 1
 
 
 def test_a_run_that_something_else_than_slurm_terminated_is_cancelled_and_goes_on_when_launched_again(
-    slurm, study, root, rows, until
+    slurm, study, root, rows
 ):
     """To Slurm its job has COMPLETED."""
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
-    first_training(root, until)[0].terminate()
+    first_training(root)[0].terminate()
     until(lambda: rows(slurm)[0]["phase"] == "ended")
     assert stands(rows, slurm) == [("cancelled", 1)]
     slurm("launch", path, "--profile", SANDBOX, *LONGER, "--wait", rc=0)
@@ -148,7 +146,7 @@ def test_a_run_that_something_else_than_slurm_terminated_is_cancelled_and_goes_o
 
 
 def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_again(
-    slurm, study, root, rows, until, daemons, patched
+    slurm, study, root, rows, daemons, patched
 ):
     path = study(TWO)
     daemons.end("slurmdbd")
@@ -160,29 +158,29 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
     again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
     assert "0 submitted" in again.stderr, again.stderr
-    all_completed(root, rows, slurm, until)
+    all_completed(root, rows, slurm)
     assert {row["attempt"] for row in rows(slurm)} == {1}
 
 
 def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
-    slurm, study, root, rows, until, daemons
+    slurm, study, root, rows, daemons
 ):
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, rc=0)
-    first_training(root, until)
+    first_training(root)
     daemons.end("slurmctld")
     assert rows(slurm)[0]["phase"] == "running"
     time.sleep(2)
     daemons.start("slurmctld")
-    all_completed(root, rows, slurm, until)
+    all_completed(root, rows, slurm)
     assert stands(rows, slurm) == [("completed", 1)]
 
 
 def test_while_neither_controller_nor_accounting_answers_status_says_so_and_nothing_has_ended(
-    slurm, study, root, rows, until, daemons
+    slurm, study, root, rows, daemons
 ):
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *FOR_EVER, rc=0)
-    first_training(root, until)
+    first_training(root)
     daemons.end("slurmctld")
     daemons.end("slurmdbd")
     for command in ("status", "cancel"):
@@ -196,19 +194,19 @@ def test_while_neither_controller_nor_accounting_answers_status_says_so_and_noth
 
 
 def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_end(
-    slurm, study, root, until, daemons, cluster, tmp_path
+    slurm, study, root, daemons, cluster, tmp_path
 ):
     """The job itself says that it was cancelled; that is not its end."""
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, "--wait", rc=0)
     (run,) = [path.name for path in (root / "tiny").glob("[0-9a-f]*")]
     repeat = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner.cli", "--root", str(root), "reproduce", run, "--profile", str(SANDBOX)],
+        [sys.executable, "-P", "-m", "runner", "--root", str(root), "reproduce", run, "--profile", str(SANDBOX)],
         cwd=tmp_path, env=environment(**cluster), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    _, attempt, _ = first_training(root, until)
+    _, attempt, _ = first_training(root)
     manifest = json.loads((attempt / "manifest.json").read_text())
     daemons.ask("scontrol", "requeue", manifest["slurm"]["SLURM_JOB_ID"])
-    _, said = repeat.communicate(timeout=400)
+    _, said = repeat.communicate(timeout=PATIENCE_SECONDS)
     assert repeat.returncode == 0, said
     assert "the outcome is the same, completed" in said
     assert len(list(attempt.parent.glob("attempt-*"))) == 2

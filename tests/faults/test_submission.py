@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
 from tests.faults.test_launcher import STUDY, stand_in
 from tests.slurm.test_cluster import SANDBOX
 
@@ -24,7 +24,13 @@ subprocess.run([\\"/usr/bin/sbatch\\", *sys.argv[1:]])
 
 def start(root, path, cluster, **env):
     """A launch whose sbatch has three seconds to answer."""
-    command = [sys.executable, "-m", "tests.faults.patched", "runner.slurm:SBATCH_SECONDS=3", "--"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults.patched",
+        "runner.execute.slurm.submit:SBATCH_SECONDS=3",
+        "--",
+    ]
     return subprocess.Popen(
         [*command, "--root", str(root), "launch", str(path), "--profile", str(SANDBOX)],
         cwd=REPOSITORY, env=environment(**{**cluster, **env}), stderr=subprocess.PIPE, text=True,
@@ -48,7 +54,7 @@ def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits
 ):
     path = study(STUDY)
     launch = start(root, path, cluster, **stand_in(tmp_path / "bin", "sbatch", script))
-    _, said = launch.communicate(timeout=120)
+    _, said = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 3
     assert says in said
     assert "finds out whether the jobs exist" in said
@@ -58,14 +64,12 @@ def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
-def test_an_sbatch_that_outlives_its_launcher_is_waited_for(
-    slurm, cluster, study, root, rows, tmp_path, until
-):
+def test_an_sbatch_that_outlives_its_launcher_is_waited_for(slurm, cluster, study, root, rows, tmp_path):
     path = study(STUDY)
     launch = start(root, path, cluster, **stand_in(tmp_path / "bin", "sbatch", SLOW))
     until(lambda: subprocess.run(["pgrep", "-f", f"^sbatch .*{root}"], check=False).returncode == 0)
     launch.kill()
-    launch.communicate(timeout=60)
+    launch.communicate(timeout=PATIENCE_SECONDS)
     assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, rc=0).stderr
     until(lambda: all(row["job_id"] for row in rows(slurm)))
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)

@@ -4,13 +4,12 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, until
 
 pytestmark = pytest.mark.slurm
 SANDBOX = Path(__file__).with_name("sandbox.yaml")
@@ -25,15 +24,6 @@ def slurm(runner, cluster):
 def outcomes(slurm):
     rows = json.loads(slurm("status", "--json", rc=0).stdout)
     return {row["run_id"]: row["outcome"] or row["phase"] for row in rows}
-
-
-def until(condition, seconds=90):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if result := condition():
-            return result
-        time.sleep(0.3)
-    pytest.fail("it did not happen in time")
 
 
 def training(root, study="*"):

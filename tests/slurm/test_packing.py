@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment
-from tests.slurm.test_cluster import outcomes, training, until
+from tests.conftest import environment, until
+from tests.slurm.test_cluster import outcomes, training
 
 pytestmark = pytest.mark.slurm
-RUNNER = [sys.executable, "-P", "-m", "runner.cli"]
+RUNNER = [sys.executable, "-P", "-m", "runner"]
 PACKED = Path(__file__).with_name("packed.yaml")
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_leaves_the_run_that_shares_its_node(slurm, root, s
     slurm("launch", study("matrix: {train.steps: [1000000, 3000]}\n"), "--profile", PACKED, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
     by_steps(root, 1_000_000).kill()
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()), 240)
+    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
     assert sorted(outcomes(slurm).values()) == ["completed", "failed"]
 
 
@@ -66,9 +66,9 @@ def test_cancelling_a_run_leaves_the_run_that_shares_its_job(slurm, root, study)
     (long,) = [row["run_id"] for row in rows(slurm) if row["factors"]["train.steps"] == 1_000_000]
     slurm("cancel", long, rc=0)
     assert outcomes(slurm)[long] == "cancelled"
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()), 240)
+    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
     assert sorted(outcomes(slurm).values()) == ["cancelled", "completed"]
-    until(lambda: training(root) is None, 30)
+    until(lambda: training(root) is None)
     (result,) = root.glob(f"tiny/{long}/attempt-1/result.json")
     assert json.loads(result.read_text())["outcome"] == "cancelled", "its process has stopped by itself"
 
@@ -80,7 +80,7 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
     minute = adjusted(tmp_path, ("0:10:00", "0:01:00"))
     path = study("matrix: {train.steps: [20, 1000000, 1000001, 1000002]}\n")
     slurm("launch", path, "--profile", minute, rc=0)
-    until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3, 280)
+    until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3)
     found = {row["factors"]["train.steps"]: row for row in rows(slurm)}
     slurm("cancel", path, rc=0)
     jobs = [found[steps]["job_id"] for steps in (20, 1_000_000, 1_000_001, 1_000_002)]

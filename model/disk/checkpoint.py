@@ -1,0 +1,280 @@
+"""A run's state on disk, from which it resumes bit for bit where it stopped.
+
+    attempt-N/checkpoint/state-STEP.safetensors  its tensors
+                        /meta.json               Meta: the step, configuration and data position of that state
+    attempt-N/checkpoint.part/                   both, while they are written
+
+meta.json names the step, and so the state, that it belongs to. Renaming it is the one instant at which the
+checkpoint changes: a crash before it leaves the old one whole, a crash after it the new one.
+
+The file has the format of safetensors, so that others can read it, but the library does not write or read it
+here. Tried with version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB
+left and otherwise holds all of it in memory; and a full disk is not an OSError. (An archive of torch.save has
+the same faults.) Here bytes pass through one buffer, whatever the size, and nothing is unpickled.
+
+Torch is imported where a state is saved or loaded; inspecting one does not need it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from model.config import Frozen, RunConfig
+from model.data import Position
+from model.disk import files
+from model.disk.files import Unreadable
+from model.disk.record import SCHEMA_VERSION, Version
+from model.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from model.optim import AdamW
+
+PIECE = 64 * 2**20  # bytes in host memory at once, both ways
+_META = "meta.json"
+_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint saves, and is loaded into."""
+
+    config: RunConfig
+    data_fingerprint: str
+    model: nn.Module
+    optimizer: AdamW
+
+    @property
+    def device(self) -> torch.device:
+        """Where the run trains."""
+        return next(self.model.parameters()).device
+
+
+class Meta(Frozen):
+    """`meta.json`: which state the file holds.
+
+    The checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
+    """
+
+    schema_version: Version = SCHEMA_VERSION
+    step: int = Field(ge=1, description="The last step done.")
+    config: str = Field(description="Canonical JSON of the run's configuration.")
+    data_fingerprint: str
+    position: Position = Field(description="Where the batches of the next step start.")
+    size: int = Field(description="Of the state file, in bytes.")
+    state_checksum: int
+    checksum: int = Field(0, description="Of this record, with 0 in this place.")
+
+    def sealed(self) -> Meta:
+        """The same with its own checksum."""
+        bare = self.model_copy(update={"checksum": 0})
+        return self.model_copy(update={"checksum": zlib.crc32(bare.model_dump_json().encode())})
+
+
+def save(kept: Path, state: State, step: int, position: Position) -> None:
+    """Save the state after a step as the checkpoint `kept`, in place of an earlier one.
+
+    Until the new one is whole, both take disk space.
+
+    Raises:
+        OSError: it cannot be written. The earlier checkpoint is still there.
+    """
+    part, name = kept.with_name(f"{kept.name}.part"), _state_name(step)
+    shutil.rmtree(part, ignore_errors=True)  # what a killed save left
+    try:
+        part.mkdir()
+        tensors = _tensors(state)
+        size, checksum = _write(part / name, tensors)
+        meta = Meta(
+            step=step,
+            config=_canonical(state.config),
+            data_fingerprint=state.data_fingerprint,
+            position=position,
+            size=size,
+            state_checksum=checksum,
+        )
+        files.write(part / _META, meta.sealed())
+        _publish(part, kept, name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)  # a full disk needs the space
+    with suppress(OSError):  # the new checkpoint is whole, whatever becomes of the old one
+        for old in kept.glob("state-*"):
+            if old.name != name:
+                old.unlink()
+
+
+def load(kept: Path, state: State) -> tuple[int, Position]:
+    """Put a checkpoint into a newly built model and optimizer, and into torch's random generators.
+
+    Returns:
+        The last step done, and where the batches of the next one start.
+
+    Raises:
+        UserError: it is of another configuration or other data.
+        Unreadable: it is missing, torn, damaged, or of another version. Model and optimizer may then hold
+            parts of it, and are useless.
+    """
+    import torch
+
+    meta, path = _meta(kept)
+    _refuse_another_run(path, meta, state)
+    tensors = _tensors(state)
+    _check(path, _read(path, tensors), meta)
+    torch.set_rng_state(tensors["rng.cpu"])
+    if "rng.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["rng.cuda"], state.device)
+    return meta.step, meta.position
+
+
+def inspect(kept: Path) -> int:
+    """Read every byte of a checkpoint, and give its step.
+
+    Raises:
+        Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
+    """
+    meta, path = _meta(kept)
+    checksum = 0
+    with _open(path) as file:
+        while piece := file.read(PIECE):
+            checksum = zlib.crc32(piece, checksum)
+    _check(path, checksum, meta)
+    return meta.step
+
+
+def _state_name(step: int) -> str:
+    return f"state-{step}.safetensors"
+
+
+def _canonical(config: RunConfig) -> str:
+    return files.dumps(config.model_dump(mode="json"))
+
+
+def _meta(kept: Path) -> tuple[Meta, Path]:
+    """The record of a checkpoint, and its state file, which has the right size."""
+    path = kept / _META
+    meta = files.read(path, Meta)
+    if meta.sealed() != meta:
+        raise Unreadable(f"{path}: its content does not match its checksum")
+    path = path.with_name(_state_name(meta.step))
+    with _open(path) as file:
+        size = file.seek(0, os.SEEK_END)
+    if size != meta.size:
+        raise Unreadable(f"{path}: {size} bytes, where {meta.size} were written")
+    return meta, path
+
+
+def _check(path: Path, checksum: int, meta: Meta) -> None:
+    if checksum != meta.state_checksum:
+        raise Unreadable(f"{path}: its content does not match its checksum")
+
+
+def _refuse_another_run(path: Path, meta: Meta, state: State) -> None:
+    only = "a run resumes with exactly the configuration and data that it began with"
+    if meta.config != _canonical(state.config):
+        raise UserError(f"{path} is a checkpoint of another configuration; {only}")
+    if meta.data_fingerprint != state.data_fingerprint:
+        raise UserError(f"{path} is a checkpoint of a run on other data; {only}")
+
+
+def _tensors(state: State) -> dict[str, Tensor]:
+    """All that the next step depends on; the optimizer's settings follow from configuration and step."""
+    import torch
+
+    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in state.optimizer.state().items()}
+    tensors["rng.cpu"] = torch.get_rng_state()
+    if state.device.type == "cuda":
+        tensors["rng.cuda"] = torch.cuda.get_rng_state(state.device)
+    return tensors
+
+
+def _header(tensors: Mapping[str, Tensor]) -> bytes:
+    """What precedes the tensors in the file: the length of a JSON text, and that text, which lists them."""
+    found, end = {}, 0
+    for name, tensor in tensors.items():
+        dtype = _DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        start, end = end, end + tensor.nbytes
+        found[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(found).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors' own memory as bytes, at most PIECE at a time."""
+    import torch
+
+    for tensor in tensors:
+        yield from torch.split(tensor.detach().view(-1).view(torch.uint8), PIECE)
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Write and fsync; give the size in bytes and the checksum."""
+    checksum = 0
+    pieces = (piece.cpu().numpy().data for piece in _pieces(tensors.values()))
+    with path.open("wb", buffering=0) as file:
+        for piece in chain([memoryview(_header(tensors))], pieces):
+            checksum, left = zlib.crc32(piece, checksum), piece
+            while left:  # an unbuffered write may be cut short
+                left = left[file.write(left) :]
+        os.fsync(file.fileno())
+        return file.tell(), checksum
+
+
+def _read(path: Path, tensors: Mapping[str, Tensor]) -> int:
+    """Read into the tensors, and give the checksum of what was read."""
+    import torch
+
+    header, buffer = _header(tensors), torch.empty(PIECE, dtype=torch.uint8)
+    checksum = zlib.crc32(header)
+    with _open(path) as file:
+        if file.read(len(header)) != header:
+            raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
+        for piece in _pieces(tensors.values()):
+            host = buffer[: len(piece)]
+            data = host.numpy().data
+            if file.readinto(data) != len(piece):
+                raise Unreadable(f"{path}: shorter than its tensors")
+            checksum = zlib.crc32(data, checksum)
+            piece.copy_(host)
+    return checksum
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from error
+
+
+def _publish(part: Path, kept: Path, name: str) -> None:
+    """Move the state, then the record that makes it count; each is on disk before what follows it."""
+    kept.mkdir(exist_ok=True)
+    _sync(kept.parent)
+    for file in (name, _META):
+        (part / file).replace(kept / file)
+        _sync(kept)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

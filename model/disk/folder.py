@@ -1,0 +1,181 @@
+"""A run's folder and its attempts, read lazily: the one place that knows how their files fit together.
+
+Files are truth; database and reports are made of them.
+
+    ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
+    ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know
+    ROOT/STUDY/RUN_ID/attempt-N/manifest.json  Manifest: where the attempt runs, with what
+                               /steps.jsonl    StepRecord a line
+                               /result.json    Result: how it ended, where it could still say so
+                               /stdout.log, /stderr.log
+
+Inside, paths are strings: over 10,000 runs, joining Path objects took as long as reading all files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from model.disk.files import Record, read, read_lines
+from model.disk.record import NAME, LedgerEvent, Manifest, Outcome, Result, RunRecord
+
+
+class Attempt:
+    """One attempt of a run: what it wrote itself, and what launchers and schedulers noted about it.
+
+    Each file is read once, when it is first asked for; that may raise Unreadable.
+    """
+
+    def __init__(self, run: RunFolder, number: int, ledger: Sequence[LedgerEvent] | None = None) -> None:
+        self.number, self._path = number, f"{os.fspath(run)}/attempt-{number}"
+        self._run, self._ledger = run, ledger
+
+    @cached_property
+    def path(self) -> Path:
+        """Its folder."""
+        return Path(self._path)
+
+    @cached_property
+    def noted(self) -> tuple[LedgerEvent, ...]:
+        """Every line of the ledger about it, also from before its number was released."""
+        ledger = self._run.ledger if self._ledger is None else self._ledger
+        return tuple(event for event in ledger if event.attempt == self.number)
+
+    @cached_property
+    def events(self) -> tuple[LedgerEvent, ...]:
+        """The lines about it since its number was last released: a released number can be claimed again."""
+        places = [place for place, event in enumerate(self.noted) if event.event == "released"]
+        return self.noted[places[-1] + 1 :] if places else self.noted
+
+    @property
+    def released(self) -> bool:
+        """Whether its claim was given up before anything was started, and nobody has claimed it since."""
+        return bool(self.noted) and self.noted[-1].event == "released"
+
+    @property
+    def started(self) -> bool:
+        """Whether it has said where it runs."""
+        return os.path.exists(f"{self._path}/manifest.json")  # noqa: PTH110  strings
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """Where it ran; None if it never started. Raises Unreadable."""
+        return self._if_there("manifest.json", Manifest)
+
+    @cached_property
+    def result(self) -> Result | None:
+        """How it says that it ended; None if it did not. Raises Unreadable."""
+        return self._if_there("result.json", Result)
+
+    def event(self, kind: str) -> LedgerEvent | None:
+        """The newest of its events of this kind."""
+        return next((event for event in reversed(self.events) if event.event == kind), None)
+
+    @property
+    def job_id(self) -> str | None:
+        """The scheduler's id."""
+        return next((event.job_id for event in reversed(self.events) if event.job_id), None)
+
+    @property
+    def executor(self) -> str | None:
+        """Who started it: `local` or `slurm`; None if nobody has claimed it."""
+        return next((event.executor for event in reversed(self.events) if event.executor), None)
+
+    @property
+    def settled(self) -> tuple[Outcome, str | None] | None:
+        """Its outcome and reason; None while it is in flight."""
+        return settle(self.result, self.events)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When it began to run; None if it never did."""
+        said = self.manifest or self.result
+        return said.started_at if said else None
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When it ended, by its own word, or when that was noticed; None while it is in flight."""
+        if self.result:
+            return self.result.ended_at
+        noticed = self.event("ended")
+        return noticed.time if noticed and noticed.outcome else None
+
+    def _if_there(self, name: str, kind: type[Record]) -> Record | None:
+        path = f"{self._path}/{name}"
+        return read(path, kind) if os.path.exists(path) else None  # noqa: PTH110  strings
+
+
+def settle(result: Result | None, events: Sequence[LedgerEvent]) -> tuple[Outcome, str | None] | None:
+    """An attempt's outcome and reason from its own word and the launcher's; None while it is in flight.
+
+    The attempt's own word stands, except `cancelled`: a process that gets SIGTERM cannot tell a user's
+    cancel from preemption or a time limit, so what the scheduler said of it is preferred.
+
+    Args:
+        events: the ledger's lines for this attempt.
+    """
+    ended = [event for event in events if event.event == "ended" and event.outcome]
+    if result and (result.outcome is not Outcome.CANCELLED or not ended):
+        return result.outcome, result.reason
+    if ended and ended[-1].outcome:
+        return ended[-1].outcome, ended[-1].reason
+    return None
+
+
+class RunFolder:
+    """A run's folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = os.fspath(path)
+
+    def __fspath__(self) -> str:
+        return self._path
+
+    @cached_property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self._path)
+
+    @property
+    def run(self) -> RunRecord:
+        """The plan. Raises Unreadable."""
+        return read(f"{self._path}/run.json", RunRecord)
+
+    @property
+    def ledger(self) -> list[LedgerEvent]:
+        """What launchers wrote. Raises Unreadable."""
+        return read_lines(f"{self._path}/ledger.jsonl", LedgerEvent)
+
+    def attempt(self, number: int) -> Attempt:
+        """One attempt, whether it is there or not."""
+        return Attempt(self, number)
+
+    def attempts(self) -> list[Attempt]:
+        """The attempts that have a folder, in order; the ledger is read once for all. Raises Unreadable."""
+        ledger = self.ledger
+        return [Attempt(self, number, ledger) for number in self.numbers()]
+
+    def numbers(self) -> list[int]:
+        """Numbers of the attempts that have a folder, in order."""
+        names = os.listdir(self._path)  # noqa: PTH208  strings are enough
+        numbers = [name.removeprefix("attempt-") for name in names if name.startswith("attempt-")]
+        return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:
+    """Every run folder under the root, or under one study, in name order."""
+    for name in [study] if study else folders(root):
+        if NAME.fullmatch(name) and (root / name).is_dir():
+            yield from (RunFolder(f"{root}/{name}/{run}") for run in folders(root / name))
+
+
+def folders(parent: Path) -> list[str]:
+    """Names of the folders in one that may be a study's or a run's, in order."""
+    if not parent.is_dir():
+        return []
+    with os.scandir(parent) as entries:
+        return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name) and entry.is_dir())

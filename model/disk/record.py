@@ -1,0 +1,194 @@
+"""The records on disk: what a run is, where its attempts ran, and how they ended. See `model.disk.folder`.
+
+Whole files are written to a temporary name, fsynced and renamed; lines are appended and flushed. Times are
+UTC. Every record carries `schema_version`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from model.config import Frozen, RunConfig
+
+SCHEMA_VERSION: Literal[1] = 1
+Version = Literal[1]
+
+
+class Outcome(StrEnum):
+    """How an attempt, and so a run, ended."""
+
+    COMPLETED = "completed"
+    OOM_GPU = "oom_gpu"
+    OOM_HOST = "oom_host"
+    UNSUPPORTED = "unsupported"
+    DIVERGED = "diverged"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    NODE_FAILED = "node_failed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    LOST = "lost"
+
+
+class Provenance(Frozen):
+    """Which code planned a run, and by which command."""
+
+    git_sha: str | None = Field(description="Commit of the project, None outside a repository.")
+    git_dirty: bool | None = Field(description="Whether the working tree differed from that commit.")
+    command: list[str] = Field(description="The launching command line.")
+    version: str = Field(description="Version of assay-studies.")
+    python: str | None = Field(None, description="Version of the launching Python.")
+    user: str | None = Field(None, description="Who launched.")
+    host: str | None = Field(None, description="Where the launch was made.")
+    environment: dict[str, str] = Field(
+        default={}, description="Of the launch: the variables listed in runner.provenance, where set."
+    )
+    diff: str | None = Field(
+        None, description="SHA-256 of the uncommitted changes, STUDY/.provenance/HASH.diff; None without any."
+    )
+    packages: str | None = Field(
+        None, description="SHA-256 of the installed packages' list, STUDY/.provenance/HASH.lock."
+    )
+    code: str | None = Field(
+        None, description="SHA-256 of the code snapshot that the run's jobs start from, STUDY/.code/HASH."
+    )
+    reproduces: str | None = Field(None, description="STUDY/RUN_ID of the run that this one repeats.")
+
+
+class RunRecord(Frozen):
+    """`run.json`: one planned run."""
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    group: str = Field(description="Id that runs differing by seed alone share.")
+    study: str
+    study_file: str
+    title: str
+    description: str = ""
+    factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
+    config: RunConfig
+    expected_outcome: Outcome
+    because: str | None = Field(description="Why that outcome is expected, where the study says so.")
+    why: list[str] = Field(description="FILE:LINE:COL of what made this cell.")
+    scale: str
+    profile: str
+    memory_bytes: int | None = Field(description="Host memory that the run may use, enforced on its process.")
+    time_limit_seconds: int | None
+    cpus: int | None = Field(None, description="CPUs of the run; None: as its profile says.")
+    checkpoint_seconds: float | None = Field(None, description="Between checkpoints; None: when stopped.")
+    grace_seconds: float = Field(120, description="Before the time limit: when to save and stop.")
+    requeue: bool = Field(False, description="On Slurm: go on in the queue when the time limit nears.")
+    peak_flops_override: float | None = Field(description="FLOP/s, where the profile states the peak.")
+    data_file: str = Field(description="Absolute path of the Parquet file.")
+    tokenizer: str = Field(description="`bytes`, the tokenizer's absolute path, or its name on the hub.")
+    data_fingerprint: str = Field(description="Hash of the data file and tokenizer when the run was planned.")
+    provenance: Provenance
+    created_at: datetime
+
+
+class LedgerEvent(Frozen):
+    """One line of `ledger.jsonl`.
+
+    `claimed`: a launcher has made the attempt's folder. `intent`: it is about to call sbatch. `submitted`:
+    the scheduler has it. `released`: it never started and its folder is gone. `ended`: how it ended.
+    """
+
+    schema_version: Version = SCHEMA_VERSION
+    time: datetime
+    event: Literal["claimed", "intent", "submitted", "released", "ended"]
+    attempt: int
+    executor: Literal["local", "slurm"] | None = None
+    host: str | None = Field(None, description="Of the launcher that claimed.")
+    pid: int | None = Field(None, description="Of the launcher that claimed.")
+    pid_started: float | None = Field(None, description="When it started, seconds since boot.")
+    submission: str | None = Field(None, description="Names the array that an intent is about.")
+    index: int | None = Field(None, description="Element of that array.")
+    count: int | None = Field(None, description="Elements of that array.")
+    slot: int | None = Field(None, description="Place among the runs of that element, which share a node.")
+    job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
+    outcome: Outcome | None = None
+    reason: str | None = None
+
+
+class Manifest(Frozen):
+    """`manifest.json`: where and with what an attempt runs. Device facts are None until torch is imported."""
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    attempt: int
+    started_at: datetime
+    host: str
+    pid: int
+    pid_started: float = Field(
+        description="When the process started, seconds since boot: tells it from a reused pid."
+    )
+    slurm: dict[str, str] = Field(description="SLURM_* variables of the job, and CUDA_VISIBLE_DEVICES.")
+    software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
+    device_name: str | None = None
+    gpu_uuid: str | None = None
+    gpus: int = Field(0, description="GPUs that the attempt uses.")
+    nodes: int = 1
+    resumed_attempt: int | None = Field(
+        None, description="The attempt whose checkpoint this one went on from."
+    )
+    resumed_step: int | None = Field(None, description="The last step of that checkpoint.")
+    not_resumed: str | None = Field(None, description="Why a checkpoint that is there was not used.")
+    parameter_count: int | None = None
+    flop_per_token: int | None = Field(None, description="By model.flops.flop_per_token.")
+    peak_flops: float | None = Field(None, description="FLOP/s of one device, None where it is not known.")
+    peak_source: str | None = None
+    certificate: str | None = Field(
+        None, description="Key of the certificate of its attention backend, ROOT/.certificates/KEY.json."
+    )
+
+
+class StepRecord(Frozen):
+    """One line of `steps.jsonl`: the state at `step`, and rates over the `steps` steps that end with it."""
+
+    schema_version: Version = SCHEMA_VERSION
+    step: int = Field(description="Counts from 1.")
+    steps: int = Field(description="Steps since the record before.")
+    time: datetime
+    loss: float | None = Field(description="Mean cross-entropy in nats at `step`; None if not finite.")
+    learning_rate: float
+    grad_norm: float | None = Field(description="Before clipping, at `step`; None if not finite.")
+    step_seconds: float = Field(description="Mean over the `steps` steps, device synchronised at both ends.")
+    tokens: int = Field(description="In the `steps` steps, padding included.")
+    training_tokens: int = Field(description="In the `steps` steps, those that the loss counts.")
+    memory_bytes: int = Field(description="Peak so far: device memory on a GPU, resident memory on a CPU.")
+
+
+class Result(Frozen):
+    """`result.json`: how an attempt ended, written by the attempt itself."""
+
+    schema_version: Version = SCHEMA_VERSION
+    run_id: str
+    attempt: int
+    outcome: Outcome
+    reason: str | None
+    steps: int = Field(description="Steps done.")
+    final_loss: float | None
+    peak_memory_bytes: int | None
+    requested_bytes: int | None = Field(None, description="The allocation that failed, for an oom outcome.")
+    started_at: datetime
+    ended_at: datetime
+    wall_seconds: float
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def now() -> datetime:
+    """This moment, UTC."""
+    return datetime.now(UTC)
+
+
+def finite(number: float) -> float | None:
+    """The number, or None where it is NaN or infinite, which JSON cannot hold."""
+    return number if math.isfinite(number) else None

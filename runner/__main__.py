@@ -1,0 +1,6 @@
+"""`python -m runner`: the command line."""
+
+from runner.cli.main import main
+
+if __name__ == "__main__":
+    main()

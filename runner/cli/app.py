@@ -1,0 +1,73 @@
+"""The application: every file of `runner/commands` whose name has no leading underscore is a verb.
+
+A verb's file defines `command`, whose signature is the verb's options; the file's docstring is its help. Only
+the verb that is called is imported, so that help and completion are fast.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from keyword import iskeyword
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from runner import commands
+
+
+def verbs() -> dict[str, Path]:
+    """The file of each verb, by name. `import_.py` is the verb `import`, which Python keeps for itself."""
+    files = Path(commands.__path__[0]).glob("[!_]*.py")
+    names = {path.stem.rstrip("_") if iskeyword(path.stem.rstrip("_")) else path.stem: path for path in files}
+    return dict(sorted(names.items()))
+
+
+class _Verbs(TyperGroup):
+    """Finds the verbs by their files. Click's types are Any: some versions of typer have their own click."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(verbs())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in (known := verbs()):
+            return None
+        module = import_module(f"runner.commands.{known[cmd_name].stem}")
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name, help=module.__doc__)(module.command)
+        return typer.main.get_command(single)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, _summary(path)) for verb, path in verbs().items()])
+
+
+def _summary(path: Path) -> str:
+    """The first line of a file's docstring, without importing it."""
+    return (ast.get_docstring(ast.parse(path.read_bytes())) or "").partition("\n")[0]
+
+
+app = typer.Typer(
+    name="runner",
+    cls=_Verbs,
+    help="One YAML study becomes runs, a database and a report.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,  # plain help starts in half the time
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _globals(
+    root: Annotated[
+        Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
+    ] = Path("runs"),
+) -> None:
+    from runner.commands._options import Settings
+    from runner.spec.shell import check_path
+
+    Settings.root = root.absolute()
+    check_path(Settings.root)

@@ -1,0 +1,45 @@
+"""Where the command line begins and ends.
+
+Exit codes: 0 all as expected; 1 some run ended otherwise; 2 usage or configuration; 3 the scheduler refused
+or cannot be reached; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+from typing import NoReturn
+
+from model.errors import AssayError
+from runner.cli.app import app
+
+
+def main() -> None:
+    """Run the command line. A user's error is printed without a traceback."""
+    gc.set_threshold(1_000_000)  # records have no cycles: looking for some took a third of `status`
+    _show_messages()
+    try:
+        app(prog_name="runner")
+    except AssayError as error:
+        _stop(error.exit_code, str(error))
+    except KeyboardInterrupt:
+        _stop(130, "interrupted")
+    except BrokenPipeError:  # `runner sql ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _stop(141)
+
+
+def _show_messages() -> None:
+    """Write what the packages below have to say on stderr, as it is."""
+    messages = logging.getLogger("runner")
+    messages.addHandler(logging.StreamHandler())
+    messages.setLevel(logging.INFO)
+    messages.propagate = False
+
+
+def _stop(code: int, text: str = "") -> NoReturn:
+    if text:
+        sys.stderr.write(f"{text}\n")
+    sys.exit(code)

@@ -1,0 +1,115 @@
+"""A run and its repeat, side by side: how they ended, their losses step by step, and what they ran with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from model.disk.files import read_lines
+from model.disk.record import Manifest, StepRecord
+from runner.state.code import provenance
+from runner.state.ledger import RunState
+
+Row = list[str]
+_SAME, _DIFFERS, _UNKNOWN = "same", "differs", "unknown"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a repeat shows.
+
+    Attributes:
+        rows: what is compared, then, now, and `same` or how it differs; for a table.
+        verdict: one line.
+    """
+
+    same_outcome: bool
+    rows: list[Row]
+    verdict: str
+
+
+def compare(then: RunState, now: RunState) -> Comparison:
+    """Compare two ended runs. Raises Unreadable."""
+    same = then.outcome is now.outcome
+    losses, verdict = _losses(_steps(then), _steps(now))
+    differing = [*_manifests(then, now), *_packages(then, now)]
+    rows = [_row("outcome", then.outcome, now.outcome), *losses, *differing]
+    outcome = (
+        f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
+    )
+    changed = [row[0] for row in differing if row[3] == _DIFFERS]
+    around = f"; not as it was: {', '.join(changed)}" if changed else ""
+    if unknown := [row[0] for row in differing if row[3] == _UNKNOWN]:
+        around += f"; not known: {', '.join(unknown)}"
+    return Comparison(same, rows, f"{outcome}; {verdict}{around}")
+
+
+def _row(what: str, then: Any, now: Any) -> Row:
+    words = [_UNKNOWN if value is None else str(value) for value in (then, now)]
+    return [what, *words, _UNKNOWN if _UNKNOWN in words else _SAME if then == now else _DIFFERS]
+
+
+def _steps(state: RunState) -> dict[int, StepRecord]:
+    """Step records over all attempts: one that goes on from a checkpoint has the later steps."""
+    attempts = (attempt for attempt in state.folder.attempts() if attempt.number <= state.attempt)
+    files = (attempt.path / "steps.jsonl" for attempt in attempts)
+    return {record.step: record for file in files for record in read_lines(file, StepRecord)}
+
+
+def _losses(then: dict[int, StepRecord], now: dict[int, StepRecord]) -> tuple[list[Row], str]:
+    both = sorted(then.keys() & now.keys())
+    rows = [_row("step records", len(then), len(now))]
+    if not both:
+        return rows, "no step to compare"
+    rows.append(_row(f"loss at step {both[-1]}", _shown(then[both[-1]]), _shown(now[both[-1]])))
+    unequal = [step for step in both if then[step].loss != now[step].loss]
+    if not unequal:
+        return rows, f"the losses of {len(both)} steps are equal to the last bit"
+    worst = max(unequal, key=lambda step: _difference(then[step].loss, now[step].loss))
+    difference = _difference(then[worst].loss, now[worst].loss)
+    what = f"largest loss difference, step {worst}"
+    rows.append([what, _shown(then[worst]), _shown(now[worst]), f"{difference:.2g}"])
+    return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference:.2g}"
+
+
+def _shown(record: StepRecord) -> str:
+    return "not finite" if record.loss is None else str(record.loss)
+
+
+def _difference(then: float | None, now: float | None) -> float:
+    """A loss that is not finite is as far as can be from one that is."""
+    return float("inf") if then is None or now is None else abs(then - now)
+
+
+def _manifests(then: RunState, now: RunState) -> Iterator[Row]:
+    before, after = (state.latest.manifest if state.latest else None for state in (then, now))
+    if before is None or after is None:  # one of them never started
+        return
+    yield _row("device", before.device_name, after.device_name)
+    yield _row("host", before.host, after.host)
+    yield from _versions(_software(before), _software(after))
+
+
+def _software(manifest: Manifest) -> dict[str, str]:
+    return {f"{name} (job)": version for name, version in manifest.software.items()}
+
+
+def _packages(then: RunState, now: RunState) -> Iterator[Row]:
+    """Packages of the launching Python: those that differ, or one row where none does or nothing is known."""
+    before, after = (provenance.lock_of(state.folder) for state in (then, now))
+    if before is None or after is None:
+        yield [
+            "packages",
+            *(_UNKNOWN if lock is None else f"{len(lock)}" for lock in (before, after)),
+            _UNKNOWN,
+        ]
+        return
+    differing = list(_versions(before, after))
+    yield from differing or [["packages", f"{len(before)}", f"{len(after)}", _SAME]]
+
+
+def _versions(then: dict[str, str], now: dict[str, str]) -> Iterator[Row]:
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            yield [name, then.get(name, "absent"), now.get(name, "absent"), _DIFFERS]

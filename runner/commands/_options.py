@@ -1,0 +1,71 @@
+"""Options and arguments that several verbs share, and the workspace of this call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from model.errors import UserError, did_you_mean
+from runner.state.runs import study_names
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
+StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")]
+ProfileName = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", help="A profile's name or file [env: RUNNER_PROFILE; default: local]."),
+]
+ScaleName = Annotated[
+    str | None, typer.Option("--scale", "-s", help="A scale of the study [default: the profile's].")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=VALUE", help="Override a setting in every run; repeatable."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="FACTOR=VALUE", help="Only these cells; VALUE,VALUE for several; repeatable."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs and batch script; start nothing.")]
+Rehearse = Annotated[
+    bool, typer.Option("--rehearse", help="Run each cell for two steps first, as a separate study.")
+]
+Wait = Annotated[
+    bool | None, typer.Option("--wait/--detach", help="Wait for the end, or return at once [local: wait].")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before submitting to a cluster.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Root = Annotated[
+    Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the start of it.")]
+
+
+class Settings:
+    """Global options of this call."""
+
+    root = Path("runs")
+
+
+def study_name(given: str) -> str:
+    """A study of this workspace by its name, or by the path of its file.
+
+    Raises:
+        UserError: it has no runs here.
+    """
+    name, root = given, Settings.root
+    if is_file(given):
+        from runner.spec.study import read_study
+
+        name = read_study(Path(given)).name
+    if name not in (known := study_names(root)):
+        raise UserError(f"no runs of study '{name}' under {root} {did_you_mean(name, known)}")
+    return name
+
+
+def is_file(given: str) -> bool:
+    """Whether a study was given by its file."""
+    return given.endswith((".yaml", ".yml"))

@@ -1,0 +1,27 @@
+"""Stop what is in flight."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runner.commands._console import say
+from runner.commands._options import Settings, is_file, study_name
+from runner.state.runs import find, study_names
+
+
+def command(
+    target: Annotated[
+        str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run's id.")
+    ],
+) -> None:
+    from runner.execute.cancel import cancel
+    from runner.execute.reconcile import reconciled
+
+    root = Settings.root
+    if is_file(target) or target in study_names(root):
+        found = reconciled(root, study_name(target))
+    else:
+        found = [find(root, target)]
+    say(f"{len(cancel(found))} of {len(found)} runs were in flight and told to stop")

@@ -1,0 +1,28 @@
+"""Bring the run folders' records into the database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runner.commands._console import say, show
+from runner.commands._options import Settings, StudyName, study_name
+
+
+def command(
+    study: StudyName = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make the database anew from the run folders.")
+    ] = False,
+) -> None:
+    from analysis.store.collect import collect
+    from runner.execute.reconcile import reconciled
+
+    root, name = Settings.root, study and study_name(study)
+    reconciled(root, name)
+    done = collect(root, name, rebuild)
+    say(f"{done.updated} runs read, {done.unchanged} unchanged, {done.removed} gone")
+    if done.quarantined:
+        say(f"{done.quarantined} files could not be read: runner sql 'from quarantine'")
+    show(root / "results.duckdb")

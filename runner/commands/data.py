@@ -1,0 +1,86 @@
+"""Make a Parquet file with a text column from any folder of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from model.disk.files import replacing
+from model.errors import UserError
+from runner.commands._console import say, show
+
+ROWS_A_GROUP = 256  # a run holds one row group in memory
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of text files.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
+    match: Annotated[str, typer.Option(help="File names to take, as a shell pattern.")] = "*",
+    exclude: Annotated[list[str] | None, typer.Option(help="Folder names to leave out; repeatable.")] = None,
+) -> None:
+    tally = write_corpus(folder, out, match, exclude or [])
+    say(f"{tally.documents:,} documents, {tally.characters:,} characters")
+    say(f"left out: {tally.not_text:,} files that are not UTF-8")
+    show(out)
+
+
+@dataclass
+class Tally:
+    """What went into a corpus, and what did not."""
+
+    documents: int = 0
+    characters: int = 0
+    not_text: int = 0
+
+
+def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[str] = ()) -> Tally:
+    """Write the text files under a folder, one document each, with the columns `text` and `path`.
+
+    Args:
+        match: file names to take, as a shell pattern.
+        exclude: names of folders to leave out, anywhere below.
+
+    Raises:
+        UserError: there is no such folder, or no text in it; `out` is then left as it was.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
+    tally, texts = Tally(), _texts(folder, match, set(exclude))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    schema = pa.schema([("text", pa.string()), ("path", pa.string())])
+    with replacing(out) as aside:
+        with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+            found = _counted(texts, tally)
+            while rows := list(islice(found, ROWS_A_GROUP)):
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+        if not tally.documents:
+            raise UserError(f"{folder}: no text file matches '{match}'")
+    return tally
+
+
+def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(folder.rglob(match)):
+        relative = path.relative_to(folder)
+        if path.is_file() and not exclude.intersection(relative.parts):
+            yield str(relative), path.read_bytes()
+
+
+def _counted(texts: Iterator[tuple[str, bytes]], tally: Tally) -> Iterator[dict[str, str]]:
+    for path, content in texts:
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            tally.not_text += 1
+            continue
+        if text.strip():
+            tally.documents += 1
+            tally.characters += len(text)
+            yield {"text": text, "path": path}

@@ -1,0 +1,108 @@
+"""Say what works here, and what does not and why."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from model import attention
+from model.attention import Case
+from model.units import size
+from runner.commands._console import print_json, table
+from runner.commands._options import AsJson, ProfileName, Settings
+from runner.spec.profile import Cluster, read_cluster
+
+
+def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
+    found = checks(read_cluster(profile), Settings.root)
+    if as_json:
+        print_json([check.__dict__ for check in found])
+    else:
+        table(["", "what", "found"], [[check.mark, check.what, check.found] for check in found])
+    raise typer.Exit(2 if any(check.needed and not check.works for check in found) else 0)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        needed: the profile cannot work without it.
+    """
+
+    what: str
+    works: bool
+    found: str
+    needed: bool = False
+
+    @property
+    def mark(self) -> str:
+        """`ok`, `no`, or `NEEDED` for what stands in the way."""
+        return "ok" if self.works else "NEEDED" if self.needed else "no"
+
+
+def checks(cluster: Cluster, root: Path) -> list[Check]:
+    """Everything worth knowing before a launch with this profile."""
+    return [*_machine(root), *_torch(), *_scheduler(cluster), *_backends()]
+
+
+def _machine(root: Path) -> Iterator[Check]:
+    import psutil
+
+    yield Check("python", True, f"{platform.python_version()}, {platform.platform()}")
+    yield Check("memory", True, f"{size(psutil.virtual_memory().total)}, {psutil.cpu_count()} CPUs")
+    parent = next(path for path in (root, *root.parents) if path.exists())
+    writable = os.access(parent, os.W_OK)
+    free = size(shutil.disk_usage(parent).free)
+    yield Check(
+        "root",
+        writable,
+        f"{root}, {free} free" if writable else f"{parent} cannot be written; use --root",
+        needed=True,
+    )
+
+
+def _torch() -> Iterator[Check]:
+    try:
+        import torch
+    except ImportError as error:
+        yield Check("torch", False, f"{error}; pip install torch", needed=True)
+        return
+    yield Check("torch", True, f"{torch.__version__}, CUDA {torch.version.cuda or 'none: a CPU build'}")
+    names = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if torch.cuda.is_available()
+        else []
+    )
+    yield Check(
+        "gpu", bool(names), ", ".join(names) or "no CUDA device; studies at scale laptop run on the CPU"
+    )
+
+
+def _scheduler(cluster: Cluster) -> Iterator[Check]:
+    on_slurm = cluster.profile.executor == "slurm"
+    for command in ("sbatch", "srun", "sacct", "squeue", "scancel", "scontrol"):
+        path = shutil.which(command)
+        yield Check(
+            command,
+            bool(path),
+            path or f"not on PATH{'; run this on a login node' if on_slurm else ''}",
+            needed=on_slurm,
+        )
+
+
+def _backends() -> Iterator[Check]:
+    import torch
+
+    cuda = torch.cuda.is_available()
+    case = Case("cuda" if cuda else "cpu", "bfloat16" if cuda else "float32", 1, 4096, 32, 8, 128)
+    for name in attention.names():
+        backend = attention.load(name)
+        reasons = backend.unsupported_reasons(case)
+        yield Check(f"attention {name}", not reasons, "; ".join(reasons) or backend.summary)

@@ -1,0 +1,31 @@
+"""Show the runs, their factors, and why each exists."""
+
+from __future__ import annotations
+
+from runner.commands._console import print_json, table
+from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath
+from runner.spec.expansion import expand
+from runner.spec.profile import read_cluster
+from runner.spec.study import read_study
+
+
+def command(
+    study: StudyPath,
+    profile: ProfileName = None,
+    scale: ScaleName = None,
+    sets: Sets = None,
+    only: Only = None,
+    as_json: AsJson = False,
+) -> None:
+    parsed = read_study(study)
+    at = parsed.scale_for(scale, read_cluster(profile).profile.scale)
+    found = expand(parsed, at, sets or (), only or ())
+    if as_json:
+        print_json([cell.as_json() for cell in found])
+        return
+    axes = list(found[0].factors) if found else []
+    rows = [
+        [cell.run_id, *(str(cell.factors[axis]) for axis in axes), cell.expected, " ".join(cell.why)]
+        for cell in found
+    ]
+    table(["run", *axes, "expected", "why"], rows)

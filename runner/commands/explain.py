@@ -1,0 +1,92 @@
+"""Say why a run exists and what happened to it, attempt by attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model.disk.folder import Attempt
+from model.disk.record import LedgerEvent
+from runner.commands._console import print_json, table
+from runner.commands._options import AsJson, RunName, Settings
+from runner.execute.reconcile import reconciled
+from runner.state.ledger import RunState
+from runner.state.runs import find
+
+
+def command(run: RunName, as_json: AsJson = False) -> None:
+    reconciled(Settings.root)
+    told = explain(find(Settings.root, run))
+    if as_json:
+        print_json(told)
+    else:
+        show(told)
+
+
+def explain(state: RunState) -> dict[str, Any]:
+    """All that is on disk about a run, as `explain --json` prints it. Raises Unreadable."""
+    run = state.run
+    return {
+        "run_id": run.run_id,
+        "study": run.study,
+        "factors": run.factors,
+        "why": run.why,
+        "scale": run.scale,
+        "profile": run.profile,
+        "expected_outcome": run.expected_outcome,
+        "because": run.because,
+        "phase": state.phase,
+        "outcome": state.outcome,
+        "reason": state.reason,
+        "attempts": [_attempt(attempt) for attempt in state.folder.attempts()],
+        "ledger": [_line(event) for event in state.folder.ledger],
+        "folder": str(state.folder.path),
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    manifest, result = attempt.manifest, attempt.result
+    outcome, reason = attempt.settled or (None, None)
+    return {
+        "attempt": attempt.number,
+        "job_id": attempt.job_id,
+        "host": manifest.host if manifest else None,
+        "device": manifest.device_name if manifest else None,
+        "started_at": str(manifest.started_at) if manifest else None,
+        "resumed": f"attempt {manifest.resumed_attempt}, step {manifest.resumed_step}"
+        if manifest and manifest.resumed_attempt
+        else None,
+        "not_resumed": manifest.not_resumed if manifest else None,
+        "steps": result.steps if result else None,
+        "requested_bytes": result.requested_bytes if result else None,
+        "peak_memory_bytes": result.peak_memory_bytes if result else None,
+        "outcome": outcome,
+        "reason": reason,
+    }
+
+
+def _line(event: LedgerEvent) -> dict[str, Any]:
+    return event.model_dump(mode="json", exclude_none=True, exclude={"schema_version"})
+
+
+def show(told: dict[str, Any]) -> None:
+    """Print it for a person."""
+    plain = {name: value for name, value in told.items() if name not in ("attempts", "ledger") and value}
+    table(["", ""], [[name, _text(value)] for name, value in plain.items()])
+    for attempt in told["attempts"]:
+        facts = {name: value for name, value in attempt.items() if value is not None and name != "attempt"}
+        table([f"attempt {attempt['attempt']}", ""], [[name, _text(value)] for name, value in facts.items()])
+    rows = [
+        [event["time"], str(event["attempt"]), event["event"], _text(_rest(event))]
+        for event in told["ledger"]
+    ]
+    table(["time", "attempt", "event", ""], rows)
+
+
+def _rest(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name not in ("time", "attempt", "event")}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={item}" for name, item in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,27 @@
+"""Build a study's report pages, self-contained and offline, from what is on disk now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.commands._console import show
+from runner.commands._options import Settings, study_name
+
+
+def command(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to [default: reports/build/STUDY].")
+    ] = None,
+) -> None:
+    from analysis.report.build import build_report
+    from analysis.store.collect import collect
+    from runner.execute.reconcile import reconciled
+
+    root, name = Settings.root, study_name(study)
+    reconciled(root, name)
+    collect(root, name)
+    show(build_report(root, name, out or Path("reports/build") / name))

@@ -1,0 +1,154 @@
+"""Put the attention backends on trial: whether each is right, and which kernels really run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from model import attention
+from model.verify.certificate import Certificate, Check
+from runner.commands._console import print_json, say, table
+from runner.commands._options import AsJson, Settings
+from runner.job import admission
+from runner.job.trial import Trial, hold
+
+GRADIENTS = ("o", "dq", "dk", "dv")
+
+
+def command(
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", "-b", help="Only this backend; repeatable.")
+    ] = None,
+    device: Annotated[
+        Literal["cuda", "cpu"] | None, typer.Option(help="Where [default: the GPU, if there is one].")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Also write a page of what was found.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    from analysis.report.build import certificates_page
+    from analysis.store.collect import collect_certificates
+
+    root = Settings.root
+    found = verify(backend or attention.names(), device or _default_device(), root)
+    collect_certificates(root)
+    if report:
+        say(f"{certificates_page(root, report)}")
+    if as_json:
+        print_json([certificate.model_dump(mode="json") for certificate in found])
+    else:
+        show(found)
+    raise typer.Exit(1 if any(certificate.verdict == "wrong" for certificate in found) else 0)
+
+
+def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
+    """Make certificates for all that these backends support on a device, and keep them under the root.
+
+    Raises:
+        UserError: there is no backend of such a name.
+    """
+    lanes = _lanes(names)
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        made = [
+            found
+            for lane in pool.map(lambda lane: list(_made(lane, device, root, len(lanes))), lanes)
+            for found in lane
+        ]
+    return sorted(made, key=lambda certificate: names.index(certificate.backend))
+
+
+def _lanes(names: Sequence[str]) -> list[list[str]]:
+    """Which trials follow each other in one process: those that compile have one each, the others two."""
+    slow = [name for name in names if attention.load(name).compiles]
+    rest = [name for name in names if name not in slow]
+    return [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
+
+
+def _made(names: list[str], device: str, root: Path, lanes: int) -> Iterator[Certificate]:
+    answers = hold([Trial(name) for name in names], device, side_by_side=lanes)
+    for name, answer in zip(names, answers, strict=True):
+        made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
+        say(f"{name}: {made.verdict}, {made.seconds:.1f} s")
+        admission.keep(made, root)
+        yield made
+
+
+def _ended(name: str, device: str, error: Exception) -> Certificate:
+    """The certificate of a backend that ended its own trial."""
+    from model.verify.certify import without_trial
+
+    return without_trial(name, device, f"{type(error).__name__}: {error}")
+
+
+def _default_device() -> str:
+    """The device that there is: a GPU where PyTorch finds one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def show(certificates: Sequence[Certificate]) -> None:
+    """A row a backend, its largest errors, and below why those are refused that are."""
+    table(
+        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "same bits", "in a graph", "kernels"],
+        [
+            [
+                each.backend,
+                each.verdict,
+                *_errors(each),
+                *_effort(each),
+                _yes(each.deterministic),
+                _graph(each),
+                _kernels(each),
+            ]
+            for each in certificates
+        ],
+    )
+    for each in certificates:
+        for reason in each.reasons:
+            say(f"{each.backend} is {each.verdict}: {reason}")
+
+
+def _errors(certificate: Certificate) -> list[str]:
+    """The largest relative error of the output and of each gradient."""
+    found = [_largest(certificate, what) for what in GRADIENTS]
+    return ["" if error is None else f"{error:.1e}" for error in found]
+
+
+def _largest(certificate: Certificate, what: str) -> float | None:
+    """On plain numbers: where results cancel, a relative error says nothing."""
+    checks = [
+        check for check in certificate.checks if check.what == what and check.variant.startswith("plain")
+    ]
+    errors = [check.relative_error for check in checks]
+    return max((error for error in errors if error is not None), default=None)
+
+
+def _effort(certificate: Certificate) -> list[str]:
+    """The closest that a check came to its tolerance, and the number of checks."""
+    ratios = [ratio for check in certificate.checks if (ratio := _of_allowed(check)) is not None]
+    return [f"{max(ratios):.0%}" if ratios else "", str(len(certificate.checks) or "")]
+
+
+def _of_allowed(check: Check) -> float | None:
+    return check.measured / check.tolerance if check.measured is not None and check.tolerance else None
+
+
+def _graph(certificate: Certificate) -> str:
+    """Whether torch.compile keeps a call in one graph; --json and reports say why not."""
+    return "" if certificate.graph_break is None else _yes(not certificate.graph_break)
+
+
+def _yes(said: bool | None) -> str:
+    return "" if said is None else "yes" if said else "no"
+
+
+def _kernels(certificate: Certificate) -> str:
+    names = dict.fromkeys(name for seen in certificate.kernels.values() for name in seen)
+    shown = [name if len(name) < 60 else f"{name[:57]}..." for name in names]
+    return ", ".join(shown[:2]) + (f" and {len(shown) - 2} more" if len(shown) > 2 else "")

@@ -1,0 +1,43 @@
+"""Stops runs that are in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import psutil
+
+from model.disk.record import Outcome
+from runner.execute.slurm import client
+from runner.state import ledger, process
+from runner.state.endings import Ending
+from runner.state.ledger import RunState
+from runner.state.runs import in_flight, states
+
+
+def cancel(found: Iterable[RunState]) -> list[RunState]:
+    """Stop runs that are in flight; which ones were told to.
+
+    A job goes on where other runs share it; the run that is cancelled then finds that in its ledger.
+
+    Raises:
+        SchedulerError: Slurm could not be asked.
+    """
+    open_ = in_flight(found)
+    shared = _shared_jobs(open_)
+    client.cancel(state.job_id for state in open_ if state.job_id and state.job_id not in shared)
+    for state in open_:
+        if state.job_id in shared:
+            reason = "cancelled; its job goes on for the runs that share it"
+            ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
+        manifest = state.latest.manifest if state.latest else None
+        if not state.job_id and manifest and process.alive(manifest):
+            psutil.Process(manifest.pid).terminate()
+    return open_
+
+
+def _shared_jobs(found: Sequence[RunState]) -> set[str]:
+    """Jobs of these runs that others of their study, not among them, are in flight in."""
+    mine = {state.folder.path for state in found}
+    studies = {(path.parent.parent, path.parent.name) for path in mine}
+    others = [state for root, study in studies for state in in_flight(states(root, study))]
+    return {state.job_id for state in others if state.job_id and state.folder.path not in mine}

@@ -1,0 +1,282 @@
+"""What under a root can be rebuilt or is of no more use, and its removal.
+
+Never what a run's folder says of the run, never anything of a run in flight, and nothing through a symbolic
+link. What is doubtful stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import psutil
+
+from model.disk.files import Unreadable
+from model.disk.folder import RunFolder
+from model.disk.record import NAME, Outcome
+from model.errors import UserError
+from model.units import size
+from runner.state import ledger
+from runner.state.code import provenance, snapshot
+from runner.state.ledger import RunState
+from runner.state.lock import study_lock
+from runner.state.slurm import MAY_COME_BACK
+from runner.state.tasks import jobs_folder
+
+log = logging.getLogger(__name__)
+
+HOUR_SECONDS = 3600.0
+RECORDS = frozenset({
+    "run.json", "ledger.jsonl", "manifest.json", "steps.jsonl", "result.json", "stdout.log", "stderr.log",
+    "results.duckdb",
+})  # fmt: skip
+_TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})|part)|checkpoint\.part")
+_JOB_FILE = re.compile(
+    r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|requeued|\d+_result|\d+_log)\.\w+"
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something to remove.
+
+    Attributes:
+        path: a file, or a folder with all that is in it.
+        size_bytes: of its files.
+        inodes: files and folders.
+        study: the folder of the study whose lock its removal needs; None for what lies beside the studies.
+    """
+
+    path: Path
+    why: str
+    size_bytes: int
+    inodes: int
+    study: Path | None
+
+
+def plan(root: Path, study: str | None = None) -> list[Item]:
+    """What can go, in the order of the paths. Reads only.
+
+    Args:
+        study: look at this study alone.
+    """
+    root = root.resolve()
+    folders = [folder for folder in _folders(root) if NAME.fullmatch(folder.name)]
+    chosen = [folder for folder in folders if study in (None, folder.name)]
+    found = [item for folder in chosen for item in _in_study(folder)]
+    if study is None:
+        found += _beside_studies(root)
+    return sorted(found, key=lambda item: item.path)
+
+
+def remove(root: Path, items: Sequence[Item]) -> list[Item]:
+    """Remove what was planned and can still go, and give what is gone.
+
+    Raises:
+        UserError: something cannot be removed; everything else is gone then.
+    """
+    root, gone, problems = root.resolve(), list[Item](), list[str]()
+    for study, group in groupby(sorted(items, key=_by_study), key=lambda item: item.study):
+        with _quiet(study) as quiet:
+            # Again, with no launch at work: what was doomed then may be in use now.
+            now = list(_in_study(study) if study else _beside_studies(root)) if quiet else []
+            planned = {item.path for item in group}
+            for item in (item for item in now if item.path in planned):
+                try:
+                    _remove(item.path)
+                    gone.append(item)
+                except OSError as error:
+                    problems.append(f"{item.path}: {error.strerror}")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise UserError(f"{summary(gone, 'freed')}; cannot remove {problems[0]}{more}")
+    return gone
+
+
+@contextmanager
+def _quiet(study: Path | None) -> Iterator[bool]:
+    """Keep launches of a study out; False where one is at work."""
+    if study is None:
+        yield True
+        return
+    with study_lock(study, 0) as held:
+        if not held:
+            log.warning("%s: a launch is at work; nothing of it is removed", study.name)
+        yield held
+
+
+def summary(items: Iterable[Item], verb: str) -> str:
+    """`freed 3.2 MiB and 41 inodes`."""
+    counted = list(items)
+    inodes = sum(item.inodes for item in counted)
+    return f"{verb} {size(sum(item.size_bytes for item in counted))} and {inodes:,} inodes"
+
+
+def rows(root: Path, items: Iterable[Item]) -> list[list[str]]:
+    """Path, bytes, inodes and why of each, for a table."""
+    home = root.resolve()
+    return [
+        [str(item.path.relative_to(home)), size(item.size_bytes), f"{item.inodes:,}", item.why]
+        for item in items
+    ]
+
+
+def _by_study(item: Item) -> str:
+    return str(item.study or "")
+
+
+def _beside_studies(root: Path) -> Iterator[Item]:
+    yield from _items(_temporary(root), "left by a command that was killed", None)
+
+
+def _in_study(study: Path) -> Iterator[Item]:
+    runs = [folder for folder in _folders(study) if NAME.fullmatch(folder.name)]
+    # A folder that is still empty was made by a launch that was killed, or has only just begun.
+    states = [_state(RunFolder(folder)) for folder in runs if list(_entries(folder))]
+    yield from _items(_temporary(study), "left by a command that was killed", study)
+    for state in states:
+        if state and not state.in_flight:
+            yield from _in_run(state, study)
+    if None not in states:  # a run that cannot be read may need any of these
+        known = [state for state in states if state]
+        jobs = list(_job_files(jobs_folder(study), known))
+        links = _links_to(jobs, jobs_folder(study))
+        yield from _items([*jobs, *links], "submitit's, of ended attempts", study)
+        yield from _unreferenced(study, known)
+
+
+def _state(run: RunFolder) -> RunState | None:
+    """Where a run stands; None where that cannot be told."""
+    try:
+        return ledger.state(run)
+    except (Unreadable, OSError):
+        return None
+
+
+def _in_run(state: RunState, study: Path) -> Iterator[Item]:
+    folder = state.folder.path
+    attempts = [path for path in _folders(folder) if re.fullmatch(r"attempt-\d+", path.name)]
+    for place in (folder, *attempts):
+        yield from _items(_temporary(place), "left by a process that was killed", study)
+        checkpoint = place / "checkpoint"
+        if state.outcome is Outcome.COMPLETED and _is_folder(checkpoint):
+            yield from _items([checkpoint], "checkpoint of a completed run", study)
+
+
+def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
+    """Files of jobs whose runs have all ended; of jobs in no ledger only where nothing is in flight."""
+    busy, over = set[str](), set[str]()
+    for state in states:
+        ids = {event.job_id for event in state.folder.ledger if event.job_id}
+        ids |= {job_id.partition("_")[0] for job_id in ids}  # the whole array's script
+        at_rest = not state.in_flight and state.outcome not in MAY_COME_BACK
+        (over if at_rest else busy).update(ids)
+    quiet = not any(state.in_flight for state in states)
+    for path in _files(folder):
+        match = _JOB_FILE.fullmatch(path.name)
+        ids = {"_".join(part for part in match.groups() if part)} if match else set()
+        if (ids & over and not ids & busy) or (quiet and not ids & busy and _is_old(path)):
+            yield path
+
+
+def _links_to(files: list[Path], folder: Path) -> Iterator[Path]:
+    """The links that submitit leaves under a script's first name, where the script goes or is gone."""
+    going = {file.name for file in files}
+    for path, mode in _entries(folder):
+        if stat.S_ISLNK(mode) and re.fullmatch(r"\.submission_file_\w+\.sh", path.name):
+            script = path.readlink().name
+            if script in going or not (folder / script).exists():
+                yield path
+
+
+def _unreferenced(study: Path, states: list[RunState]) -> Iterator[Item]:
+    """Code and provenance that no run names, and no launch has asked for lately."""
+    origins = [state.run.provenance for state in states]
+    code = {origin.code for origin in origins}
+    kept = {f"{origin.diff}.diff" for origin in origins} | {f"{origin.packages}.lock" for origin in origins}
+    snapshots = study / snapshot.FOLDER
+    stale = [path for path in _folders(snapshots) if path.name not in code and _is_hash(path.name)]
+    yield from _items(filter(_is_old, stale), "code that no run names", study)
+    yield from _items(_temporary(snapshots), "left by a launch that was killed", study)
+    folder = study / provenance.FOLDER
+    files = [path for path in _files(folder) if path.name not in kept and _is_hash(path.stem)]
+    yield from _items(filter(_is_old, files), "provenance that no run names", study)
+    yield from _items(_temporary(folder), "left by a launch that was killed", study)
+
+
+def _is_hash(name: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{64}", name) is not None
+
+
+def _temporary(folder: Path) -> Iterator[Path]:
+    """Old files and folders with a temporary name, whose writer is gone."""
+    for path in [*_files(folder), *_folders(folder)]:
+        match = _TEMPORARY.fullmatch(path.name)
+        if match and _is_old(path) and not (match["pid"] and psutil.pid_exists(int(match["pid"]))):
+            yield path
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return path.lstat().st_mtime < time.time() - HOUR_SECONDS
+    except OSError:
+        return False
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path, mode in _entries(folder) if stat.S_ISREG(mode)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path, mode in _entries(folder) if stat.S_ISDIR(mode)]
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Path and mode of what a folder holds; nothing where it is a link, or cannot be listed."""
+    try:
+        for path in sorted(folder.iterdir()) if _is_folder(folder) else ():
+            yield path, path.lstat().st_mode
+    except OSError:
+        return
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _items(paths: Iterable[Path], why: str, study: Path | None) -> Iterator[Item]:
+    """Items of these paths, except folders that hold a run's records."""
+    for path in paths:
+        inside = [Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files)]
+        if RECORDS.isdisjoint(entry.name for entry in (path, *inside)):
+            yield Item(path, why, sum(map(_size, (path, *inside))), 1 + len(inside), study)
+
+
+def _size(path: Path) -> int:
+    try:
+        facts = path.lstat()
+    except OSError:
+        return 0
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+
+
+def _remove(path: Path) -> None:
+    if not _is_folder(path):
+        path.unlink(missing_ok=True)
+        return
+    # Out of sight at once: nobody finds half a snapshot, and what a kill leaves is removed next time.
+    aside = path if path.name.endswith(".part") else path.with_name(f".{path.name}.gc.part")
+    path.rename(aside)
+    shutil.rmtree(aside)

@@ -1,0 +1,196 @@
+"""The local executor: a queue on this machine, each run in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from model.disk.record import Outcome, Result, StepRecord
+from model.errors import UserError
+from runner.spec.profile import Profile
+from runner.state import ledger
+from runner.state.code import snapshot
+from runner.state.endings import Ending, of_exit
+from runner.state.tasks import Task
+
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
+log = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Is told what happens in the queue. This one says nothing."""
+
+    def queued(self, total: int) -> None:
+        """So many runs are about to be run."""
+
+    def started(self, task: Task) -> None:
+        """A run's process was started."""
+
+    def stepped(self, task: Task, record: StepRecord) -> None:
+        """A run wrote a step record."""
+
+    def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
+        """A run's process has ended, and so did the run."""
+
+
+@dataclass
+class Child:
+    """A run's process, and how far its step records have been read."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+    slot: int
+    deadline: float
+    kills: int
+    read: int = 0
+    torn: bytes = b""
+    ending: Ending | None = field(default=None)  # decided here: a time limit, an interrupt
+
+    def new_steps(self) -> list[StepRecord]:
+        """The step records written since the last call."""
+        try:
+            with (self.task.folder.attempt(self.task.attempt).path / "steps.jsonl").open("rb") as file:
+                file.seek(self.read)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        self.read += len(content)
+        *lines, self.torn = (self.torn + content).split(b"\n")
+        return [StepRecord.model_validate_json(line) for line in lines]
+
+
+def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None:
+    """Run tasks in order, `max_parallel` at once, each claimed just before it starts.
+
+    Raises:
+        KeyboardInterrupt: after the running ones were stopped and noted as cancelled.
+    """
+    waiting, children = list(tasks), list[Child]()
+    watcher.queued(len(waiting))
+    try:
+        while waiting or children:
+            while waiting and len(children) < profile.max_parallel:
+                if _claimed(task := waiting.pop(0)):
+                    slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
+                    children.append(_start(task, profile, slot))
+                    watcher.started(task)
+            time.sleep(POLL_SECONDS)
+            children = [child for child in children if not _finished(child, watcher)]
+    except KeyboardInterrupt:
+        for child in children:
+            child.ending = Ending(Outcome.CANCELLED, "interrupted at the launcher")
+            _stop(child)
+            _finished(child, watcher)
+        raise
+
+
+def _claimed(task: Task) -> bool:
+    if ledger.claim(task.folder, task.attempt, "local"):
+        return True
+    log.info("%s: another launch has it", task.label)
+    return False
+
+
+def _gpus(profile: Profile, slot: int) -> dict[str, str]:
+    """The GPUs of a slot, so that runs at once do not share one; a run that is alone sees them all.
+
+    Raises:
+        UserError: the machine has fewer than its slots need.
+    """
+    if not profile.gpus or profile.max_parallel == 1:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    numbers = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    devices = visible.split(",") if visible else numbers
+    if profile.max_parallel * profile.gpus > len(devices):
+        need = f"max_parallel {profile.max_parallel} x gpus {profile.gpus}"
+        raise UserError(f"{need} is more than the {len(devices)} GPUs of this machine")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[slot * profile.gpus : (slot + 1) * profile.gpus])}
+
+
+def _start(task: Task, profile: Profile, slot: int) -> Child:
+    folder = task.folder.attempt(task.attempt).path
+    command = [
+        *profile.python_command,
+        *snapshot.options(task.folder.path.parent, task.code),
+        "-m",
+        "runner.job",
+        str(task.folder.path),
+        str(task.attempt),
+        str(os.getpid()),
+    ]
+    try:
+        with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **_gpus(profile, slot), **profile.env, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops its runs
+            )
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
+    limit = task.shape.time_limit_seconds
+    deadline = time.monotonic() + limit if limit else float("inf")
+    return Child(task, process, slot, deadline, _oom_kills())
+
+
+def _finished(child: Child, watcher: Watcher) -> bool:
+    over = child.process.poll() is not None
+    for record in child.new_steps():
+        watcher.stepped(child.task, record)
+    if not over:
+        if time.monotonic() > child.deadline:
+            child.ending = Ending(Outcome.TIMEOUT, "reached its time limit")
+            _stop(child)
+            return _finished(child, watcher)
+        return False
+    _note(child)
+    state = ledger.state(child.task.folder)
+    assert state.outcome
+    watcher.ended(child.task, state.outcome, state.reason)
+    return True
+
+
+def _note(child: Child) -> None:
+    """Write how a process ended where it could not say so itself, or where the queue stopped it."""
+    result = child.task.folder.attempt(child.task.attempt).result
+    ending = child.ending
+    if result is None and ending is None:
+        ending = of_exit(child.process.returncode, oom_killed=_oom_kills() > child.kills)
+    if ending and (result is None or result.outcome is Outcome.CANCELLED):
+        try:
+            ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
+        except OSError as error:
+            where = child.task.folder.path
+            raise UserError(f"{where}: {error.strerror}; how the run ended could not be noted") from error
+
+
+def _with(result: Result | None, ending: Ending) -> Ending:
+    """The queue's word, with what the run said of its checkpoint."""
+    kept = result.reason.partition("; ")[2] if result and result.reason else ""
+    return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
+
+
+def _stop(child: Child) -> None:
+    child.process.terminate()
+    try:
+        child.process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.process.pid, signal.SIGKILL)
+        child.process.wait()
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel's out-of-memory killer has killed since boot."""
+    counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counters.get("oom_kill", 0))

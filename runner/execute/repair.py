@@ -1,0 +1,128 @@
+"""Repairs what a launcher that died has left: claims without a job, and jobs without a claim's word.
+
+Only the holder of the study's lock repairs, so that what looks orphaned is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+
+from model.disk.files import Unreadable
+from model.disk.folder import RunFolder
+from model.disk.record import Outcome, now
+from runner.execute.slurm import client
+from runner.state import ledger, process
+from runner.state.endings import Ending
+from runner.state.ledger import RunState
+from runner.state.lock import study_lock
+from runner.state.tasks import jobs_folder
+
+# A launcher on another machine cannot be asked whether it lives: so long its claims are left alone.
+FOREIGN_CLAIM = timedelta(minutes=5)
+LOST = Ending(Outcome.LOST, "the launcher and the run's process are gone, and left no result")
+
+
+def repair(states: Iterable[RunState]) -> bool:
+    """Repair the orphans among these; whether anything was written.
+
+    Raises:
+        SchedulerError: an array may have been submitted, and Slurm cannot be asked.
+    """
+    studies = defaultdict(list)
+    for state in states:
+        if orphaned(state):
+            studies[state.folder.path.parent].append(state.folder)
+    repaired = [_repair_study(study, folders) for study, folders in studies.items()]
+    return any(repaired)
+
+
+def orphaned(state: RunState) -> bool:
+    """Whether an attempt was claimed, has no job and no process, and its launcher is gone."""
+    if not state.in_flight or state.job_id:
+        return False
+    claim = state.event("claimed")
+    if claim is None:
+        return True  # the launcher died between making the folder and the line
+    lives = process.alive(claim)
+    if lives is None:
+        return now() - claim.time > FOREIGN_CLAIM
+    return not lives and not _process_lives(state)
+
+
+def _process_lives(state: RunState) -> bool:
+    try:
+        manifest = state.latest.manifest if state.latest else None
+    except Unreadable:
+        return False
+    return bool(manifest and process.alive(manifest))
+
+
+def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
+    with study_lock(study, wait_seconds=0) as held:
+        if not held:
+            return False  # a launch is at work here: it repairs before it submits
+        # Read again: what was seen before the lock may have been another launcher's work in progress.
+        orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
+        arrays = _find_arrays(orphans)
+        for job_id, pack in _by_job(orphans, arrays).items():
+            from runner.execute.slurm.submit import adopt
+
+            adopt([(state.folder, state.attempt) for state in pack], job_id, jobs_folder(study))
+        for state in orphans:
+            if _job(state, arrays) is None:
+                _repair_run(state, jobs_folder(study))
+        return bool(orphans)
+
+
+def _find_arrays(orphans: list[RunState]) -> dict[str, str]:
+    """Slurm's id of each array that an orphan was about to be submitted in, as far as it exists."""
+    intents = [intent for state in orphans if (intent := state.event("intent"))]
+    names = {intent.submission for intent in intents if intent.submission}
+    return client.find(names, min(intent.time for intent in intents)) if names else {}
+
+
+def _by_job(orphans: list[RunState], arrays: dict[str, str]) -> dict[str, list[RunState]]:
+    """Orphans that have a job, those that share one in the order of their slots."""
+    found = defaultdict(list)
+    for state in orphans:
+        if job_id := _job(state, arrays):
+            found[job_id].append(state)
+    return {job_id: sorted(pack, key=_slot) for job_id, pack in found.items()}
+
+
+def _slot(state: RunState) -> int:
+    intent = state.event("intent")
+    return (intent and intent.slot) or 0
+
+
+def _job(state: RunState, arrays: dict[str, str]) -> str | None:
+    """The job that an orphan was submitted as, if it was."""
+    intent = state.event("intent")
+    if not intent or intent.submission not in arrays:
+        return None
+    array = arrays[intent.submission]
+    return array if intent.count == 1 else f"{array}_{intent.index}"
+
+
+def _repair_run(state: RunState, pickles: Path) -> None:
+    intent = state.event("intent")
+    if intent and _sbatch_runs(pickles):
+        return  # it outlived its launcher, and may yet submit
+    if any(state.folder.attempt(state.attempt).path.iterdir()):
+        ledger.ended(state.folder, state.attempt, LOST)
+    else:
+        ledger.release(state.folder, state.attempt, "the launcher died before it was started")
+
+
+def _sbatch_runs(pickles: Path) -> bool:
+    """Whether an sbatch that was started from this folder still runs on this machine."""
+    commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+    return any(
+        command and Path(command[0]).name == "sbatch" and str(pickles) in " ".join(command)
+        for command in commands
+    )

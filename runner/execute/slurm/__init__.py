@@ -1,0 +1,1 @@
+"""The launcher's side of Slurm: batch scripts, submission, and questions about jobs."""

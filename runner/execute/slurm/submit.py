@@ -1,0 +1,239 @@
+"""Submits attempts as job arrays, through submitit.
+
+A submission is an array with a name of its own. Each of its attempts is claimed and has that name and its
+place in the array noted on disk before sbatch is called, so that whatever happens to the launcher, the next
+command can find the array in Slurm by its name and knows which runs each element is: one, or several in
+slots of their own where nodes are handed out whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import subprocess
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from model.disk.folder import RunFolder
+from model.errors import UserError
+from runner.execute.slurm import client
+from runner.execute.slurm.script import Array, executor
+from runner.job.entry import run_in_job
+from runner.spec.profile import Profile
+from runner.state import ledger
+from runner.state.slurm import SchedulerError
+from runner.state.tasks import Shape, Task
+
+SBATCH_SECONDS = 120  # sbatch itself retries for a while where the controller is busy
+# What sbatch says where a user or the cluster has as many jobs as are allowed.
+_LIMIT = re.compile(
+    r"QOSMaxSubmit|AssocMaxSubmit|MaxSubmitJob|job submit limit|MaxJobCount|temporarily unable"
+)
+# What it says where the controller did not answer it: the jobs may be there.
+_UNANSWERED = re.compile(r"timed out|Zero Bytes|onnection|not connected|Unable to contact")
+
+
+class SubmitLimit(SchedulerError):
+    """No more jobs of this user may wait in Slurm's queue for now.
+
+    Attributes:
+        left: what is not submitted; nobody has claimed it.
+    """
+
+    def __init__(self, message: str, left: Sequence[Task] = ()) -> None:
+        super().__init__(message)
+        self.left = left
+
+
+class SubmitUnknown(SchedulerError):
+    """It is not known whether Slurm has taken an array."""
+
+
+@dataclass
+class Lanes:
+    """Keeps all arrays of a launch together to one cap on jobs at once.
+
+    Each lane has its share of the cap and runs one array after another.
+    """
+
+    cap: int
+    count: int  # of arrays, as far as that is known before
+    last: list[str] = field(default_factory=list)  # the arrays submitted, in order
+
+    def next(self) -> tuple[int, str | None]:
+        """How many elements of the next array may run at once, and the array that it waits for."""
+        lanes = max(1, min(self.cap, self.count))
+        lane, turn = len(self.last) % lanes, len(self.last) // lanes
+        limit = self.cap // lanes + (lane < self.cap % lanes)
+        return limit, self.last[-lanes] if turn else None
+
+
+def submit(
+    tasks: Sequence[Task], profile: Profile, folder: Path, name: str, exclude: Sequence[str] = ()
+) -> None:
+    """Claim attempts and submit them as job arrays.
+
+    Args:
+        exclude: nodes that they must not run on.
+        folder: for submitit's files; on a filesystem that the nodes share.
+        name: how the jobs' names begin.
+
+    Raises:
+        SubmitLimit: the queue is full; what is left is in the error, released and unclaimed.
+        SchedulerError: sbatch refused. What was not submitted is released.
+    """
+    _own_folder(folder)
+    share, size = profile.runs_per_job, client.max_array_size()
+    kinds = Counter(map(_kind, tasks))
+    arrays = sum(-(-count // (size * share)) for count in kinds.values())
+    lanes = Lanes(max(1, profile.max_parallel // share), arrays)
+    waiting = list(tasks)
+    while waiting:
+        fits = min(size, _room(profile, waiting, len(tasks)))
+        kind = _kind(waiting[0])
+        same = [task for task in waiting if _kind(task) == kind]
+        rest = [task for task in waiting if _kind(task) != kind] + same[fits * share :]
+        claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm")]
+        packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
+        try:
+            if packs:
+                limit, after = lanes.next()
+                array = Array(f"{name}-{uuid.uuid4().hex[:8]}", packs, limit, exclude, after)
+                lanes.last.append(_submit(array, profile, folder))
+        except SubmitLimit as error:
+            left = [*claimed, *rest]
+            if len(packs) == 1:
+                raise SubmitLimit(_left(str(error), len(tasks), left), left) from error
+            waiting, size = left, len(packs) // 2  # a smaller array may still find room
+        else:
+            waiting = rest
+
+
+def _kind(task: Task) -> tuple[Shape, str | None]:
+    """What runs of one array have in common: it has one command and asks for one set of resources."""
+    return task.shape, task.code
+
+
+def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
+    """How many jobs the profile lets into the queue now. Raises SubmitLimit where none."""
+    if profile.max_queued is None:
+        return len(waiting)
+    assert profile.slurm
+    room = profile.max_queued - client.queued(profile.slurm.partition)
+    if room < 1:
+        full = f"the profile's max_queued of {profile.max_queued} jobs is reached"
+        raise SubmitLimit(_left(full, count, waiting), waiting)
+    return room
+
+
+def _left(why: str, count: int, left: Sequence[Task]) -> str:
+    done = f"{count - len(left)} submitted, {len(left)} left"
+    return f"{why}; {done}: launch again later, or with --wait, which submits them in their turn"
+
+
+def _own_folder(folder: Path) -> None:
+    """Make submitit's folder. Whoever can write a pickle there runs code as its owner."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+    status = folder.stat()
+    if status.st_mode & 0o022 or status.st_uid != os.getuid():
+        raise UserError(f"{folder} is writable by others, who could run code as you: chmod 700 {folder}")
+
+
+def _submit(array: Array, profile: Profile, folder: Path) -> str:
+    """Submit an array; its id."""
+    for index, pack in enumerate(array.packs):
+        for slot, task in enumerate(pack):
+            ledger.intend(task.folder, task.attempt, array.name, index, len(array.packs), slot)
+    ledger.flush(folder)
+    try:
+        jobs = _sbatch(array, profile, folder)
+    except SubmitUnknown:
+        raise  # the intents stay: the next command looks for the array by its name
+    except SchedulerError as error:
+        for task in array.tasks:
+            ledger.release(task.folder, task.attempt, str(error))
+        raise
+    for pack, job_id in zip(array.packs, jobs, strict=True):
+        for task in pack:
+            ledger.submitted(task.folder, task.attempt, job_id)
+    return jobs[0].partition("_")[0]
+
+
+def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
+    """Call sbatch and give each task's job id.
+
+    Raises:
+        SchedulerError: it refused.
+        SubmitUnknown: it did not answer, so that the array may exist.
+    """
+    made = executor(array, profile, folder)
+    paths = [[str(task.folder.path) for task in pack] for pack in array.packs]
+    attempts = [[task.attempt for task in pack] for pack in array.packs]
+    try:
+        with _silent(), _deadline(SBATCH_SECONDS):
+            jobs = made.map_array(run_in_job, paths, attempts)
+    except Exception as error:
+        if not _refused(error):
+            late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+            unknown = f"sbatch did not answer in {SBATCH_SECONDS} s" if late else _words(error)
+            raise SubmitUnknown(f"{unknown}; `runner status` finds out whether the jobs exist") from error
+        kind = SubmitLimit if _LIMIT.search(str(error)) else SchedulerError
+        raise kind(_words(error)) from error
+    return [job.job_id for job in jobs]
+
+
+def _refused(error: Exception) -> bool:
+    """Whether sbatch said no. Killed, unanswered or not understood, it may have submitted all the same."""
+    said = error.__cause__
+    ended = isinstance(said, subprocess.CalledProcessError) and said.returncode > 0
+    return ended and not _UNANSWERED.search(str(error))
+
+
+def adopt(pack: Sequence[tuple[RunFolder, int]], job_id: str, folder: Path) -> None:
+    """Note the job id of attempts whose launcher died, and give their job the pickle that it waits for."""
+    from submitit.core.utils import DelayedSubmission, JobPaths
+
+    pickle = JobPaths(folder, job_id=job_id).submitted_pickle
+    if not pickle.exists():
+        paths, attempts = zip(*((str(run.path), attempt) for run, attempt in pack), strict=True)
+        DelayedSubmission(run_in_job, list(paths), list(attempts)).dump(pickle)
+    for run, attempt in pack:
+        ledger.submitted(run, attempt, job_id)
+
+
+@contextlib.contextmanager
+def _deadline(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in the body after so many seconds; submitit waits for sbatch without a limit."""
+
+    def late(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep submitit from printing what the error says already."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def _words(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return next((line for line in reversed(lines) if "sbatch" in line), lines[-1] if lines else repr(error))

@@ -1,0 +1,72 @@
+"""Waits until a plan's runs have ended on Slurm, and starts again what an outside cause has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+
+from model.disk.record import Outcome
+from runner.execute.launch import alone, submit_tasks
+from runner.execute.reconcile import reconciled
+from runner.plan.plan import Plan, refreshed
+from runner.plan.write import write_runs
+from runner.state.ledger import RunState
+from runner.state.runs import in_flight
+from runner.state.tasks import Task, label
+
+POLL_SECONDS = 2.0
+LIMIT_POLL_SECONDS = 60.0  # longest time between two looks at a queue that was full
+# Memory that ran out, a loss that is not finite, or an error in the code would end the same way again.
+RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
+log = logging.getLogger(__name__)
+
+
+def wait_for(plan: Plan, left: Sequence[Task]) -> None:
+    """Wait until all runs of a plan have ended.
+
+    Args:
+        left: what the queue had no room for; it is submitted in its turn, asked for less and less often.
+    """
+    pause, due = POLL_SECONDS, time.monotonic()
+    while True:
+        states = states_of(plan)
+        waiting = {task.folder.path for task in left}
+        ended = [state for state in states if state.folder.path not in waiting]
+        again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
+        if again:
+            left = [*left, *_resubmit(plan, again)]
+        elif not left and not in_flight(states):
+            return
+        if left and time.monotonic() >= due:
+            with alone(plan):
+                still = submit_tasks(plan, left, wait=True)
+            pause = min(2 * pause, LIMIT_POLL_SECONDS) if len(still) == len(left) else POLL_SECONDS
+            left, due = still, time.monotonic() + pause
+        time.sleep(POLL_SECONDS)
+
+
+def states_of(plan: Plan) -> list[RunState]:
+    """How the plan's runs stand now, in no particular order."""
+    wanted = {run.run_id for run, _ in plan.runs}
+    return [state for state in reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
+
+
+def _worth_another(state: RunState, retries: int) -> bool:
+    return state.phase == "ended" and state.outcome in RETRIED and not state.done and state.attempt <= retries
+
+
+def _resubmit(plan: Plan, states: Sequence[RunState]) -> Sequence[Task]:
+    """Submit the next attempts of these runs; return those that the queue had no room for."""
+    bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
+    for state in states:
+        log.info("%s: attempt %d ended %s; trying again", label(state.brief), state.attempt, state.outcome)
+    with alone(plan):
+        current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
+        return submit_tasks(current, write_runs(current), sorted(bad), wait=True)
+
+
+def _node(state: RunState) -> str | None:
+    manifest = state.latest.manifest if state.latest else None
+    return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest else None

@@ -1,0 +1,1 @@
+"""What runs on a node: one attempt of a run, from its admission to its result. It submits nothing."""

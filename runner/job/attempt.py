@@ -1,0 +1,183 @@
+"""One attempt of one run: reads run.json, writes the attempt's files, and says how it ended unless killed."""
+
+from __future__ import annotations
+
+import resource
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model import attention, machine
+from model.data import Source, fingerprint
+from model.disk.checkpoint import inspect
+from model.disk.files import Unreadable, append, write
+from model.disk.folder import Attempt, RunFolder
+from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, now
+from model.errors import Interrupted, Unsupported, UserError
+from runner.job import admission
+from runner.job.manifest import first_manifest, with_device
+from runner.job.slurm import KILL_SECONDS, job_end, requeue
+from runner.job.stop import Stop, deadline
+from runner.state import ledger, process
+from runner.state.code import snapshot
+from runner.state.endings import Ending, of_exception
+from runner.state.slurm import SchedulerError
+from runner.state.tasks import jobs_folder
+
+
+@dataclass
+class Progress:
+    """What the attempt has done so far, for its result."""
+
+    manifest: Manifest
+    steps: int = 0
+    loss: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+
+def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = ()) -> str:
+    """Run one attempt of a run to its end, in this process, and return its outcome.
+
+    Args:
+        fellows: the runs that share its job.
+    """
+    attempt, run = folder.attempt(number).path, folder.run
+    end = job_end()
+    alone = (lambda: withdrawn(folder.attempt(number))) if fellows else None
+    stop = Stop(deadline(end, run.grace_seconds), alone)
+    stop.listen()
+    progress = Progress(_first_manifest(folder, run, number))
+    write(attempt / "manifest.json", progress.manifest)
+    try:
+        _limit_memory(run.memory_bytes)
+        _train(run, folder, progress, stop)
+        ending = Ending(Outcome.COMPLETED)
+    except BaseException as error:
+        _limit_memory(None)  # saying how it ended takes a little memory
+        ending = _ending(error, stop)
+        if ending.outcome is Outcome.FAILED:
+            traceback.print_exc()
+    write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
+    if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
+        _go_on_in_the_queue(folder, number, fellows, end)
+    return ending.outcome.value
+
+
+def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
+    """Who runs, and which earlier attempt's checkpoint it goes on from: the newest one that is whole."""
+    found: dict[str, Any] = {}
+    for earlier in reversed([other for other in folder.numbers() if other < number]):
+        path = folder.attempt(earlier).path / "checkpoint"
+        if path.exists():
+            try:
+                found |= {"resumed_attempt": earlier, "resumed_step": inspect(path)}
+                break
+            except Unreadable as error:
+                found.setdefault("not_resumed", str(error))
+    return first_manifest(run.run_id, number).model_copy(update=found)
+
+
+def _ending(error: BaseException, stop: Stop) -> Ending:
+    if isinstance(error, Interrupted) and stop.cause == "deadline":
+        return Ending(
+            Outcome.TIMEOUT, f"stopped before the time limit; a checkpoint of step {error.step} is kept"
+        )
+    if isinstance(error, Interrupted):
+        return Ending(Outcome.CANCELLED, f"the job got SIGTERM; a checkpoint of step {error.step} is kept")
+    return of_exception(error)
+
+
+def withdrawn(attempt: Attempt) -> bool:
+    """Whether an attempt was cancelled by a launcher, in a job that goes on for the runs that share it."""
+    return any(event.event == "ended" and event.outcome is Outcome.CANCELLED for event in attempt.events)
+
+
+def _go_on_in_the_queue(
+    folder: RunFolder, number: int, fellows: Sequence[RunFolder], end: float | None
+) -> None:
+    """Claim the next attempt for this same Slurm job, and put the job back into the queue.
+
+    That ends every run in it, so the runs that share it are waited for, as long as there is time.
+    """
+    state = ledger.state(folder)
+    if state.job_id and ledger.claim(folder, number + 1, "slurm"):
+        ledger.submitted(folder, number + 1, state.job_id)
+        while any(map(_at_work, fellows)) and (end is None or time.monotonic() < end - KILL_SECONDS):
+            time.sleep(1)
+        try:
+            requeue(jobs_folder(folder.path.parent))
+        except (SchedulerError, OSError) as error:
+            ledger.release(folder, number + 1, str(error))
+
+
+def _at_work(fellow: RunFolder) -> bool:
+    """Whether the process of a run's newest attempt on this machine lives and has not said how it ended."""
+    newest = fellow.attempts()[-1]
+    return bool(newest.manifest and newest.result is None and process.alive(newest.manifest))
+
+
+def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
+    source = Source(Path(run.data_file), run.tokenizer)
+    if fingerprint(source, run.config.data.text_column) != run.data_fingerprint:
+        raise UserError(f"{run.data_file} or the tokenizer is not what it was when this run was planned")
+    import torch
+
+    from model.keeper import Checkpoints
+    from model.trainer import train
+
+    attempt = folder.attempt(progress.manifest.attempt).path
+
+    def report(record: StepRecord) -> None:
+        append(attempt / "steps.jsonl", record, sync=True)  # a checkpoint's records must be as safe as it is
+        progress.steps, progress.loss = record.step, record.loss
+
+    if run.config.device == "cuda" and not torch.cuda.is_available():
+        attention.require(run.config.attention, run.config.attention_case)
+        raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
+    progress.manifest = with_device(progress.manifest, run.config, run.peak_flops_override)
+    write(attempt / "manifest.json", progress.manifest)
+    _gpu = process.hold_gpu(progress.manifest.gpu_uuid)
+    progress.manifest = progress.manifest.model_copy(update={"certificate": _certificate(run, folder)})
+    write(attempt / "manifest.json", progress.manifest)
+    resumed = progress.manifest.resumed_attempt
+    checkpoints = Checkpoints(
+        folder=attempt,
+        every_seconds=run.checkpoint_seconds,
+        should_stop=stop.requested,
+        resume_from=folder.attempt(resumed).path if resumed else None,
+    )
+    train(run.config, source, report, checkpoints)
+
+
+def _certificate(run: RunRecord, folder: RunFolder) -> str:
+    """Key of the certificate under which the run may train."""
+    backend, case = run.config.attention, run.config.attention_case
+    attention.require(backend, case)
+    options = snapshot.options(folder.path.parent, run.provenance.code)
+    return admission.admit(backend, case, folder.path.parent.parent, options).key
+
+
+def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Result:
+    manifest = progress.manifest
+    return Result(
+        run_id=manifest.run_id,
+        attempt=manifest.attempt,
+        outcome=ending.outcome,
+        reason=ending.reason,
+        steps=progress.steps,
+        final_loss=progress.loss,
+        peak_memory_bytes=peak_memory_bytes,
+        requested_bytes=ending.requested_bytes,
+        started_at=manifest.started_at,
+        ended_at=now(),
+        wall_seconds=time.monotonic() - progress.started,  # the clock of started_at can be set back
+    )
+
+
+def _limit_memory(limit: int | None) -> None:
+    """Limit the process's own data (heap and private mappings), so that torch can say what it asked for."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard if limit is None else limit, hard))

@@ -1,0 +1,51 @@
+"""Where and with what an attempt runs, as its manifest.json says."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from model import machine
+from model.config import RunConfig
+from model.disk.record import Manifest, now
+from model.flops import Peak, flop_per_token, parameter_count, peak
+from runner.state import process
+
+
+def first_manifest(run_id: str, attempt: int) -> Manifest:
+    """What is known before torch is imported: host, process, job and package versions."""
+    return Manifest(
+        run_id=run_id,
+        attempt=attempt,
+        started_at=now(),
+        **process.me(),
+        slurm={name: value for name, value in sorted(os.environ.items()) if _tells(name)},
+        software={"python": platform.python_version(), **machine.versions()},
+        nodes=int(os.environ.get("SLURM_JOB_NUM_NODES", "1")),
+    )
+
+
+def with_device(manifest: Manifest, config: RunConfig, peak_override: float | None) -> Manifest:
+    """Add what torch knows of the device, and what MFU is held against."""
+    name, uuid, software = machine.device(config.device)
+    known = (
+        Peak(peak_override, "the profile's peak_tflops") if peak_override else peak(name, config.train.dtype)
+    )
+    facts: dict[str, Any] = {
+        "software": manifest.software | software,
+        "device_name": name,
+        "gpu_uuid": uuid,
+        "gpus": int(config.device == "cuda"),
+        "parameter_count": parameter_count(config.model),
+        "flop_per_token": flop_per_token(config.model, config.train.sequence_length),
+        "peak_flops": known.flops if known else None,
+        "peak_source": known.source if known else None,
+    }
+    return manifest.model_copy(update=facts)
+
+
+def _tells(name: str) -> bool:
+    if name == "CUDA_VISIBLE_DEVICES":
+        return True
+    return name.startswith("SLURM") and not name.startswith(("SLURM_CONF", "SLURM_JWT", "SLURM_TOPOLOGY"))

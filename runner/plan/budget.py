@@ -1,0 +1,334 @@
+"""Budgets: what all runs of a study, or of a profile, may cost. A launch reserves its share first.
+
+What was spent is read from the run folders. What is reserved is a line of `STUDY/budget.jsonl`, which counts
+as long as the attempts that it was written for are in flight, so that nothing has to take it back.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from model.config import Frozen
+from model.disk.files import Unreadable, append, read_lines
+from model.disk.folder import RunFolder, run_folders
+from model.disk.record import SCHEMA_VERSION, Version, now
+from model.errors import UserError
+from runner.spec.document import Document
+from runner.spec.problems import InvalidFile, Mark, Problem
+from runner.spec.profile import Budget, Cluster
+from runner.state import process
+from runner.state.lock import study_lock
+
+if TYPE_CHECKING:
+    from runner.plan.cost import Estimate
+    from runner.plan.plan import Plan
+
+Unit = Literal["gpu_hours", "node_hours"]
+NAME = "budget.jsonl"
+LOCK_SECONDS = 60.0
+# A launcher on another machine cannot be looked at: so long its reservation counts before its runs do.
+FOREIGN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that a launch must keep to.
+
+    Attributes:
+        unit: `gpu_hours` or `node_hours`.
+        mark: where it is written.
+        study, profile: whose runs count; None: any.
+    """
+
+    unit: Unit
+    hours: float
+    mark: Mark
+    study: str | None = None
+    profile: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The unit as a person writes it."""
+        return {"gpu_hours": "GPU-hours", "node_hours": "node-hours"}[self.unit]
+
+
+def of_study(name: str, budget: Budget | None, document: Document) -> list[Limit]:
+    """The limits that a study sets for its own runs."""
+    return [Limit(unit, hours, mark, study=name) for unit, hours, mark in _numbers(budget, document)]
+
+
+def of_profile(cluster: Cluster) -> list[Limit]:
+    """The limits that a profile sets for all of its runs under a root."""
+    numbers = _numbers(cluster.profile.budget, cluster.document)
+    return [Limit(unit, hours, mark, profile=cluster.name) for unit, hours, mark in numbers]
+
+
+def limits_of(plan: Plan) -> list[Limit]:
+    """The limits that a launch must keep to: its study's and its profile's."""
+    study = plan.study
+    return of_study(study.name, study.file.budget, study.document) + of_profile(plan.cluster)
+
+
+def _numbers(budget: Budget | None, document: Document) -> Iterator[tuple[Unit, float, Mark]]:
+    if budget and budget.gpu_hours is not None:
+        yield "gpu_hours", budget.gpu_hours, document.mark(("budget", "gpu_hours"))
+    if budget and budget.node_hours is not None:
+        yield "node_hours", budget.node_hours, document.mark(("budget", "node_hours"))
+
+
+class Reserved(Frozen):
+    """What one attempt of a run may cost.
+
+    Its rates, `gpus` and `nodes`, turn the time that it really took into what it cost.
+    """
+
+    gpus: int
+    nodes: float = Field(description="Its share of the node that it holds, alone or with others.")
+    seconds: float
+    node_seconds: float = Field(
+        description="How long the node is held, for the longest of those that share it."
+    )
+
+    def hours(self, unit: Unit) -> float:
+        """What is reserved, of `gpu_hours` or `node_hours`."""
+        return self.used(unit, self.seconds if unit == "gpu_hours" else self.node_seconds)
+
+    def used(self, unit: Unit, seconds: float) -> float:
+        """What so much time comes to."""
+        return seconds * (self.gpus if unit == "gpu_hours" else self.nodes) / 3600
+
+
+_NOTHING = Reserved(gpus=0, nodes=1.0, seconds=0.0, node_seconds=0.0)
+
+
+class Reservation(Frozen):
+    """One line of `budget.jsonl`: what a launch reserved, by run id."""
+
+    schema_version: Version = SCHEMA_VERSION
+    time: datetime
+    host: str
+    pid: int
+    pid_started: float
+    profile: str
+    runs: dict[str, Reserved]
+
+
+@dataclass
+class Usage:
+    """What a budget's runs have cost and may still cost, in hours of its unit.
+
+    Attributes:
+        reserved: for runs in flight, or about to be.
+        in_flight: how many those are.
+        unreserved: those of them that were launched without a budget: counted with what they used so far.
+        unreadable: run folders that could not be read, and count nothing.
+    """
+
+    spent: float = 0.0
+    reserved: float = 0.0
+    in_flight: int = 0
+    unreserved: int = 0
+    unreadable: int = 0
+
+
+def reserve(root: Path, study: str, limits: Sequence[Limit], planned: Estimate) -> None:
+    """Reserve what a launch may cost; call it right before the runs are claimed.
+
+    Launches of other studies may do so at the same time: the root's lock is held meanwhile.
+
+    Raises:
+        InvalidFile: it exceeds a budget, or what it may cost is not known; the text names the budget's place.
+        UserError: the root cannot be written, or its lock is held by another launch.
+    """
+    if not limits or not planned.runs:
+        return
+    with study_lock(root, LOCK_SECONDS) as held:
+        if not held:
+            raise UserError(f"another launch holds the budgets of {root}; launch again when it is through")
+        if problems := [problem for limit in limits if (problem := _exceeded(root, limit, planned))]:
+            raise InvalidFile(problems)
+        _write(root / study, planned)
+
+
+def _exceeded(root: Path, limit: Limit, planned: Estimate) -> Problem | None:
+    asked = planned.gpu_hours if limit.unit == "gpu_hours" else planned.node_hours
+    budget = f"a budget of {limit.hours:g} {limit.words}"
+    if asked is None:
+        return Problem(limit.mark, f"{budget}, but {_why_unknown(limit, planned)}")
+    usage = measure(root, limit)
+    left = limit.hours - usage.spent - usage.reserved
+    if asked <= left:
+        return None
+    text = (
+        f"{budget}: this launch asks for {asked:.4g} ({planned.basis}), {usage.spent:.4g} are spent and "
+        f"{usage.reserved:.4g} reserved by {_runs(usage.in_flight)} in flight, "
+        f"so {max(0.0, left):.4g} are left"
+    )
+    return Problem(limit.mark, text + _caveats(usage) + "; launch fewer runs with --only, or raise it")
+
+
+def _why_unknown(limit: Limit, planned: Estimate) -> str:
+    if limit.unit == "node_hours" and planned.gpu_hours is not None:
+        return "nodes are shared here: it needs slurm.exclusive: true, or gpu_hours in its place"
+    return f"what this launch costs is not known ({planned.basis}): give the profile a time_limit"
+
+
+def _runs(count: int, what: str = "run") -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _caveats(usage: Usage) -> str:
+    said = ""
+    if usage.unreserved:
+        said += f" ({usage.unreserved} in flight without a reservation: counted with what they used so far)"
+    if usage.unreadable:
+        said += f" ({_runs(usage.unreadable, 'run folder')} cannot be read: counted as nothing)"
+    return said
+
+
+def _write(folder: Path, planned: Estimate) -> None:
+    runs = {
+        run.run_id: Reserved(
+            gpus=planned.gpus, nodes=1 / len(pack), seconds=run.wall_seconds or 0.0, node_seconds=longest
+        )
+        for pack in planned.packs
+        for longest in [max(run.wall_seconds or 0.0 for run in pack)]
+        for run in pack
+    }
+    line = Reservation(time=now(), profile=planned.profile, runs=runs, **process.me())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        append(folder / NAME, line, sync=True)
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
+
+
+def measure(root: Path, limit: Limit) -> Usage:
+    """What a budget's runs have cost so far, and may still cost. Raises Unreadable for its own file."""
+    usage, shares, whole = Usage(), _Shares(root), _Nodes()
+    for folder in run_folders(root, limit.study):
+        found = shares.of(folder)
+        try:
+            if limit.profile is None or folder.run.profile == limit.profile:
+                _add(usage, folder, limit, found, whole)
+        except Unreadable:
+            usage.unreadable += 1
+    for share, line in shares.without_folder(limit.study):
+        if limit.profile in (None, line.profile) and _pending(line, ()):
+            _hold(usage, share.hours(limit.unit))
+    usage.spent += whole.hours
+    return usage
+
+
+_Found = tuple[Reserved, Reservation]
+
+
+class _Shares:
+    """The newest reservation of each run, and who made it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.known: dict[str, dict[str, _Found]] = {}
+
+    def of(self, folder: RunFolder) -> _Found | None:
+        return self.read(folder.path.parent.name).get(folder.path.name)
+
+    def without_folder(self, study: str | None) -> Iterator[_Found]:
+        """Those for runs that are not on disk yet."""
+        for path in self.root.glob(f"{study or '*'}/{NAME}"):
+            for run_id, found in self.read(path.parent.name).items():
+                if not (path.parent / run_id).is_dir():
+                    yield found
+
+    def read(self, study: str) -> dict[str, _Found]:
+        if study not in self.known:
+            lines = read_lines(self.root / study / NAME, Reservation)
+            self.known[study] = {run: (share, line) for line in lines for run, share in line.runs.items()}
+        return self.known[study]
+
+
+class _Nodes:
+    """Whole nodes in use: time in which several runs share one counts once."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, list[tuple[float, float]]] = {}
+
+    def add(self, job: str, start: float, end: float) -> None:
+        self.spans.setdefault(job, []).append((start, end))
+
+    @property
+    def hours(self) -> float:
+        seconds = 0.0
+        for spans in self.spans.values():
+            until = float("-inf")
+            for start, end in sorted(spans):
+                seconds += max(0.0, end - max(start, until))
+                until = max(until, end)
+        return seconds / 3600
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """When an attempt had its GPUs, in Unix seconds, and whether it still has."""
+
+    job: str
+    start: float
+    end: float
+    gpus: int
+    over: bool
+
+    @property
+    def seconds(self) -> float:
+        """How long; none where a clock went back."""
+        return max(0.0, self.end - self.start)
+
+
+def _attempts(folder: RunFolder) -> Iterator[_Attempt]:
+    for attempt in folder.attempts():
+        manifest, over = attempt.manifest, attempt.released or attempt.settled is not None
+        end = attempt.ended_at or now()
+        start = manifest.started_at if manifest else end  # what never started cost nothing
+        job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
+        gpus = manifest.gpus if manifest else 0
+        yield _Attempt(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, over)
+
+
+def _add(usage: Usage, folder: RunFolder, limit: Limit, found: _Found | None, whole: _Nodes) -> None:
+    """Add a run's attempts: those that are over to what is spent, one in flight to what is reserved."""
+    attempts = list(_attempts(folder))
+    share = found[0] if found else _NOTHING
+    for attempt in attempts:
+        # An attempt that ended before it had a device says 0 GPUs, but had them all the same.
+        rates = share.model_copy(update={"gpus": attempt.gpus or share.gpus})
+        used = rates.used(limit.unit, attempt.seconds)
+        if not attempt.over:
+            _hold(usage, max(used, rates.hours(limit.unit)))
+            usage.unreserved += found is None
+        elif limit.unit == "node_hours":
+            whole.add(attempt.job, attempt.start, attempt.end)
+        else:
+            usage.spent += used
+    if found and all(attempt.over for attempt in attempts) and _pending(found[1], attempts):
+        _hold(usage, share.hours(limit.unit))
+
+
+def _hold(usage: Usage, hours: float) -> None:
+    usage.reserved += hours
+    usage.in_flight += 1
+
+
+def _pending(line: Reservation, attempts: Sequence[_Attempt]) -> bool:
+    """Whether the launcher that made a reservation has yet to claim the run."""
+    made = line.time.timestamp()
+    if any(attempt.end > made for attempt in attempts):
+        return False
+    if line.host != socket.gethostname():
+        return now().timestamp() - made < FOREIGN_SECONDS
+    return process.runs(line.pid, line.pid_started)

@@ -1,0 +1,276 @@
+"""What a launch will cost, before it is spent.
+
+A number never goes without its basis: past runs of the same configuration, past runs of the same shape with
+another number of steps, or its time limit, which is an upper bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pydantic import ValidationError
+
+from model.config import RunConfig
+from model.disk.record import Outcome, RunRecord
+from model.errors import UserError
+from runner.plan.plan import Plan
+from runner.spec.profile import Profile
+from runner.state.tasks import Shape
+
+_HISTORY = """
+SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs
+WHERE wall_seconds > 0 AND (outcome = 'completed' OR outcome = expected_outcome)
+"""
+# Settings that say what is learned, not how long a step takes. All others must agree, also those yet to come.
+_NEUTRAL: dict[str, dict[str, Any]] = {
+    "data": {"path": "-", "text_column": "-", "tokenizer": "-"},
+    "model": {"rope_theta": 1.0, "norm_eps": 1.0},
+    "train": {
+        "steps": 1, "learning_rate": 1.0, "warmup_steps": 0, "clip_norm": 1.0, "weight_decay": 0.0,
+        "log_every": 1,
+    },
+}  # fmt: skip
+# These end before the first step is through, however many were planned.
+_AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run that ended as it should, and what it took.
+
+    Attributes:
+        step_seconds: median after the warm-up; None for a run that had no such step.
+        wall_seconds: of all its attempts.
+    """
+
+    config: RunConfig
+    profile: str
+    outcome: Outcome
+    gpu: str | None
+    step_seconds: float | None
+    wall_seconds: float
+    steps: int | None
+    gpus: int | None
+
+
+@dataclass(frozen=True)
+class History:
+    """Past runs, and why there are none where that is no matter of course."""
+
+    runs: tuple[PastRun, ...] = ()
+    note: str | None = None
+
+
+def history(root: Path) -> History:
+    """Past runs from the root's database. Never raises: one that cannot be read is what the note says."""
+    from analysis.store import database as store
+
+    if not store.database(root).exists():
+        return History()
+    import duckdb
+
+    try:
+        with store.open_for_reading(root) as connection:
+            rows = connection.execute(_HISTORY).fetchall()
+    except (UserError, duckdb.Error, OSError) as error:
+        return History(note=f"past runs are not used: {store.first_lines(error)}")
+    runs = tuple(run for row in rows if (run := _past(*row)))
+    left_out = len(rows) - len(runs)
+    return History(runs, f"{left_out} past runs of another version are not used" if left_out else None)
+
+
+def _past(config: str, profile: str, outcome: str, *measured: Any) -> PastRun | None:
+    try:
+        return PastRun(RunConfig.model_validate_json(config), profile, Outcome(outcome), *measured)
+    except ValidationError:
+        return None
+
+
+class Basis(StrEnum):
+    """What a run's wall seconds are known from, as a person reads it."""
+
+    SAME = "from past runs of the same configuration"
+    SCALED = "from past runs with another number of steps"
+    LIMIT = "from the time limit (an upper bound)"
+    UNKNOWN = "unknown (no past runs, and no time_limit in the profile)"
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What one run will take; None where nothing says."""
+
+    run_id: str
+    wall_seconds: float | None
+    basis: Basis
+    shape: Shape
+
+    @property
+    def limit_passed(self) -> int | None:
+        """The time limit in seconds, where the run is known to take longer."""
+        limit = self.shape.time_limit_seconds
+        known = self.wall_seconds is not None and self.basis is not Basis.LIMIT
+        return limit if known and limit and (self.wall_seconds or 0) > limit else None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a launch will cost.
+
+    Attributes:
+        gpus: of each run.
+        profile: its name, as in the runs.
+        parallel: runs at once.
+        slots: runs that share a node that is handed out whole; None where nodes are shared with others.
+        note: why past runs are not used.
+    """
+
+    runs: tuple[RunCost, ...]
+    gpus: int
+    parallel: int
+    profile: str = ""
+    slots: int | None = None
+    note: str | None = None
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU-hours of all runs; None if one's are not known."""
+        seconds = self._known()
+        return None if seconds is None else sum(seconds) * self.gpus / 3600
+
+    @property
+    def node_hours(self) -> float | None:
+        """Hours of whole nodes, runs packed in order, each node held until its last run ends."""
+        if self._known() is None or self.slots is None:
+            return None
+        return sum(max(run.wall_seconds or 0.0 for run in pack) for pack in self.packs) / 3600
+
+    @property
+    def packs(self) -> list[tuple[RunCost, ...]]:
+        """Runs that share a node, in order: runs of one shape."""
+        size, alike = self.slots or 1, defaultdict(list)
+        for run in self.runs:
+            alike[run.shape].append(run)
+        return [
+            tuple(runs[start : start + size])
+            for runs in alike.values()
+            for start in range(0, len(runs), size)
+        ]
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """From the first start to the last end, once the runs start; None if one's are not known."""
+        seconds = self._known()
+        return None if seconds is None else _makespan(seconds, self.parallel)
+
+    @property
+    def counts(self) -> Counter[Basis]:
+        """How many runs are known from what."""
+        return Counter(run.basis for run in self.runs)
+
+    @property
+    def basis(self) -> str:
+        """`8 runs from past runs of the same configuration, 2 from the time limit (an upper bound)`."""
+        first, *rest = [(basis, self.counts[basis]) for basis in Basis if self.counts[basis]]
+        words = f"{first[1]} run{'' if first[1] == 1 else 's'} {first[0]}"
+        return ", ".join([words, *(f"{count} {basis}" for basis, count in rest)])
+
+    def _known(self) -> list[float] | None:
+        seconds = [run.wall_seconds for run in self.runs if run.wall_seconds is not None]
+        return seconds if len(seconds) == len(self.runs) else None
+
+
+def of_plan(plan: Plan) -> Estimate:
+    """What is left of a plan will cost, from the past runs of its root."""
+    return estimate(plan.left, plan.cluster.profile, history(plan.root))
+
+
+def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Estimate:
+    """What these runs will cost with this profile, from the past runs that match best, else their limits."""
+    index = _Index(past.runs)
+    whole = profile.slurm is not None and profile.slurm.exclusive
+    return Estimate(
+        runs=tuple(_cost(run, index) for run in runs),
+        gpus=profile.gpus,
+        parallel=profile.max_parallel,
+        profile=runs[0].profile if runs else "",
+        slots=profile.runs_per_job if whole else None,
+        note=past.note,
+    )
+
+
+def _cost(run: RunRecord, index: _Index) -> RunCost:
+    seconds, basis = index.look_up(run)
+    shape, limit = Shape.of(run), run.time_limit_seconds
+    if seconds is not None:
+        return RunCost(run.run_id, seconds, basis, shape)
+    return RunCost(run.run_id, limit, Basis.LIMIT if limit else Basis.UNKNOWN, shape)
+
+
+_Key = tuple[str, RunConfig]
+
+
+class _Index:
+    """Past runs by what a new run may have in common with them."""
+
+    def __init__(self, past: Iterable[PastRun]) -> None:
+        self.same: dict[_Key, list[PastRun]] = defaultdict(list)
+        self.alike: dict[_Key, list[PastRun]] = defaultdict(list)
+        self.known: dict[tuple[_Key, Outcome], tuple[float | None, Basis]] = {}
+        for run in past:
+            same = (run.profile, _without_seed(run.config))
+            self.same[same].append(run)
+            self.alike[run.profile, _shape(same[1])].append(run)
+
+    def look_up(self, run: RunRecord) -> tuple[float | None, Basis]:
+        """Wall seconds and where they are from; None where nothing matches."""
+        if not self.same:
+            return None, Basis.UNKNOWN
+        key = (run.profile, _without_seed(run.config))
+        if (key, run.expected_outcome) not in self.known:
+            self.known[key, run.expected_outcome] = self._match(run, key)
+        return self.known[key, run.expected_outcome]
+
+    def _match(self, run: RunRecord, key: _Key) -> tuple[float | None, Basis]:
+        for outcome in dict.fromkeys([run.expected_outcome, Outcome.COMPLETED]):
+            if same := [past.wall_seconds for past in self.same.get(key, ()) if past.outcome is outcome]:
+                return median(same), Basis.SAME
+        alike = self.alike.get((run.profile, _shape(key[1])), [])
+        return _scaled(run, alike), Basis.SCALED
+
+
+def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
+    """Start-up as it was, and each step as long as it was; None where no run had steps to measure."""
+    if run.expected_outcome in _AT_START:
+        early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
+        return median(early) if early else None
+    done = [past for past in alike if past.outcome is Outcome.COMPLETED and past.step_seconds and past.steps]
+    if not done:
+        return None
+    step_seconds = median(past.step_seconds or 0.0 for past in done)
+    startup = median(past.wall_seconds - (past.steps or 0) * (past.step_seconds or 0.0) for past in done)
+    return max(0.0, startup) + run.config.train.steps * step_seconds
+
+
+def _without_seed(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"seed": 0})
+
+
+def _shape(config: RunConfig) -> RunConfig:
+    """The configuration with everything levelled that does not change how long a step takes."""
+    sections = {name: getattr(config, name).model_copy(update=flat) for name, flat in _NEUTRAL.items()}
+    return config.model_copy(update={"seed": 0, **sections})
+
+
+def _makespan(seconds: Sequence[float], parallel: int) -> float:
+    """When the last of them ends, each started in order as soon as one of so many places is free."""
+    ends = [0.0] * parallel
+    for run in seconds:
+        heapq.heapreplace(ends, ends[0] + run)
+    return max(ends)

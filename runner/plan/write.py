@@ -1,0 +1,70 @@
+"""Writes a plan's runs to their folders, and gives the attempts that are next."""
+
+from __future__ import annotations
+
+from model.disk.files import write_text
+from model.disk.folder import RunFolder
+from model.disk.record import RunRecord
+from model.errors import UserError
+from runner.plan.plan import Plan
+from runner.state import ledger
+from runner.state.code import provenance
+from runner.state.ledger import RunState
+from runner.state.tasks import Shape, Task, label
+
+
+def write_runs(plan: Plan) -> list[Task]:
+    """Write run.json of every run that is left, and give their next attempts, not yet claimed.
+
+    Raises:
+        UserError: the root cannot be written.
+    """
+    left = {run.run_id for run in plan.left}
+    if left:
+        provenance.keep(plan.study.path.resolve().parent, plan.root / plan.study.name)
+    tasks = []
+    for run, state in plan.runs:
+        folder = plan.folder(run)
+        record = run if state is None else _updated(run, state, run.run_id in left)
+        try:
+            if state is None or record != state.run:
+                folder.path.mkdir(parents=True, exist_ok=True)
+                # Without keys that an older record does not have: the code that it runs would refuse them.
+                text = record.model_dump_json(exclude_unset=True, indent=1)
+                write_text(folder.path / "run.json", text + "\n", sync=False)
+        except OSError as error:
+            raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
+        if run.run_id in left:
+            tasks.append(next_task(folder, record))
+    if tasks:
+        ledger.flush(plan.root)
+    return tasks
+
+
+# What a study or profile may change of a run that is planned already: how it runs and what is said of it.
+_ABOUT = ("expected_outcome", "because", "title", "description")
+_LIMITS = ("profile", *Shape.__dataclass_fields__, "checkpoint_seconds", "grace_seconds", "requeue")
+
+
+def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
+    """The plan of a run that has one. A next attempt takes today's code, or that of its checkpoint."""
+    saved = any((attempt.path / "checkpoint").exists() for attempt in state.folder.attempts())
+    if starts and not saved:
+        return run.model_copy(update={"created_at": state.run.created_at})
+    names = (*_ABOUT, *(_LIMITS if starts else ()))
+    known = state.run.model_fields_set
+    return state.run.model_copy(update={name: getattr(run, name) for name in names if name in known})
+
+
+def next_task(folder: RunFolder, run: RunRecord) -> Task:
+    """The next attempt of a run."""
+    number = max(folder.numbers(), default=0) + 1
+    return Task(
+        folder=folder,
+        attempt=number,
+        label=label(run),
+        steps=run.config.train.steps,
+        shape=Shape.of(run),
+        code=run.provenance.code,
+        expected=run.expected_outcome,
+    )

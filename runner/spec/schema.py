@@ -1,0 +1,65 @@
+"""JSON Schemas of studies and profiles, for the editors that complete and check them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from model import attention
+from model.config import RunConfig
+from runner.spec.profile import Profile
+from runner.spec.settings import leaves
+from runner.spec.study import StudyFile
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(kind: Literal["study", "profile"]) -> dict[str, Any]:
+    """The JSON Schema of a study or profile file."""
+    if kind == "profile":
+        return {"$schema": _DRAFT, **Profile.model_json_schema()}
+    schema = StudyFile.model_json_schema()
+    definitions = schema["$defs"]
+    definitions |= RunConfig.model_json_schema()["$defs"]
+    definitions["Assignment"] = _assignment(definitions)
+    definitions["Axes"] = {
+        "type": "object",
+        "propertyNames": {"enum": list(leaves())},
+        "properties": {
+            dotted: {"type": "array", "items": item} for dotted, item in _leaf_schemas(definitions).items()
+        },
+    }
+    for holder, name in ((schema, "base"), (definitions["Rule"], "set"), (definitions["Scale"], "set")):
+        holder["properties"][name] |= {"$ref": "#/$defs/Assignment"}
+    schema["properties"]["include"]["items"] = {"$ref": "#/$defs/Assignment"}
+    for holder in (schema, definitions["Scale"]):
+        holder["properties"]["matrix"] |= {"$ref": "#/$defs/Axes"}
+        holder["properties"]["matrix"].pop("additionalProperties")
+    return {"$schema": _DRAFT, **schema}
+
+
+def _assignment(definitions: dict[str, Any]) -> dict[str, Any]:
+    """A part of a run's configuration, nested or dotted: nothing is required."""
+    for name in ("ModelConfig", "DataConfig", "TrainConfig"):
+        definitions[name].pop("required", None)
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**_run_properties(), **_leaf_schemas(definitions)},
+    }
+
+
+def _run_properties() -> dict[str, Any]:
+    properties: dict[str, Any] = RunConfig.model_json_schema()["properties"]
+    properties["attention"]["enum"] = list(attention.names())
+    return properties
+
+
+def _leaf_schemas(definitions: dict[str, Any]) -> dict[str, Any]:
+    sections = {"model": "ModelConfig", "data": "DataConfig", "train": "TrainConfig"}
+    found: dict[str, Any] = {}
+    for dotted in leaves():
+        section, _, name = dotted.rpartition(".")
+        found[dotted] = (
+            definitions[sections[section]]["properties"][name] if section else _run_properties()[name]
+        )
+    return found

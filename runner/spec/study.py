@@ -1,0 +1,195 @@
+"""A study: one YAML file that says what varies. Parsed and validated once, into frozen types."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from model.config import Frozen
+from model.disk.record import NAME, Outcome
+from runner.spec.document import Document, KeyPath, read_document
+from runner.spec.problems import InvalidFile, Problem
+from runner.spec.profile import Budget, Resources
+from runner.spec.settings import Scalar, flatten, leaves
+from runner.spec.validation import validated
+
+MAX_CELLS = 100_000
+
+
+def _name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            "a name has letters, digits, '.', '_' and '-', at most 100, and starts with a letter or digit"
+        )
+    return name
+
+
+def _one_line(text: str) -> str:
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        raise ValueError("a control character is not allowed here")
+    return text
+
+
+Axis = Annotated[list[Scalar], Field(min_length=1)]
+Assignment = dict[str, Any]
+Where = dict[str, Scalar | list[Scalar]]
+
+
+class Rule(Frozen):
+    """What holds for the cells whose factors match `where`."""
+
+    where: Where = Field(min_length=1, description="Factor: value, or a list of values; all must match.")
+    set: Assignment = Field(default={}, description="Configuration of these cells.")
+    resources: Resources = Field(
+        default=Resources(), description="What these runs may use, over what the profile says."
+    )
+    expect: Outcome | None = Field(None, description="How these runs are expected to end.")
+    because: str | None = Field(None, description="Why; shown in the report.")
+
+
+class Scale(Frozen):
+    """A named set of overrides, so that the same study runs on a laptop and in full."""
+
+    description: str = ""
+    set: Assignment = Field(default={}, description="Configuration at this scale, over `base`.")
+    matrix: dict[str, Axis] = Field(default={}, description="Axes that this scale replaces.")
+    rules: list[Rule] = Field(default=[], description="Rules of this scale; they come after the study's.")
+
+
+class StudyFile(Frozen):
+    """The keys of a study's YAML file."""
+
+    name: Annotated[str, AfterValidator(_name)] = Field(
+        "", validate_default=False, description="Names the results' folder; the file's name without this key."
+    )
+    title: Annotated[str, AfterValidator(_one_line)] = Field(description="One line, the report's heading.")
+    description: str = Field("", description="What is asked, in a few sentences; the report shows it.")
+    base: Assignment = Field(default={}, description="Configuration of every run, before anything varies.")
+    matrix: dict[str, Axis] = Field(
+        default={}, description="Axes; every combination of their values is a cell."
+    )
+    zip: list[Annotated[dict[str, Axis], Field(min_length=1)]] = Field(
+        default=[], description="Groups of axes of equal length that vary together."
+    )
+    include: list[Assignment] = Field(default=[], description="Cells added to the matrix.")
+    exclude: list[Where] = Field(default=[], description="Cells taken out of the matrix.")
+    rules: list[Rule] = Field(default=[], description="What holds for some cells, in order.")
+    budget: Budget | None = Field(None, description="Most that all runs of this study under a root may cost.")
+    scales: dict[str, Scale] = Field(
+        default={}, description="Scales by name; `full` is the study as it stands."
+    )
+
+
+@dataclass(frozen=True)
+class Study:
+    """A validated study with the document that it was read from, for the positions in its errors."""
+
+    name: str
+    path: Path
+    file: StudyFile
+    document: Document
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Every factor, in the order of the file."""
+        zipped = [axis for group in self.file.zip for axis in group]
+        included = [dotted for entry in self.file.include for dotted, _, _ in flatten(entry, ())]
+        return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
+
+    def scale_for(self, asked: str | None, profile: str) -> str:
+        """The scale that was asked for, else the profile's; a study that defines none has one, `full`."""
+        return asked or (profile if self.file.scales else "full")
+
+    def scale(self, name: str) -> tuple[Scale, KeyPath]:
+        """A scale and its place in the document; `full` needs no entry.
+
+        Raises:
+            InvalidFile: no such scale.
+        """
+        if name in self.file.scales:
+            return self.file.scales[name], ("scales", name)
+        if name == "full":
+            return Scale(), ("scales",)
+        valid = ", ".join(dict.fromkeys(["full", *self.file.scales]))
+        mark = self.document.mark(("scales",))
+        raise InvalidFile([Problem(mark, f"no scale '{name}' in this study (valid: {valid})")])
+
+
+def read_study(path: Path) -> Study:
+    """Read and validate a study.
+
+    Raises:
+        InvalidFile: FILE:LINE:COL of everything that is wrong with its keys, values and paths.
+    """
+    document = read_document(path)
+    file = validated(document, StudyFile)
+    try:
+        name = file.name or _name(path.stem)
+    except ValueError as error:
+        raise InvalidFile(
+            [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
+        ) from error
+    study = Study(name, path, file, document)
+    if problems := [*_unknown_paths(study), *_uneven_zips(study), *_axes_given_twice(study)]:
+        raise InvalidFile(problems)
+    return study
+
+
+def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
+    file = study.file
+    found: list[tuple[Assignment, KeyPath]] = [(file.base, ("base",)), (dict(file.matrix), ("matrix",))]
+    found += [(dict(group), ("zip", i)) for i, group in enumerate(file.zip)]
+    found += [(entry, ("include", i)) for i, entry in enumerate(file.include)]
+    found += [(rule.set, ("rules", i, "set")) for i, rule in enumerate(file.rules)]
+    for name, scale in file.scales.items():
+        found += [(scale.set, ("scales", name, "set")), (dict(scale.matrix), ("scales", name, "matrix"))]
+        found += [(rule.set, ("scales", name, "rules", i, "set")) for i, rule in enumerate(scale.rules)]
+    return found
+
+
+def _unknown_paths(study: Study) -> list[Problem]:
+    from model.errors import did_you_mean
+
+    return [
+        Problem(study.document.mark(path), f"unknown setting '{dotted}' {did_you_mean(dotted, leaves())}")
+        for assignment, place in _assignments(study)
+        for dotted, _, path in flatten(assignment, place)
+        if dotted not in leaves()
+    ]
+
+
+def _uneven_zips(study: Study) -> list[Problem]:
+    return [
+        Problem(
+            study.document.mark(("zip", i)),
+            f"axes of unequal length: {', '.join(f'{a} {len(v)}' for a, v in group.items())}",
+        )
+        for i, group in enumerate(study.file.zip)
+        if len({len(values) for values in group.values()}) > 1
+    ]
+
+
+def _axes_given_twice(study: Study) -> list[Problem]:
+    seen: set[str] = set(study.file.matrix)
+    problems = []
+    for i, group in enumerate(study.file.zip):
+        problems += [
+            Problem(study.document.mark(("zip", i, axis)), f"'{axis}' is already an axis")
+            for axis in group
+            if axis in seen
+        ]
+        seen |= set(group)
+    for name, scale in study.file.scales.items():
+        problems += [
+            Problem(
+                study.document.mark(("scales", name, "matrix", axis)),
+                f"'{axis}' is no axis of `matrix` {tuple(study.file.matrix)}",
+            )
+            for axis in scale.matrix
+            if axis not in study.file.matrix
+        ]
+    return problems

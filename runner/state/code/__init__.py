@@ -1,0 +1,1 @@
+"""Which code a run executes: commit, changes, packages, and the snapshot that its jobs start from."""

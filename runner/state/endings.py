@@ -1,0 +1,83 @@
+"""From how a process ended to its outcome: an exception in the job, a signal, an exit code."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from dataclasses import dataclass
+
+from pydantic import ByteSize, TypeAdapter
+
+from model.disk.record import Outcome
+from model.errors import AssayError, Diverged, Unsupported
+from model.units import size
+
+
+class Terminated(BaseException):
+    """SIGTERM reached the job: raised in its main thread, so that it can still say so."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """An outcome, why, and the bytes asked for where memory ran out."""
+
+    outcome: Outcome
+    reason: str | None = None
+    requested_bytes: int | None = None
+
+
+# What torch's CPU allocator and the C++ runtime say; they raise plain RuntimeErrors.
+_HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
+_BYTES = TypeAdapter(ByteSize)
+_REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
+
+
+def of_exception(error: BaseException) -> Ending:
+    """How a job that raised this ended."""
+    text = str(error).strip()
+    first = text.splitlines()[0] if text else type(error).__name__
+    if isinstance(error, Unsupported):
+        return Ending(Outcome.UNSUPPORTED, text)
+    if isinstance(error, Diverged):
+        return Ending(Outcome.DIVERGED, text)
+    if isinstance(error, Terminated | KeyboardInterrupt):
+        return Ending(
+            Outcome.CANCELLED, "the job got " + ("SIGTERM" if isinstance(error, Terminated) else "SIGINT")
+        )
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does not import torch
+        return Ending(Outcome.OOM_GPU, text.partition(" If ")[0], _requested(text))
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _HOST_MEMORY.search(text)):
+        return Ending(Outcome.OOM_HOST, _host_memory(text), _requested(text))
+    if isinstance(error, AssayError):
+        return Ending(Outcome.FAILED, text)
+    return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
+
+
+def _requested(text: str) -> int | None:
+    match = _REQUESTED.search(text)
+    return int(_BYTES.validate_python(f"{match[1]}{match[2].replace('bytes', 'B')}")) if match else None
+
+
+def _host_memory(text: str) -> str:
+    requested = _requested(text)
+    return f"host memory ran out: asked for {size(requested)}" if requested else "host memory ran out"
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+
+
+def of_exit(code: int, oom_killed: bool) -> Ending:
+    """How a local process ended that left no result.
+
+    Args:
+        code: as subprocess gives it, negative for a signal.
+        oom_killed: the kernel's out-of-memory killer was at work meanwhile.
+    """
+    if code == -signal.SIGKILL and oom_killed:
+        return Ending(Outcome.OOM_HOST, "killed by the kernel: the machine ran out of memory")
+    if code < 0:
+        return Ending(Outcome.FAILED, f"killed by {signal.Signals(-code).name}")
+    return Ending(Outcome.FAILED, f"exited with code {code} and left no result")

@@ -1,0 +1,506 @@
+"""A run that stops and resumes is, bit for bit, the run that did not stop; a torn checkpoint is never used."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from model import attention, keeper, meter, optim, trainer
+from model.data import Position, Source
+from model.disk import checkpoint
+from model.disk.files import Unreadable
+from model.disk.record import StepRecord
+from model.errors import Interrupted, UserError
+from model.keeper import Checkpoints, Keeper
+from model.trainer import build_model, train
+from tests.model.conftest import run_config
+
+
+@dataclass
+class Attempt:
+    """What one call of train() did."""
+
+    folder: Path
+    records: list[StepRecord] = field(default_factory=list)
+    weights: dict = field(default_factory=dict)
+    stopped: int | None = None
+
+    @property
+    def kept(self):
+        """Its records up to its checkpoint."""
+        step = checkpoint.inspect(self.folder / "checkpoint")
+        return [record for record in self.records if record.step <= step]
+
+
+class After:
+    """Asks to stop after so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __call__(self):
+        self.left -= 1
+        return self.left == 0
+
+
+def attempt(config, corpus, folder, stop_after=0, every=None, resume=None):
+    folder.mkdir(exist_ok=True)
+    done, models = Attempt(folder), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "build_model", lambda *given: models.append(build_model(*given)) or models[0])
+        try:
+            train(
+                config,
+                Source(corpus),
+                done.records.append,
+                Checkpoints(folder, every, After(stop_after), resume and resume.folder),
+            )
+        except Interrupted as error:
+            done.stopped = error.step
+    done.weights = models[0].state_dict()
+    return done
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """So little text that 30 steps go through it more than twice."""
+    path = tmp_path_factory.mktemp("tiny") / "text.parquet"
+    texts = [None if i % 11 == 5 else f"document {i}: " + "é" * i for i in range(40)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=7)
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(tiny, corpus, tmp_path_factory):
+    """The run that did not stop, with a record of every step, by mode and corpus."""
+    found = {}
+
+    def run(mode, path):
+        if (mode, path) not in found:
+            config = run_config(mode=mode, log_every=1)
+            found[mode, path] = attempt(config, path, tmp_path_factory.mktemp("reference"))
+        return found[mode, path]
+
+    return run
+
+
+def assert_same(records, last, reference):
+    """The records tile the reference's steps, and hold the same numbers; the weights are the same."""
+    steps = {record.step: record for record in reference.records}
+    assert [record.step - record.steps for record in records] == [0, *(r.step for r in records[:-1])]
+    assert records[-1].step == reference.records[-1].step
+    for record in records:
+        same = steps[record.step]
+        assert (record.loss, record.grad_norm) == (same.loss, same.grad_norm)
+        assert record.learning_rate == same.learning_rate
+    for name in ("tokens", "training_tokens"):
+        assert sum(getattr(r, name) for r in records) == sum(getattr(r, name) for r in reference.records)
+    assert all(torch.equal(last.weights[name], weight) for name, weight in reference.weights.items())
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 13, 29])
+@pytest.mark.parametrize("mode", ["pad", "pack"])
+@pytest.mark.parametrize("text", ["tiny", "corpus"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(text, mode, step, reference, request, tmp_path):
+    """At the first step, on and off a log boundary, before the last step; over epochs or in long documents."""
+    path, config = request.getfixturevalue(text), run_config(mode=mode)
+    first = attempt(config, path, tmp_path / "attempt-1", stop_after=step)
+    assert first.stopped == checkpoint.inspect(first.folder / "checkpoint") == step
+    assert first.records[-1].step == step, "the steps before the checkpoint have their record"
+    second = attempt(config, path, tmp_path / "attempt-2", resume=first)
+    assert_same(first.records + second.records, second, reference(mode, path))
+
+
+@pytest.mark.parametrize("mode", ["pad", "pack"])
+def test_two_interruptions_in_a_row_change_nothing(mode, tiny, reference, tmp_path):
+    config = run_config(mode=mode)
+    first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=7)
+    second = attempt(config, tiny, tmp_path / "attempt-2", stop_after=1, resume=first)
+    assert second.stopped == 8, "each attempt makes progress"
+    third = attempt(config, tiny, tmp_path / "attempt-3", stop_after=9, resume=second)
+    last = attempt(config, tiny, tmp_path / "attempt-4", resume=third)
+    records = first.records + second.records + third.records + last.records
+    assert_same(records, last, reference(mode, tiny))
+
+
+def test_a_run_asked_to_stop_at_its_last_step_is_complete_and_needs_no_checkpoint(tiny, reference, tmp_path):
+    done = attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after=30, every=1e9)
+    assert done.stopped is None
+    assert not (done.folder / "checkpoint").exists()
+    assert_same(done.records, done, reference("pack", tiny))
+
+
+def test_a_killed_run_goes_on_from_its_last_periodic_checkpoint(tiny, reference, tmp_path, monkeypatch):
+    """Killed at step 19: what it recorded after the checkpoint of step 17 is not kept, and is done again."""
+    config = run_config(log_every=10)
+    due = Keeper.due
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step in (3, 17) or killed_at(step))
+
+    def killed_at(step):
+        if step == 19:
+            raise KeyboardInterrupt
+        return False
+
+    first = Attempt(tmp_path / "attempt-1")
+    first.folder.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            config,
+            Source(tiny),
+            first.records.append,
+            Checkpoints(first.folder, None, lambda: False, None),
+        )
+    assert [(r.step, r.steps) for r in first.kept] == [(1, 1), (3, 2), (10, 7), (17, 7)]
+    monkeypatch.setattr(Keeper, "due", due)
+    second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
+    assert [(r.step, r.steps) for r in second.records] == [(20, 3), (30, 10)]
+    assert_same(first.kept + second.records, second, reference("pack", tiny))
+
+
+def test_records_after_the_last_periodic_checkpoint_are_done_again_and_not_kept_twice(
+    tiny, reference, tmp_path, monkeypatch
+):
+    config = run_config()
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step == 12)
+    first = attempt(config, tiny, tmp_path / "attempt-1")
+    assert [r.step for r in first.records] == [1, 5, 10, 12, 15, 20, 25, 30]
+    monkeypatch.undo()
+    second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
+    assert [(r.step, r.steps) for r in second.records][:2] == [(15, 3), (20, 5)]
+    assert_same(first.kept + second.records, second, reference("pack", tiny))
+
+
+def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(tiny, tmp_path, monkeypatch):
+    clock = [0.0]
+    timer = SimpleNamespace(monotonic=lambda: clock[0], perf_counter=lambda: clock[0])
+    for module in (keeper, meter):
+        monkeypatch.setattr(module, "time", timer)
+    saved = []
+
+    def save(kept, state, step, position):
+        saved.append(step)
+        clock[0] += 1000.0
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    stream = trainer.data.Batches.__next__
+
+    def one_second(self):
+        clock[0] += 1.0
+        return stream(self)
+
+    monkeypatch.setattr(trainer.data.Batches, "__next__", one_second)
+    done = attempt(run_config(), tiny, tmp_path / "attempt-1", every=7.0)
+    assert saved == [7, 14, 21, 28]
+    assert {record.step_seconds for record in done.records[1:]} == {1.0}, (
+        "the first has the real clock's start"
+    )
+
+
+def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypatch):
+    """The llama draws none while it trains; a model with dropout would."""
+    loss = trainer.cross_entropy
+    monkeypatch.setattr(trainer, "cross_entropy", lambda *given: loss(*given) * (1 + torch.rand(())))
+    config = run_config(log_every=1)
+    whole = attempt(config, tiny, tmp_path / "whole")
+    first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=11)
+    torch.rand(5)
+    second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
+    assert_same(first.records + second.records, second, whole)
+
+
+def test_half_precision_resumes_bit_for_bit(tiny, tmp_path):
+    config = run_config("math", dtype="bfloat16", log_every=1)
+    whole = attempt(config, tiny, tmp_path / "whole")
+    first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=6)
+    second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
+    assert_same(first.records + second.records, second, whole)
+
+
+# One checkpoint, and what can happen to it.
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny, tmp_path_factory):
+    return attempt(run_config(), tiny, tmp_path_factory.mktemp("stopped"), stop_after=7)
+
+
+@pytest.fixture
+def copy(stopped, tmp_path):
+    shutil.copytree(stopped.folder, tmp_path / "attempt-1")
+    return replace(stopped, folder=tmp_path / "attempt-1")
+
+
+def files(attempt):
+    return sorted(path.name for path in attempt.folder.rglob("*") if path.is_file())
+
+
+def test_a_checkpoint_is_two_files(stopped):
+    assert files(stopped) == ["meta.json", "state-7.safetensors"]
+    assert [path.name for path in stopped.folder.iterdir()] == ["checkpoint"]
+
+
+def truncate(to):
+    return lambda path: os.truncate(path, int(to * path.stat().st_size))
+
+
+def flip(at):
+    def damage(path):
+        content = bytearray(path.read_bytes())
+        content[int(at * (len(content) - 1))] ^= 1
+        path.write_bytes(content)
+
+    return damage
+
+
+def edit(**values):
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+DAMAGES = {
+    "state empty": ("state-7.safetensors", truncate(0)),
+    "state cut early": ("state-7.safetensors", truncate(0.01)),
+    "state cut late": ("state-7.safetensors", truncate(0.99)),
+    "state longer": ("state-7.safetensors", lambda path: path.write_bytes(path.read_bytes() + b"\0")),
+    "state gone": ("state-7.safetensors", Path.unlink),
+    "first bit": ("state-7.safetensors", flip(0)),
+    "a bit of the optimizer's": ("state-7.safetensors", flip(0.6)),
+    "last bit": ("state-7.safetensors", flip(1)),
+    "meta gone": ("meta.json", Path.unlink),
+    "meta empty": ("meta.json", truncate(0)),
+    "meta cut": ("meta.json", truncate(0.5)),
+    "meta no UTF-8": ("meta.json", lambda path: path.write_bytes(b"\xff" + path.read_bytes())),
+    "another schema": ("meta.json", edit(schema_version=2)),
+    "another step": ("meta.json", edit(step=8)),
+    "another position": ("meta.json", edit(position={"epoch": 0, "row": 3, "used": 0})),
+    "a folder for a file": ("state-7.safetensors", lambda path: (path.unlink(), path.mkdir())),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_and_no_step_is_trained(name, copy, tiny, tmp_path):
+    file, damage = DAMAGES[name]
+    damage(copy.folder / "checkpoint" / file)
+    with pytest.raises(Unreadable, match=str(copy.folder / "checkpoint" / file)):
+        checkpoint.inspect(copy.folder / "checkpoint")
+    generator = torch.get_rng_state()
+    with pytest.raises(Unreadable, match=file):
+        train(
+            run_config(),
+            Source(tiny),
+            lambda record: pytest.fail("it trained"),
+            Checkpoints(tmp_path, None, lambda: False, copy.folder),
+        )
+    torch.set_rng_state(generator)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"steps": 31},
+        {"seed": 1},
+        {"learning_rate": 2e-2},
+        {"mode": "pad"},
+        {"attention": "math", "dtype": "bfloat16"},
+    ],
+)
+def test_a_checkpoint_of_another_configuration_is_refused(other, copy, tiny, tmp_path):
+    with pytest.raises(UserError, match="another configuration") as caught:
+        attempt(run_config(**other), tiny, tmp_path / "attempt-2", resume=copy)
+    assert not isinstance(caught.value, Unreadable), "it is a good checkpoint, of something else"
+
+
+def test_a_checkpoint_of_a_run_on_other_data_is_refused(copy, corpus, tmp_path):
+    with pytest.raises(UserError, match="other data"):
+        attempt(run_config(), corpus, tmp_path / "attempt-2", resume=copy)
+
+
+def test_resuming_leaves_the_earlier_checkpoint_as_it_was(copy, tiny, tmp_path):
+    before = {path: path.read_bytes() for path in copy.folder.rglob("*") if path.is_file()}
+    attempt(run_config(), tiny, tmp_path / "attempt-2", every=0.0, resume=copy)
+    assert {path: path.read_bytes() for path in copy.folder.rglob("*") if path.is_file()} == before
+
+
+def test_state_that_is_larger_than_one_piece_round_trips(tiny, reference, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "PIECE", 1000)
+    first = attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after=7)
+    second = attempt(run_config(), tiny, tmp_path / "attempt-2", resume=first)
+    assert_same(first.records + second.records, second, reference("pack", tiny))
+
+
+# Saving, and what can go wrong.
+
+
+class Crash(BaseException):
+    """The process is gone at this instant."""
+
+
+def state(weight, config=None):
+    """A state whose tensors all hold one number."""
+    config = config or run_config()
+    model = build_model(config, attention.load(config.attention))
+    optimizer = optim.AdamW(model.parameters(), config.train.weight_decay)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step(config.train.learning_rate)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *optimizer.means):
+            tensor.fill_(weight)
+    return checkpoint.State(config, "data", model, optimizer)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_state_is_a_file_that_the_library_safetensors_reads(dtype, tmp_path):
+    from safetensors.torch import load_file
+
+    saved = state(1.5, run_config("math", dtype=dtype))
+    checkpoint.save(tmp_path / "checkpoint", saved, 4, Position())
+    found, expected = load_file(tmp_path / "checkpoint" / "state-4.safetensors"), checkpoint._tensors(saved)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor), name
+
+
+def test_a_checkpoint_of_other_tensors_is_refused(tmp_path, monkeypatch):
+    checkpoint.save(tmp_path / "checkpoint", state(1.0), 1, Position())
+    tensors = checkpoint._tensors
+    monkeypatch.setattr(checkpoint, "_tensors", lambda given: dict(reversed(tensors(given).items())))
+    with pytest.raises(Unreadable, match="its tensors are not those of this version's model"):
+        checkpoint.load(tmp_path / "checkpoint", state(0.0))
+
+
+@pytest.mark.parametrize("cleans", [True, False], ids=["exception", "killed"])
+def test_a_crash_at_any_sync_rename_or_removal_leaves_the_old_or_the_new_checkpoint(
+    cleans, tmp_path, monkeypatch
+):
+    kept, seen, crashes = tmp_path / "checkpoint", set(), 0
+    while True:
+        shutil.rmtree(kept, ignore_errors=True)
+        checkpoint.save(kept, state(1.0), 1, Position())
+        left = [crashes]
+        with monkeypatch.context() as patch:
+            for name in ("fsync", "replace", "rename", "unlink"):
+                patch.setattr(os, name, crash_when_none_is_left(left, getattr(os, name)))
+            if not cleans:
+                patch.setattr(shutil, "rmtree", lambda *given, **more: None)
+            try:
+                checkpoint.save(kept, state(2.0), 2, Position(epoch=1))
+                break
+            except Crash:
+                crashes += 1
+        found = state(0.0)
+        step, position = checkpoint.load(kept, found)
+        assert checkpoint.inspect(kept) == step
+        assert position.epoch == step - 1
+        values = [*found.model.parameters(), *found.optimizer.means]
+        assert {value.unique().item() for value in values} == {float(step)}
+        seen.add(step)
+        checkpoint.save(kept, state(3.0), 3, Position())
+        assert checkpoint.inspect(kept) == 3
+        assert sorted(path.name for path in tmp_path.rglob("*")) == [
+            "checkpoint",
+            "meta.json",
+            "state-3.safetensors",
+        ]
+    assert seen == {1, 2}
+    assert crashes >= 8
+
+
+def crash_when_none_is_left(left, call):
+    def wrapped(*given, **more):
+        if left[0] == 0:
+            raise Crash
+        left[0] -= 1
+        return call(*given, **more)
+
+    return wrapped
+
+
+def test_a_first_save_that_is_cut_off_leaves_no_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "replace", crash_when_none_is_left([2], os.replace))
+    with pytest.raises(Crash):
+        checkpoint.save(tmp_path / "checkpoint", state(1.0), 1, Position())
+    with pytest.raises(Unreadable, match="meta.json: No such file"):
+        checkpoint.inspect(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def full_disk(tmp_path, monkeypatch):
+    """A folder on a disk that has space for one checkpoint and not for two."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=800k", "assay-test", str(folder)]
+    if os.getuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0:
+        yield folder / "attempt-1"
+        subprocess.run(["umount", str(folder)], check=True)
+        return
+    fsync = os.fsync
+
+    def full(descriptor):
+        if (folder / "attempt-1" / "checkpoint").exists() and os.fstat(descriptor).st_size > 100_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    yield folder / "attempt-1"
+
+
+def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
+    full_disk, tiny, reference, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step in (4, 12))
+    first = attempt(run_config(), tiny, full_disk)
+    assert first.records[-1].step == 30
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("no checkpoint of step 12")
+    assert "No space left" in said[0]
+    assert files(first) == ["meta.json", "state-4.safetensors"]
+    assert [path.name for path in full_disk.iterdir()] == ["checkpoint"], "what did not fit is gone"
+    assert_same(first.records, first, reference("pack", tiny))
+    monkeypatch.undo()
+    second = attempt(run_config(), tiny, tmp_path / "attempt-2", resume=first)
+    assert_same(first.kept + second.records, second, reference("pack", tiny))
+
+
+def test_a_full_disk_fails_the_checkpoint_that_was_asked_for(full_disk, tiny):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Keeper, "due", lambda self, step: step == 4)
+        attempt(run_config(), tiny, full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        attempt(run_config(), tiny, full_disk, stop_after=9)
+    assert checkpoint.inspect(full_disk / "checkpoint") == 4
+
+
+# On a GPU.
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compile_", [False, True])
+@pytest.mark.parametrize("backend", ["math", "flash"])
+@pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
+def test_a_run_on_a_gpu_goes_on_bit_for_bit(backend, compile_, corpus, tmp_path, monkeypatch):
+    """With deterministic kernels: without them two runs that never stopped may differ too."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    try:
+        config = run_config(backend, dtype="bfloat16", log_every=1, compile=compile_)
+        config = config.model_copy(update={"device": "cuda"})
+        whole = attempt(config, corpus, tmp_path / "whole")
+        first = attempt(config, corpus, tmp_path / "attempt-1", stop_after=13)
+        torch.rand(5, device="cuda")
+        second = attempt(config, corpus, tmp_path / "attempt-2", resume=first)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert_same(first.records + second.records, second, whole)

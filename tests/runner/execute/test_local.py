@@ -1,0 +1,263 @@
+"""Real runs in real processes on this machine: whatever is killed, the outcomes are true and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from runner.state.process import runs
+from tests.conftest import PATIENCE_SECONDS, environment, until
+
+
+def outcomes(runner, study=""):
+    rows = json.loads(runner("status", *([study] if study else []), "--json", rc=0).stdout)
+    return [(row["outcome"] or row["phase"], row["attempt"]) for row in rows]
+
+
+@pytest.fixture
+def start(root, tmp_path):
+    """Starts the command line in the background, and leaves nothing behind."""
+    started = []
+
+    def call(*arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runner", "--root", str(root), *map(str, arguments)],
+            cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def running_job(root):
+    """The process of the run that is training now."""
+
+    def find():
+        for manifest in root.glob("*/*/attempt-*/manifest.json"):
+            if not (manifest.parent / "result.json").exists() and (manifest.parent / "steps.jsonl").exists():
+                said = json.loads(manifest.read_text())
+                if runs(said["pid"], said["pid_started"]):  # not one of an attempt that was killed
+                    return psutil.Process(said["pid"])
+        return None
+
+    return until(find)
+
+
+LONG = "matrix: {train.steps: [100000, 5, 6]}\n"
+
+
+def test_a_launch_trains_every_run_and_a_second_one_has_nothing_to_do(runner, study, root):
+    path = study("matrix: {seed: [0, 1]}\n")
+    first = runner("launch", path, rc=0)
+    assert "2 to do" in first.stderr
+    assert "0 to do" in runner("launch", path, rc=0).stderr
+    assert outcomes(runner, path) == [("completed", 1)] * 2
+    steps = [
+        json.loads(line) for line in next(root.glob("*/*/attempt-1/steps.jsonl")).read_text().splitlines()
+    ]
+    assert [step["step"] for step in steps] == [1, 2, 4, 6]
+    assert [step["steps"] for step in steps] == [1, 1, 2, 2]
+    assert all(step["tokens"] == 64 * step["steps"] for step in steps)
+    assert len(list(root.glob("*/[!.]*/**/*"))) <= 2 * 10, "at most about ten files a run"
+
+
+def test_an_outcome_that_is_not_the_expected_one_gives_exit_code_1(runner, study):
+    runner("launch", study("rules: []\nmatrix: {attention: [custom, auto]}\n"), rc=1)
+    assert outcomes(runner) == [("unsupported", 1), ("completed", 1)]
+
+
+def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study):
+    path = study(
+        "matrix: {attention: [custom]}\nrules: [{where: {attention: custom}, expect: unsupported}]\n"
+    )
+    runner("launch", path, rc=0)
+    assert "0 to do" in runner("launch", path, rc=0).stderr
+
+
+def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked_for(runner, study, tmp_path):
+    (profile := tmp_path / "small.yaml").write_text("executor: local\nmemory: 2GiB\n")
+    path = study("matrix: {attention: [math], train.sequence_length: [16384]}\n")
+    runner("launch", path, "--profile", profile, rc=1)
+    (result,) = [json.loads(file.read_text()) for file in tmp_path.glob("runs/tiny/*/attempt-1/result.json")]
+    assert result["outcome"] == "oom_host"
+    assert result["requested_bytes"] >= 16384**2 * 4
+
+
+def test_a_loss_that_is_not_finite_ends_diverged(runner, study):
+    runner("launch", study("matrix: {train.learning_rate: [1e30]}\n"), rc=1)
+    assert outcomes(runner) == [("diverged", 1)]
+
+
+def test_a_run_past_the_time_limit_ends_timeout(runner, study, tmp_path):
+    (profile := tmp_path / "short.yaml").write_text("executor: local\ntime_limit: 0:00:05\n")
+    runner("launch", study("matrix: {train.steps: [1000000]}\n"), "--profile", profile, rc=1)
+    assert outcomes(runner) == [("timeout", 1)]
+
+
+def test_a_killed_run_says_so_and_the_others_and_the_database_stay_right(runner, study, start, root):
+    launch = start("launch", study(LONG))
+    running_job(root).kill()
+    launch.communicate(timeout=PATIENCE_SECONDS)
+    assert launch.returncode == 1
+    assert outcomes(runner) == [("failed", 1), ("completed", 1), ("completed", 1)]
+    runner("collect", rc=0)
+    rows = json.loads(
+        runner(
+            "sql",
+            "select outcome, reason from runs order by steps desc nulls first",
+            "--format",
+            "json",
+            rc=0,
+        ).stdout
+    )
+    assert sorted(row["outcome"] for row in rows) == ["completed", "completed", "failed"]
+    assert "killed by SIGKILL" in [row["reason"] for row in rows]
+
+
+def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(runner, study, start, root):
+    launch = start("launch", study("matrix: {train.steps: [5, 100000]}\n"))
+    until(lambda: list(root.glob("*/*/attempt-1/result.json")))
+    job = running_job(root)
+    launch.kill()
+    launch.wait()
+    until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
+    assert outcomes(runner) == [("completed", 1), ("lost", 1)]
+    again = start("launch", study("matrix: {train.steps: [5, 100000]}\n"))
+    until(lambda: "1 to do" in again.stderr.readline())
+    running_job(root)
+    assert outcomes(runner) == [("completed", 1), ("running", 2)]
+
+
+def test_ctrl_c_stops_the_run_and_notes_it(runner, study, start, root):
+    launch = start("launch", study(LONG))
+    running_job(root)
+    launch.send_signal(signal.SIGINT)
+    launch.communicate(timeout=PATIENCE_SECONDS)
+    assert launch.returncode == 130
+    assert outcomes(runner) == [("cancelled", 1), ("planned", 0), ("planned", 0)]
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(runner, study, start, root):
+    path = study("matrix: {train.steps: [3000]}\n")
+    launch = start("launch", path, "--set", "train.log_every=50")
+    running_job(root)
+    launch.send_signal(signal.SIGINT)
+    launch.communicate(timeout=PATIENCE_SECONDS)
+    assert outcomes(runner) == [("cancelled", 1)]
+    runner("launch", path, "--set", "train.log_every=50", rc=0)
+    assert outcomes(runner) == [("completed", 2)]
+    records = [
+        json.loads(line)
+        for number in (1, 2)
+        for line in next(root.glob(f"*/*/attempt-{number}/steps.jsonl")).read_text().splitlines()
+    ]
+    covered = [step for r in records for step in range(r["step"] - r["steps"] + 1, r["step"] + 1)]
+    assert covered == list(range(1, 3001))
+
+
+def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_story(runner, study):
+    path = study("matrix: {attention: [custom, auto]}\n")
+    runner("launch", path, rc=1)
+    assert "nothing to restart" in runner("retry", path, "--outcome", "diverged", rc=0).stderr
+    assert "no such outcome" in runner("retry", path, "--outcome", "bad", rc=2).stderr
+    runner("retry", "tiny", rc=1)
+    assert outcomes(runner) == [("unsupported", 2), ("completed", 1)]
+    run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
+    told = json.loads(runner("explain", run_id, "--json", rc=0).stdout)
+    assert [attempt["outcome"] for attempt in told["attempts"]] == ["unsupported"] * 2
+    assert told["why"][0].endswith("tiny.yaml:7:22")
+    assert "needs an NVIDIA GPU" in runner("explain", run_id, rc=0).stdout
+
+
+def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, study, root):
+    path = study("matrix: {attention: [auto, custom]}\n")
+    shown = runner("launch", path, "--rehearse", rc=1)
+    assert "unsupported" in shown.stdout
+    assert not (root / "tiny").exists() or not list((root / "tiny").glob("*/run.json"))
+    (steps,) = root.glob("tiny.rehearsal/*/attempt-1/steps.jsonl")
+    assert [json.loads(line)["step"] for line in steps.read_text().splitlines()] == [1, 2]
+    runner("launch", path, "--rehearse", rc=1)
+    assert len(list(root.glob("tiny.rehearsal/*/attempt-2"))) == 2, "a rehearsal always runs"
+
+
+def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
+    from model.errors import UserError
+    from runner.execute.local import _gpus
+    from runner.spec.profile import read_cluster
+
+    (tmp_path / "p.yaml").write_text("executor: local\ngpus: 2\nmax_parallel: 2\n")
+    profile = read_cluster(str(tmp_path / "p.yaml")).profile
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [_gpus(profile, slot)["CUDA_VISIBLE_DEVICES"] for slot in (0, 1)] == ["4,5", "6,7"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    with pytest.raises(UserError, match="more than the 3 GPUs"):
+        _gpus(profile, 0)
+
+
+def test_cancel_stops_the_run_in_flight(runner, study, start, root):
+    launch = start("launch", study(LONG))
+    job = running_job(root)
+    run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
+    assert "told to stop" in runner("cancel", run_id[:6], rc=0).stderr
+    until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
+    launch.communicate(timeout=PATIENCE_SECONDS)
+    assert outcomes(runner) == [("cancelled", 1), ("completed", 1), ("completed", 1)]
+
+
+def test_two_launches_at_once_run_nothing_twice(runner, study, start, root):
+    path = study("matrix: {seed: [0, 1, 2, 3]}\n")
+    both = [start("launch", path), start("launch", path)]
+    for launch in both:
+        launch.communicate(timeout=PATIENCE_SECONDS)
+    assert outcomes(runner) == [("completed", 1)] * 4
+    assert len(list(root.glob("*/*/attempt-*"))) == 4
+
+
+def test_a_detached_launch_returns_at_once_and_goes_on(runner, study):
+    runner("launch", study("matrix: {seed: [0]}\n"), "--detach", rc=0)
+    until(lambda: outcomes(runner) == [("completed", 1)])
+
+
+def test_a_changed_data_file_is_not_mixed_with_earlier_results(runner, study, tmp_path):
+    from runner.commands.data import write_corpus
+
+    path = study("matrix: {seed: [0]}\n")
+    runner("launch", path, rc=0)
+    (tmp_path / "text.parquet").unlink()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("other text " * 50)
+    write_corpus(tmp_path / "folder", tmp_path / "text.parquet")
+    assert "has changed since run" in runner("launch", path, rc=2).stderr
+
+
+def test_the_environment_of_the_profile_reaches_the_run(runner, study, tmp_path):
+    (profile := tmp_path / "p.yaml").write_text("executor: local\nenv: {PYTHONVERBOSE: '1'}\n")
+    runner("launch", study(), "--profile", profile, rc=0)
+    assert "import 'torch'" in next(tmp_path.glob("runs/*/*/attempt-1/stderr.log")).read_text()
+
+
+def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):
+    path = study("matrix: {seed: [0]}\n")
+    runner("launch", path, "--dry-run", rc=0)
+    (profile := tmp_path / "p.yaml").write_text(
+        "executor: local\nenv: {PYTHONPATH: /nowhere, PYTHONHOME: /nowhere}\n"
+    )
+    runner("launch", path, "--profile", profile, rc=1)
+    run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
+    shown = runner("logs", run_id, rc=0)
+    assert "No module named" in shown.stdout
+    assert "exited with code" in shown.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_root_that_cannot_be_written_is_refused(runner, study, tmp_path, root):
+    root.mkdir(mode=0o500)
+    assert "choose another place with --root" in runner("launch", study(), rc=2).stderr

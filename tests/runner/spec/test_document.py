@@ -1,0 +1,73 @@
+"""YAML is read as it looks, and every error has its place."""
+
+import pytest
+
+from runner.spec.document import parse, read_document
+from runner.spec.problems import InvalidFile
+
+
+def test_scalars_are_read_by_yaml_1_2():
+    """1e-4 is a number, 30:00 and no are strings: what YAML 1.1 readers get wrong."""
+    assert parse("a: 1e-4\nb: 30:00\nc: no\nd: 0o17\ne: true\n", "f").data == {
+        "a": 1e-4, "b": "30:00", "c": "no", "d": 15, "e": True,
+    }  # fmt: skip
+
+
+def test_every_value_has_its_place():
+    document = parse("a: 1\nb:\n  - x\n  - {c: 2}\n", "f.yaml")
+    assert str(document.mark(("a",))) == "f.yaml:1:1"
+    assert str(document.mark(("b", 0))) == "f.yaml:3:5"
+    assert str(document.mark(("b", 1, "c"))) == "f.yaml:4:6"
+    assert str(document.mark(("b", 1, "missing"))) == "f.yaml:4:5", "a missing value takes its parent's place"
+
+
+BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"a{i + 1}: &a{i + 1} [{','.join([f'*a{i}'] * 10)}]\n" for i in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "3:1", "'a' is already given in line 1"),
+        ("a:\n\t- 1\n", "2:1", "a tab"),
+        ("", "1:1", "empty"),
+        ("# only a comment\n", "1:1", "empty"),
+        ("x: 1\na: !!python/object/apply:os.system [ls]\n", "2:4", "tag"),
+        ("a: !shell ls\n", "1:4", "tag"),
+        ("<<: {a: 1}\n", "1:1", "merge"),
+        ("a: &x [*x]\n", "1:4", "alias inside its own anchor"),
+        (BOMB, "", "aliases expand"),
+        ("[" * 3000, "1:1", "levels deep"),
+        ("ok: 1\na: b\x07\n", "2:5", "U+0007"),
+        ("1: 2\n", "1:1", "a key must be a string"),
+        ("a: [1\n", "2:1", "expected"),
+        ("a: 1\n---\nb: 2\n", "2:1", "another document"),
+    ],
+)
+def test_what_would_be_misread_is_refused_with_its_place(text, place, says):
+    with pytest.raises(InvalidFile) as error:
+        parse(text, "s.yaml")
+    assert str(error.value).startswith(f"s.yaml:{place}")
+    assert says in str(error.value)
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"title: x\nname: \xff\n")
+    with pytest.raises(InvalidFile, match=r"s\.yaml:2:7: byte 0xff is not UTF-8"):
+        read_document(path)
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: None])
+def test_a_folder_or_missing_file_is_refused_by_name(tmp_path, make):
+    make(path := tmp_path / "s.yaml")
+    with pytest.raises(InvalidFile, match=r"s\.yaml"):
+        read_document(path)
+
+
+def test_a_huge_file_is_refused(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("# " + "x" * 1_000_001)
+    with pytest.raises(InvalidFile, match="bytes"):
+        read_document(path)

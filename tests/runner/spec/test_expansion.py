@@ -1,0 +1,195 @@
+"""A study expands into the runs that its text says, and into nothing else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.disk.record import Outcome
+from runner.spec.document import parse
+from runner.spec.expansion import expand
+from runner.spec.problems import InvalidFile
+from runner.spec.profile import Resources
+from runner.spec.study import read_study
+from tests.conftest import TINY
+
+
+def factors(cells):
+    return [tuple(cell.factors.values()) for cell in cells]
+
+
+def test_a_matrix_is_every_combination_in_the_order_of_the_file(study):
+    path = study("matrix:\n  attention: [auto, tiled]\n  seed: [0, 1]\n")
+    assert factors(expand(read_study(path))) == [("auto", 0), ("auto", 1), ("tiled", 0), ("tiled", 1)]
+
+
+def test_a_study_without_axes_is_one_run(study):
+    assert len(expand(read_study(study("")))) == 1
+
+
+def test_zip_varies_axes_together(study):
+    path = study("matrix: {seed: [0, 1]}\nzip:\n  - {model.dim: [32, 64], model.heads: [2, 4]}\n")
+    assert factors(expand(read_study(path))) == [(0, 32, 2), (0, 64, 4), (1, 32, 2), (1, 64, 4)]
+
+
+def test_include_adds_and_exclude_removes_cells(study):
+    path = study(
+        "matrix: {attention: [auto, tiled], seed: [0, 1]}\n"
+        "include: [{attention: math, seed: 7}]\n"
+        "exclude: [{attention: tiled, seed: [1]}]\n"
+    )
+    assert factors(expand(read_study(path))) == [("auto", 0), ("auto", 1), ("tiled", 0), ("math", 7)]
+
+
+def test_an_included_cell_takes_what_it_does_not_say_from_the_base(study):
+    path = study("matrix: {train.steps: [3, 4]}\ninclude: [{seed: 9}]\n")
+    assert factors(expand(read_study(path))) == [(3, 0), (4, 0), (6, 9)]
+
+
+def test_rules_set_and_expect_for_matching_cells_only(study):
+    path = study(
+        "matrix: {attention: [auto, math]}\n"
+        "rules:\n  - {where: {attention: math}, set: {train.steps: 2}, expect: oom_gpu, because: it is large}\n"
+    )
+    auto, math = expand(read_study(path))
+    assert (auto.config.train.steps, auto.expected, auto.because) == (6, Outcome.COMPLETED, None)
+    assert (math.config.train.steps, math.expected, math.because) == (2, Outcome.OOM_GPU, "it is large")
+    assert any(":9:" in why for why in math.why), "the rule's line is part of why the cell is as it is"
+
+
+def test_rules_give_cells_other_resources_the_later_one_wins_and_the_run_stays_the_same(study):
+    path = study(
+        "matrix: {seed: [0, 1]}\n"
+        "rules:\n"
+        "  - {where: {seed: 1}, resources: {time_limit: 2:00:00, memory: 1GiB}}\n"
+        "  - {where: {seed: 1}, resources: {memory: 8GiB, cpus: 3}}\n"
+    )
+    usual, other = expand(read_study(path))
+    assert usual.resources == Resources()
+    assert other.resources == Resources(time_limit="2:00:00", memory="8GiB", cpus=3)
+    assert other.as_json()["resources"] == {"time_limit": "2:00:00", "memory": "8GiB", "cpus": 3}
+    without = expand(read_study(study("matrix: {seed: [0, 1]}\n")))
+    assert [cell.run_id for cell in without] == [usual.run_id, other.run_id]
+
+
+def test_layers_apply_in_the_stated_order(study):
+    path = study(
+        "matrix: {train.learning_rate: [0.5]}\n"
+        "rules: [{where: {train.learning_rate: 0.5}, set: {train.warmup_steps: 3}}]\n"
+        "scales:\n  small:\n    set: {train: {steps: 2, warmup_steps: 1}}\n"
+        "    rules: [{where: {train.learning_rate: 0.5}, set: {train.warmup_steps: 4}}]\n"
+    )
+    (cell,) = expand(read_study(path), "small")
+    assert (cell.config.train.steps, cell.config.train.warmup_steps) == (2, 4)
+    (cell,) = expand(read_study(path), "small", sets=["train.warmup_steps=5"])
+    assert cell.config.train.warmup_steps == 5
+
+
+def test_a_scale_can_replace_an_axis(study):
+    path = study("matrix: {seed: [0, 1, 2]}\nscales: {small: {matrix: {seed: [5]}}}\n")
+    assert factors(expand(read_study(path), "small")) == [(5,)]
+
+
+def test_only_picks_cells_by_factor(study):
+    read = read_study(study("matrix: {attention: [auto, math, tiled], train.learning_rate: [1e-4, 3e-3]}\n"))
+    assert len(expand(read, only=["attention=auto,tiled", "train.learning_rate=1e-4"])) == 2
+
+
+def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
+    cells = expand(read_study(study("matrix: {seed: [0, 1]}\n")))
+    elsewhere = tmp_path / "elsewhere" / "tiny.yaml"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(TINY + "\n\n# moved\nmatrix: {seed: [0, 1]}\n")
+    assert [cell.run_id for cell in expand(read_study(elsewhere))] == [cell.run_id for cell in cells]
+    assert cells[0].group == cells[1].group, "runs that differ by seed alone are one group"
+    assert cells[0].run_id != expand(read_study(study("", name="other")))[0].run_id
+
+
+@pytest.mark.parametrize(
+    ("extra", "line", "says"),
+    [
+        ("matrx: {seed: [0]}\n", 7, "unknown key 'matrx' (did you mean 'matrix'?"),
+        ("matrix: {sede: [0]}\n", 7, "unknown setting 'sede' (did you mean 'seed'?"),
+        ("matrix: {seed: []}\n", 7, "at least 1"),
+        ("matrix: {attention: [auto, flash9]}\n", 7, "unknown attention backend 'flash9'"),
+        ("matrix: {seed: [0, -1]}\n", 7, "greater than or equal to 0"),
+        ("matrix: {seed: [one]}\n", 7, "valid integer"),
+        ("matrix: {model.heads: [3]}\n", 7, "not a multiple of heads 3"),
+        ("matrix: {seed: [0, 0]}\n", 7, "two cells are the same run"),
+        ("matrix: {seed: [0]}\nzip:\n  - {model.dim: [1, 2], model.heads: [1]}\n", 9, "unequal length"),
+        ("matrix: {seed: [0]}\nexclude: [{seed: 3}]\n", 8, "matches no cell"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 3}, expect: failed}]\n", 8, "matches no cell"),
+        ("matrix: {seed: [0]}\nrules: [{where: {sed: 0}, expect: failed}]\n", 8, "'sed' is no factor"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, set: {seed: 1}}]\n", 8, "a rule cannot change it"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, expect: exploded}]\n", 8, "'completed'"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {memory: 8}}]\n", 8, "string"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {memory: 8GB}}]\n", 8, "such as 512MiB"),
+        ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {gpus: 2}}]\n", 8, "'cpus'"),
+        ("scales: {small: {matrix: {seed: [0]}}}\n", 7, "'seed' is no axis"),
+        ("name: ../../etc\n", 7, "a name has letters"),
+        ("name: 'a/b'\n", 7, "a name has letters"),
+    ],
+)
+def test_a_mistake_is_reported_at_its_line_with_what_would_be_right(study, extra, line, says):
+    with pytest.raises(InvalidFile) as error:
+        expand(read_study(study(extra)))
+    assert f"tiny.yaml:{line}:" in str(error.value)
+    assert says in str(error.value)
+
+
+def test_all_mistakes_are_reported_at_once(study):
+    with pytest.raises(InvalidFile) as error:
+        expand(read_study(study("matrix: {attention: [flash8, auto, flash9]}\n")))
+    assert [problem.mark.column for problem in error.value.problems] == [22, 36]
+
+
+def test_a_million_cells_are_refused_before_they_are_made(study):
+    values = ", ".join(map(str, range(1, 1001)))
+    path = study(f"matrix:\n  seed: [{values}]\n  train.steps: [{values}]\n")
+    with pytest.raises(InvalidFile, match=r"tiny\.yaml:7:1: the matrix has 1,000,000 cells"):
+        expand(read_study(path))
+
+
+@pytest.mark.parametrize(
+    ("sets", "only", "says"),
+    [
+        (["train.stesp=1"], [], "did you mean 'train.steps'"),
+        (["train.steps"], [], "SETTING=VALUE"),
+        (["train.steps=many"], [], "--set train.steps=many"),
+        (["seed=1"], [], "--only seed=1"),
+        ([], ["sed=1"], "did you mean 'seed'"),
+        ([], ["seed=8"], "no cell has seed = '8'"),
+    ],
+)
+def test_a_wrong_option_is_reported_with_the_valid_choices(study, sets, only, says):
+    from model.errors import UserError
+
+    with pytest.raises(UserError) as error:
+        expand(read_study(study()), sets=sets, only=only)
+    assert says in str(error.value)
+
+
+def test_an_unknown_scale_names_the_valid_ones(study):
+    with pytest.raises(InvalidFile, match=r"no scale 'big' in this study \(valid: full, small\)"):
+        expand(read_study(study("scales: {small: {}}\n")), "big")
+
+
+@given(
+    st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20, unique=True),
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=5, unique=True),
+)
+def test_any_matrix_gives_the_product_with_distinct_ids(tmp_path_factory, seeds, steps):
+    path = tmp_path_factory.mktemp("study") / "tiny.yaml"
+    path.write_text(TINY + f"matrix:\n  seed: {seeds}\n  train.steps: {steps}\n")
+    cells = expand(read_study(path))
+    assert factors(cells) == [(seed, step) for seed in seeds for step in steps]
+    assert len({cell.run_id for cell in cells}) == len(cells)
+    assert len({cell.group for cell in cells}) == len(steps)
+
+
+@given(st.text())
+def test_any_text_is_a_document_or_a_clear_error(text):
+    """No text makes the parser raise anything else than an error with a place."""
+    try:
+        parse(text, "s.yaml")
+    except InvalidFile as error:
+        assert str(error).startswith("s.yaml:")

@@ -1,0 +1,51 @@
+"""Everything that ends has the outcome that is true, and an unknown end is never success."""
+
+import signal
+
+import pytest
+
+from model.disk.record import Outcome
+from model.errors import Diverged, Unsupported
+from runner.state.endings import Terminated, of_exception, of_exit
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named like torch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "requested"),
+    [
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has 79 GiB. If reserved"), "oom_gpu", 16 * 2**30),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12"), "oom_host", 2**32),
+        (RuntimeError("std::bad_alloc"), "oom_host", None),
+        (MemoryError(), "oom_host", None),
+        (Unsupported(["no GPU", "no bf16"]), "unsupported", None),
+        (Diverged("loss nan at step 3"), "diverged", None),
+        (Terminated(), "cancelled", None),
+        (KeyboardInterrupt(), "cancelled", None),
+        (ValueError("x"), "failed", None),
+        (RuntimeError("CUDA error: an illegal memory access"), "failed", None),
+        (SystemExit(0), "failed", None),
+    ],
+)  # fmt: skip
+def test_an_exception_has_its_outcome(error, outcome, requested):
+    ending = of_exception(error)
+    assert (ending.outcome, ending.requested_bytes) == (Outcome(outcome), requested)
+    assert ending.reason
+
+
+def test_a_failure_says_what_and_where():
+    try:
+        raise ValueError("bad shape")
+    except ValueError as error:
+        reason = of_exception(error).reason
+    assert reason.startswith("ValueError: bad shape")
+    assert __file__ in reason
+
+
+def test_a_silent_exit_is_a_failure_that_names_the_signal():
+    assert of_exit(-signal.SIGKILL, oom_killed=False).reason == "killed by SIGKILL"
+    assert of_exit(-signal.SIGKILL, oom_killed=True).outcome is Outcome.OOM_HOST
+    assert of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
+    assert of_exit(0, oom_killed=False).outcome is Outcome.FAILED

@@ -1,0 +1,72 @@
+"""docs/architecture.md says what is so."""
+
+import ast
+import importlib
+import re
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+ROOMS = dict(re.findall(r"^\| `([\w/]+)` \| (.+) \|$", PAGE, re.MULTILINE))
+FUNCTIONS = re.findall(r"`([\w.]+:\w+)`", PAGE)
+FOLDERS_OF_ONE_FILE_EACH = {"model/attention", "analysis/charts", "runner/commands"}
+MOST_FILES = 15
+
+
+def packages():
+    files = [
+        path for name in ("runner", "analysis", "model") for path in (REPOSITORY / name).rglob("__init__.py")
+    ]
+    return {path.parent.relative_to(REPOSITORY).as_posix(): path for path in files}
+
+
+def test_every_package_has_its_line_and_there_is_no_other():
+    assert set(ROOMS) == set(packages()) - {"runner", "analysis", "model"}
+
+
+@pytest.mark.parametrize("package", sorted(packages()))
+def test_a_package_says_what_lives_there_in_the_words_of_the_page(package):
+    said = ast.get_docstring(ast.parse(packages()[package].read_text(encoding="utf-8")))
+    assert said
+    if package in ROOMS:
+        assert ROOMS[package] == said.partition("\n")[0]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_function_on_the_way_of_the_data_is_there(function):
+    module, name = function.split(":")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_rooms_of_runner_stand_in_the_order_that_the_import_check_holds_them_to():
+    import tomllib
+
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    for package in ("runner", "analysis"):
+        (layers,) = [each["layers"] for each in contracts if each.get("containers") == [package]]
+        rooms = [room.split("/")[1] for room in ROOMS if room.startswith(f"{package}/")]
+        assert list(dict.fromkeys(rooms)) == [layer for layer in layers if f"{package}/{layer}" in ROOMS]
+
+
+@pytest.mark.parametrize("package", sorted(packages()))
+def test_no_room_is_crowded(package):
+    files = [path for path in (REPOSITORY / package).iterdir() if path.is_file()]
+    most = 5 if package == "runner" else MOST_FILES
+    assert len(files) <= most or package in FOLDERS_OF_ONE_FILE_EACH
+
+
+def test_functions_are_short():
+    lengths = []
+    for package in packages():
+        for path in (REPOSITORY / package).glob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            lengths += [
+                node.end_lineno - node.lineno + 1
+                for node in ast.walk(tree)
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
+    assert sorted(lengths)[len(lengths) * 9 // 10] < 20
