@@ -1,9 +1,9 @@
-# `make demo` and `make test` do everything on a fresh machine: Python 3.11 or newer, make, and a network.
+# `make demo` and `make test` work on a fresh machine with Python 3.11 or newer, make, and network access.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STDLIB = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")
-# Debian's packages for the tests that need a real Slurm cluster and a real browser.
+# Debian packages for the tests that need a real Slurm cluster and a real browser.
 DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
@@ -14,11 +14,11 @@ demo: $(VENV)/ready data/text.parquet
 	$(BIN)/runner collect
 	@echo; echo "The report:"; $(BIN)/runner report backends
 
-# Two at a time, each with a cluster of its own: half of what the tests do is to wait.
+# More workers than cores, each with its own Slurm cluster: the tests spend much of their time waiting.
 test: $(VENV)/ready system check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --maxschedchunk 1
 
-# A study of 200 runs on the test cluster while faults strike at random: about a quarter of an hour on two cores.
+# Runs a study of 200 runs on the test cluster under random faults; takes about 15 minutes on two cores.
 soak: $(VENV)/ready system
 	$(BIN)/python -m tests.faults.soak
 
@@ -28,18 +28,18 @@ check: $(VENV)/ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The whole environment, pinned; made again when what it is made of changes. The CPU build of torch is
-# pinned by constraints-cpu.txt; on a GPU machine install the package into an environment of yours instead.
+# The complete, pinned environment; rebuilt when its inputs change. constraints-cpu.txt pins the CPU build of
+# torch; on a GPU machine, install the package into your own environment instead.
 $(VENV)/ready: pyproject.toml constraints-cpu.txt
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints-cpu.txt --editable ".[dev]"
 	touch $@
 
-# Real text without a download: the sources of Python's own standard library.
+# Real text without a download: the sources of Python's standard library.
 data/text.parquet: | $(VENV)/ready
 	$(BIN)/runner data $(STDLIB) --out $@ --match '*.py' --exclude site-packages
 
-# Installs Debian's packages where it may; where it may not, the tests that need them say so and are skipped.
+# Installs the Debian packages if permitted; otherwise the tests that need them are skipped with a message.
 system:
 	@missing=""; for p in $(DEBIAN); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \

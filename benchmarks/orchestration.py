@@ -1,6 +1,6 @@
-"""Times planning, submitting and watching 10,000 runs, and how long a job takes to its first training step.
+"""Times planning, submitting and watching 10,000 runs, and a job's time to its first training step.
 
-python benchmarks/orchestration.py [--rounds 5] [--slurm]     --slurm: a Slurm cluster is in reach
+python benchmarks/orchestration.py [--rounds 5] [--slurm]     --slurm: a Slurm cluster is available
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def one_round(folder: Path, runs: int, slurm: bool) -> dict[str, Taken]:
     if not slurm:
         return found
     try:
-        found |= first_step(folder)  # before the queue is full
+        found |= first_step(folder)  # before the queue fills up
         return found | submitting(folder, study, side * side)
     finally:
         cancel("bare", "many-")
 
 
 def write_study(folder: Path, side: int) -> Path:
-    """A study of side x side runs, and the text that it trains on."""
+    """Write a study of side x side runs, and the text that it trains on."""
     from runner.commands.data import write_corpus
 
     write_corpus(HERE.parent / "model", folder / "text.parquet", "*.py")
@@ -71,7 +71,7 @@ def write_study(folder: Path, side: int) -> Path:
 
 
 def submitting(folder: Path, study: Path, count: int) -> dict[str, Taken]:
-    """Jobs that Slurm holds for ten hours, submitted and looked at."""
+    """Submit jobs that Slurm holds for ten hours, and query their status."""
     root, profile = folder / "runs", folder / "held.yaml"
     profile.write_text("executor: slurm\nmemory: 100MiB\nslurm: {options: {begin: now+10hours}}\n")
     return {
@@ -79,8 +79,8 @@ def submitting(folder: Path, study: Path, count: int) -> dict[str, Taken]:
         f"submit {count} (runner launch)": runner(root, "launch", study, "-p", profile, "--yes"),
         f"status of {count}": runner(root, "status", "many"),
         f"status --json of {count}": runner(root, "status", "many", "--json"),
-        f"status of {count}, asked again": runner(root, "status", "many"),
-        "one sacct about their arrays": run(["sacct", "-n", "-P", "-j", ",".join(arrays("many-"))]),
+        f"status of {count}, second time": runner(root, "status", "many"),
+        "one sacct query for their arrays": run(["sacct", "-n", "-P", "-j", ",".join(arrays("many-"))]),
     }
 
 
@@ -98,15 +98,15 @@ def bare_submitit(folder: Path, count: int) -> Taken:
     return Taken(time.perf_counter() - start)
 
 
-# Ended at once: tearing torch down takes 0.25 s, which a job pays after its steps.
+# Exits at once, because a job tears torch down only after its last step.
 IMPORTS = tuple(f"import {names}; os._exit(0)" for names in ("os", "os, torch"))
 
 
 def first_step(folder: Path) -> dict[str, Taken]:
-    """From the batch script's last line before srun until the first training step begins.
+    """Time from the batch script's last line before srun until the first training step starts.
 
-    The same job times the import of torch before. The first run of a root puts its backend on trial; all
-    others find its certificate.
+    Before that, the same job times the import of torch. The first run in a root waits for its backend's
+    trial; later runs reuse the certificate.
     """
     (study := folder / "one.yaml").write_text(BASE)
     profile = folder / "now.yaml"
@@ -116,13 +116,13 @@ def first_step(folder: Path) -> dict[str, Taken]:
     return {
         "in a job: import torch": Taken(torch),
         "in a job: srun to first step": Taken(whole),
-        "  less import torch, in the same job": Taken(whole - torch),
-        "  more, where the backend is put on trial": Taken(on_trial - whole),
+        "  minus import torch, in the same job": Taken(whole - torch),
+        "  additional time for the backend's trial": Taken(on_trial - whole),
     }
 
 
 def began(folder: Path, study: Path, profile: Path, seed: int) -> tuple[float, float]:
-    """Seconds from srun to a run's first step, and to import torch."""
+    """Seconds from srun to a run's first step, and seconds to import torch."""
     root = folder / "runs"
     before = set(root.glob("one/*/attempt-1/steps.jsonl"))
     runner(root, "launch", study, "-p", profile, "--set", f"seed={seed}", "--yes", "--wait")
@@ -135,22 +135,26 @@ def began(folder: Path, study: Path, profile: Path, seed: int) -> tuple[float, f
 
 
 def stamps(folder: Path) -> list[str]:
-    """Shell lines that note the time before, between and after the imports."""
+    """Shell lines that record the time before, between and after the imports."""
     imports = [f"{sys.executable} -c '{code}'" for code in IMPORTS]
     notes = [f"date +%s.%N > {folder}/stamp-{number}" for number in range(len(IMPORTS) + 1)]
     timed = chain.from_iterable(zip(imports, notes[1:], strict=True))
-    return [imports[-1], notes[0], *timed]  # the first to read torch's files would pay for the others
+    return [
+        imports[-1],
+        notes[0],
+        *timed,
+    ]  # the first import also reads torch's files from disk, so do not time it
 
 
 def arrays(name: str) -> set[str]:
-    """Ids of the arrays in the queue whose names begin so."""
+    """Ids of the arrays in the queue whose names start with `name`."""
     listed = subprocess.run(["squeue", "-h", "-o", "%F|%j"], capture_output=True, text=True, check=True)
     rows = (line.split("|") for line in listed.stdout.splitlines())
     return {job_id for job_id, job in rows if job.startswith(name)}
 
 
 def cancel(*names: str) -> None:
-    """Cancel what this benchmark has submitted, and nothing else."""
+    """Cancel only the jobs that this benchmark submitted."""
     if found := set().union(*map(arrays, names)):
         subprocess.run(["scancel", *found], check=True)
 

@@ -1,9 +1,9 @@
-"""Sets other tools' planning beside ours, each in its own words for the same cells, in the same rounds.
+"""Compares our planning time with other tools', each with its own configuration of the same cells.
 
 python benchmarks/peers.py [--rounds 3] [--cells 1024]
 
-Peers are installed by name into an environment of their own, in a temporary folder. What is not in the
-table, and why, is printed below it.
+The tools run in the same rounds. Peers are installed into a separate environment in a temporary folder. Tools
+that are not compared, and why, are listed below the table.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from timing import Taken, Times, add, machine, run, runner, show
 
 PACKAGES = ("iops-benchmark", "ReFrame-HPC", "hydra-core", "hydra-submitit-launcher")
 LEFT_OUT = """\
-Hydra with its submitit launcher: start-up alone; it expands a sweep only to submit it and wait for its end.
-JUBE: pip found no release of that name.
-Ramble: installed from a git clone with Spack's concretizer beside it, not as a package; not tried.
-SEML: needs a MongoDB server to hold its queue before it expands anything; not tried.
-NeMo-Run: tasks are Python objects, it has no expansion of a matrix to time; not tried."""
+Hydra with its submitit launcher: start-up only; it expands a sweep only to submit it and wait for its end.
+JUBE: pip found no release under that name.
+Ramble: not tried; it is installed from a git clone along with Spack's concretizer, not as a package.
+SEML: not tried; it needs a MongoDB server for its queue before it expands anything.
+NeMo-Run: not tried; its tasks are Python objects, and it has no matrix expansion to time."""
 IOPS = """\
 benchmark: {{name: many, workdir: ./workdir, executor: slurm, search_method: exhaustive, repetitions: 1}}
 vars:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def install(folder: Path) -> Path:
-    """The programs of the peers' environment."""
+    """Install the peers; returns the folder of their programs."""
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
     subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", *PACKAGES], check=True)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: timed commands, and a table of medians with their spread."""
+"""Shared by the benchmarks: timed commands, and a table of medians with their spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Taken(NamedTuple):
-    """Seconds; `cpu`, of a process and those that it waited for, hardly depends on who else is at work."""
+    """Seconds. `cpu` is for a process and its children, and hardly depends on the machine's other load."""
 
     wall: float
     cpu: float | None = None
@@ -25,7 +25,7 @@ Times = dict[str, list[Taken]]
 
 
 def run(command: Iterable[object], cwd: Path | None = None) -> Taken:
-    """Time a whole process, which must succeed."""
+    """Time a whole process; raises RuntimeError if it fails."""
     words = [str(word) for word in command]
     before, start = _cpu(), time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd)
@@ -45,7 +45,7 @@ def python(code: str) -> Taken:
 
 
 def runner(root: Path, *arguments: object) -> Taken:
-    """Time one of our commands."""
+    """Time one `runner` command."""
     return run([sys.executable, "-P", "-m", "runner", "--root", root, *arguments])
 
 
@@ -60,7 +60,7 @@ def machine() -> str:
 
 
 def show(times: Times, base: str | None = None) -> None:
-    """A line a measurement; with a base, also how many times its CPU seconds it took."""
+    """Print a line per measurement; with a base, also the ratio of CPU seconds to the base's."""
     for what, taken in times.items():
         wall = [one.wall for one in taken]
         spread = f"min {min(wall):6.2f}  max {max(wall):6.2f}  n {len(wall)}"

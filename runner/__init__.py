@@ -1,5 +1,5 @@
-"""The top floor: from one YAML study to runs on this machine or a cluster, and what became of them.
+"""The top layer: turns one YAML study into runs on this machine or a cluster, and tracks their outcomes.
 
 Packages, top to bottom; imports point down (checked by import-linter): cli, commands, execute, plan, job,
-spec, state. `start.py` is apart: jobs start with it, from a snapshot of the code.
+spec, state. `start.py` stands apart: it is how jobs start, from a snapshot of the code.
 """

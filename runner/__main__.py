@@ -1,4 +1,4 @@
-"""`python -m runner`: the command line."""
+"""Entry point of `python -m runner`."""
 
 from runner.cli.main import main
 

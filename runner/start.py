@@ -1,8 +1,8 @@
-"""Starts a module from the code snapshot that this file lies in: `python -P .../runner/start.py -m MODULE`.
+"""Starts a module from the code snapshot that contains this file: `python -P .../runner/start.py -m MODULE`.
 
-Runs in a job before anything else of ours, so it imports the standard library alone. Whatever is installed,
-linked or on PYTHONPATH, the packages below come from the snapshot: a finder of their own goes before all
-others, also before those of editable installs. Other code is found as always.
+This is the first of our code to run in a job, so it imports only the standard library. Whatever is installed,
+linked or on PYTHONPATH, the packages below come from the snapshot: their finder precedes all others, even
+those of editable installs. Other code is found as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGES = ("analysis", "model", "runner")
 
 
 def read(folder: Path) -> dict[str, bytes]:
-    """A folder's files by relative path, without caches and what an editor hides."""
+    """A folder's files by relative path, without caches and hidden files."""
     files: dict[str, bytes] = {}
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
@@ -32,7 +32,7 @@ def read(folder: Path) -> dict[str, bytes]:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of names and contents; it names the snapshot."""
+    """SHA-256 of names and contents, which is also the snapshot's folder name."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\n{len(files[name])}\n".encode())
@@ -41,14 +41,14 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 class _Source(SourceFileLoader):
-    """Loads from the source alone: a snapshot neither trusts nor collects byte code."""
+    """Loads source files only: a snapshot neither trusts nor writes bytecode."""
 
     def path_stats(self, path: str) -> Mapping[str, float]:
         raise OSError(path)
 
 
 class _Finder:
-    """Finds the packages in the snapshot, and nothing else."""
+    """Finds only our packages, and only in the snapshot."""
 
     def __init__(self, home: Path) -> None:
         self.home = str(home)
@@ -56,7 +56,7 @@ class _Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's place in the snapshot; an error, not another place, where it is not there."""
+        """The module's spec in the snapshot; raises rather than look elsewhere if it is missing."""
         if name.partition(".")[0] not in PACKAGES:
             return None
         folder = next(iter(path)) if path else self.home
@@ -66,31 +66,31 @@ class _Finder:
 
 
 def install(home: Path) -> None:
-    """Make this process, and those that it starts, import the packages from `home`."""
+    """Make this process and its children import the packages from `home`."""
     if loaded := [name for name in PACKAGES if name in sys.modules]:
-        sys.exit(f"{', '.join(loaded)} was imported before the code snapshot {home} could be put first")
-    own = str(home / "runner")  # there without -P: its files must not be modules of their own
+        sys.exit(f"{', '.join(loaded)} was imported before the code snapshot {home} was installed")
+    own = str(home / "runner")  # on sys.path without -P; its files must not become top-level modules
     sys.path[:] = [str(home), *(entry for entry in sys.path if entry != own)]
     sys.meta_path.insert(0, _Finder(home))
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(home), before] if before else [str(home)])
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
-        assert spec and spec.origin == str(home / name / "__init__.py"), f"{name} comes from {spec}"
+        assert spec and spec.origin == str(home / name / "__init__.py"), f"{name} was found at {spec}"
 
 
 def main() -> None:
-    """Check the snapshot and run a module from it in this process."""
+    """Verify the snapshot's hash, then run a module from it in this process."""
     home = Path(__file__).resolve().parent.parent
     arguments = sys.argv[1:]
-    if arguments[:1] == ["-u"]:  # where submitit puts it, and Python does not see it
+    if arguments[:1] == ["-u"]:  # submitit puts it after the script, where Python itself ignores it
         del arguments[0]
         for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # the interpreter's own
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]  # a TextIOWrapper at run time
     if arguments[:1] != ["-m"] or len(arguments) < 2:
         sys.exit("usage: python -P start.py [-u] -m MODULE [ARGUMENT...]")
     if digest(read(home)) != home.name:
-        sys.exit(f"the code snapshot {home} was edited after it was taken; launch again for a new one")
+        sys.exit(f"the code snapshot {home} was edited after it was taken; launch again to take a new one")
     install(home)
     sys.argv = arguments[1:]
     runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""What every test can use: a small corpus, tiny studies, and the command line as a user calls it."""
+"""Shared fixtures: a small corpus, tiny studies, and the command line as a user runs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-# A shell that starts the tests in the background has SIGINT ignored, by them and by all that they start.
+# A shell that runs the tests in the background makes them and all their child processes ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parent.parent
@@ -34,6 +34,23 @@ base:
 """
 
 
+# What waits longest goes first, so that no worker is left alone with it at the end.
+LONGEST_FIRST = (
+    "tests/faults/test_jobs.py", "tests/faults/test_nodes.py", "tests/slurm", "tests/faults", "tests/runner/execute",
+    "tests/runner/job", "tests/model/verify",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests by how long their files take; within a file the order stays."""
+
+    def place(item: pytest.Item) -> int:
+        matches = (rank for rank, prefix in enumerate(LONGEST_FIRST) if item.nodeid.startswith(prefix))
+        return next(matches, len(LONGEST_FIRST))
+
+    items.sort(key=place)
+
+
 def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
     """Ask again and again until the answer is true, and return it."""
     end = time.monotonic() + PATIENCE_SECONDS
@@ -46,7 +63,7 @@ def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Parquet file of this project's own sources."""
+    """A Parquet file with this project's own sources."""
     from runner.commands.data import write_corpus
 
     out = tmp_path_factory.mktemp("corpus") / "text.parquet"
@@ -56,7 +73,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
-    """Writes a study with the text after TINY's base, beside its corpus."""
+    """Write a study next to its corpus; `extra` is appended to the base, by default TINY."""
 
     def make(extra: str = "matrix: {seed: [0]}\n", name: str = "tiny", base: str = TINY) -> Path:
         (tmp_path / "text.parquet").unlink(missing_ok=True)
@@ -70,16 +87,16 @@ def study(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Where a test's runs go."""
+    """Root folder for a test's runs."""
     return tmp_path / "runs"
 
 
-# Every root of a test session shares the certificates of the attention backends, as a user's roots can.
+# All roots of a test session share the backends' certificates, as a user's roots can.
 CERTIFICATES = tempfile.TemporaryDirectory(prefix="assay-certificates-")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The caller's environment without what steers the runner, and one thread a run."""
+    """The caller's environment without RUNNER_* and SLURM_* variables, and with one thread per run."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
     return {
         **clean,
@@ -92,7 +109,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def runner(root: Path, tmp_path: Path) -> Runner:
-    """The command line, with its own root and working directory."""
+    """Run the command line with the test's own root and working directory."""
 
     def call(*arguments: Any, rc: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -118,7 +135,7 @@ COMMANDS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sbatch", "
 
 
 def no_cluster() -> str | None:
-    """Why there can be no Slurm cluster here."""
+    """Why a Slurm cluster cannot be started here; None if it can."""
     if os.geteuid() != 0:
         return "a Slurm cluster needs root"
     path = os.environ["PATH"] + ":/usr/sbin"
@@ -128,30 +145,30 @@ def no_cluster() -> str | None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment in which Slurm's commands reach a cluster that this fixture started."""
+    """Start a Slurm cluster; the environment makes Slurm's commands use it."""
     if reason := no_cluster():
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("slurm")
     with (Path(tempfile.gettempdir()) / "assay-slurm.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two that start at once would find the same ports free
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two clusters starting at once would pick the same free ports
         subprocess.run([SCRIPT, "up", folder], check=True, timeout=PATIENCE_SECONDS)
     yield {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
     subprocess.run([SCRIPT, "down", folder], check=True, timeout=PATIENCE_SECONDS)
 
 
-_faults: dict[str, str] = {}  # what became of each fault that was injected
+_faults: dict[str, str] = {}  # outcome of each injected fault, by test
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how each fault's test ended; with several workers, in the process that prints."""
+    """Record the outcome of each fault's test; with several workers, in the process that prints."""
     if "tests/faults/" in report.nodeid and (report.when == "call" or report.outcome != "passed"):
         _faults[report.nodeid] = report.outcome
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the tally."""
+    """Print how many faults were tried, survived and skipped."""
     if _faults:
         words = list(_faults.values())
         tried = len(words) - words.count("skipped")

@@ -1,7 +1,7 @@
 """The application: every file of `runner/commands` whose name has no leading underscore is a verb.
 
-A verb's file defines `command`, whose signature is the verb's options; the file's docstring is its help. Only
-the verb that is called is imported, so that help and completion are fast.
+A verb's file defines `command`, whose signature gives the verb's options; the file's docstring is its help
+text. Only the invoked verb is imported, which keeps help and completion fast.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from runner import commands
 
 
 def verbs() -> dict[str, Path]:
-    """The file of each verb, by name. `import_.py` is the verb `import`, which Python keeps for itself."""
+    """The file of each verb, by name. A verb named like a Python keyword has the file `NAME_.py`."""
     files = Path(commands.__path__[0]).glob("[!_]*.py")
     names = {path.stem.rstrip("_") if iskeyword(path.stem.rstrip("_")) else path.stem: path for path in files}
     return dict(sorted(names.items()))
 
 
 class _Verbs(TyperGroup):
-    """Finds the verbs by their files. Click's types are Any: some versions of typer have their own click."""
+    """Finds verbs by their files. Click's types are Any: some typer versions bundle their own click."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(verbs())
@@ -52,10 +52,10 @@ def _summary(path: Path) -> str:
 app = typer.Typer(
     name="runner",
     cls=_Verbs,
-    help="One YAML study becomes runs, a database and a report.",
+    help="Turn one YAML study into runs, a database and a report.",
     no_args_is_help=True,
     add_completion=True,
-    rich_markup_mode=None,  # plain help starts in half the time
+    rich_markup_mode=None,  # plain help starts faster
     pretty_exceptions_enable=False,
 )
 

@@ -1,7 +1,7 @@
-"""Where the command line begins and ends.
+"""Entry point of the command line; maps errors to exit codes.
 
-Exit codes: 0 all as expected; 1 some run ended otherwise; 2 usage or configuration; 3 the scheduler refused
-or cannot be reached; 130 interrupted.
+0: all as expected; 1: some run ended unexpectedly; 2: usage or configuration error; 3: the scheduler refused
+or cannot be reached; 130: interrupted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from runner.cli.app import app
 
 
 def main() -> None:
-    """Run the command line. A user's error is printed without a traceback."""
-    gc.set_threshold(1_000_000)  # records have no cycles: looking for some took a third of `status`
+    """Run the command line and exit; errors of the user are printed without a traceback."""
+    gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
     _show_messages()
     try:
         app(prog_name="runner")
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _show_messages() -> None:
-    """Write what the packages below have to say on stderr, as it is."""
+    """Send log messages of the runner packages to standard error, unformatted."""
     messages = logging.getLogger("runner")
     messages.addHandler(logging.StreamHandler())
     messages.setLevel(logging.INFO)

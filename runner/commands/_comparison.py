@@ -1,4 +1,4 @@
-"""A run and its repeat, side by side: how they ended, their losses step by step, and what they ran with."""
+"""Compares a run with its repeat: outcomes, losses step by step, hardware and software."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _SAME, _DIFFERS, _UNKNOWN = "same", "differs", "unknown"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a repeat shows.
+    """Result of comparing a run with its repeat.
 
     Attributes:
-        rows: what is compared, then, now, and `same` or how it differs; for a table.
-        verdict: one line.
+        rows: table rows of item, original value, repeated value, and `same` or the difference.
+        verdict: a one-line summary.
     """
 
     same_outcome: bool
@@ -39,9 +39,9 @@ def compare(then: RunState, now: RunState) -> Comparison:
         f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
     )
     changed = [row[0] for row in differing if row[3] == _DIFFERS]
-    around = f"; not as it was: {', '.join(changed)}" if changed else ""
+    around = f"; changed: {', '.join(changed)}" if changed else ""
     if unknown := [row[0] for row in differing if row[3] == _UNKNOWN]:
-        around += f"; not known: {', '.join(unknown)}"
+        around += f"; unknown: {', '.join(unknown)}"
     return Comparison(same, rows, f"{outcome}; {verdict}{around}")
 
 
@@ -51,7 +51,7 @@ def _row(what: str, then: Any, now: Any) -> Row:
 
 
 def _steps(state: RunState) -> dict[int, StepRecord]:
-    """Step records over all attempts: one that goes on from a checkpoint has the later steps."""
+    """Step records of all attempts by step; where attempts overlap, the later one wins."""
     attempts = (attempt for attempt in state.folder.attempts() if attempt.number <= state.attempt)
     files = (attempt.path / "steps.jsonl" for attempt in attempts)
     return {record.step: record for file in files for record in read_lines(file, StepRecord)}
@@ -61,11 +61,11 @@ def _losses(then: dict[int, StepRecord], now: dict[int, StepRecord]) -> tuple[li
     both = sorted(then.keys() & now.keys())
     rows = [_row("step records", len(then), len(now))]
     if not both:
-        return rows, "no step to compare"
+        return rows, "no steps to compare"
     rows.append(_row(f"loss at step {both[-1]}", _shown(then[both[-1]]), _shown(now[both[-1]])))
     unequal = [step for step in both if then[step].loss != now[step].loss]
     if not unequal:
-        return rows, f"the losses of {len(both)} steps are equal to the last bit"
+        return rows, f"the losses of {len(both)} steps are bit-identical"
     worst = max(unequal, key=lambda step: _difference(then[step].loss, now[step].loss))
     difference = _difference(then[worst].loss, now[worst].loss)
     what = f"largest loss difference, step {worst}"
@@ -78,13 +78,13 @@ def _shown(record: StepRecord) -> str:
 
 
 def _difference(then: float | None, now: float | None) -> float:
-    """A loss that is not finite is as far as can be from one that is."""
+    """Absolute difference; infinite if either loss is not finite."""
     return float("inf") if then is None or now is None else abs(then - now)
 
 
 def _manifests(then: RunState, now: RunState) -> Iterator[Row]:
     before, after = (state.latest.manifest if state.latest else None for state in (then, now))
-    if before is None or after is None:  # one of them never started
+    if before is None or after is None:  # one of the runs never started
         return
     yield _row("device", before.device_name, after.device_name)
     yield _row("host", before.host, after.host)
@@ -96,7 +96,7 @@ def _software(manifest: Manifest) -> dict[str, str]:
 
 
 def _packages(then: RunState, now: RunState) -> Iterator[Row]:
-    """Packages of the launching Python: those that differ, or one row where none does or nothing is known."""
+    """Packages of the launching Python: a row for each that differs, else one row for all."""
     before, after = (provenance.lock_of(state.folder) for state in (then, now))
     if before is None or after is None:
         yield [

@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs share, and the workspace of this call."""
+"""Options and arguments shared by several verbs, and the workspace of this invocation."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ Only = Annotated[
         "--only", metavar="FACTOR=VALUE", help="Only these cells; VALUE,VALUE for several; repeatable."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs and batch script; start nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, cost and batch scripts; start nothing.")]
 Rehearse = Annotated[
-    bool, typer.Option("--rehearse", help="Run each cell for two steps first, as a separate study.")
+    bool, typer.Option("--rehearse", help="Run each cell for two steps only, as a separate study.")
 ]
 Wait = Annotated[
-    bool | None, typer.Option("--wait/--detach", help="Wait for the end, or return at once [local: wait].")
+    bool | None,
+    typer.Option("--wait/--detach", help="Wait for all runs to end, or return at once [local: wait]."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before submitting to a cluster.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Root = Annotated[
     Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the start of it.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix of it.")]
 
 
 class Settings:
-    """Global options of this call."""
+    """Global options of this invocation, set once by the command line."""
 
     root = Path("runs")
 
 
 def study_name(given: str) -> str:
-    """A study of this workspace by its name, or by the path of its file.
+    """Resolve a study's name or file to the name of a study in this workspace.
 
     Raises:
-        UserError: it has no runs here.
+        UserError: the study has no runs here.
     """
     name, root = given, Settings.root
     if is_file(given):
@@ -67,5 +68,5 @@ def study_name(given: str) -> str:
 
 
 def is_file(given: str) -> bool:
-    """Whether a study was given by its file."""
+    """Whether a study was given as a YAML file rather than by name."""
     return given.endswith((".yaml", ".yml"))

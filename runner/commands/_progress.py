@@ -1,4 +1,4 @@
-"""What a verb shows while the queue of this machine runs: bars on a terminal, plain lines elsewhere."""
+"""Progress of the local queue: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def watcher() -> Watcher:
-    """A progress bar on a terminal, plain lines elsewhere."""
+    """Choose bars if standard error is a terminal, else plain lines."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
@@ -35,28 +35,28 @@ class Lines(Watcher):
         self.tenths: dict[str, int] = {}
 
     def queued(self, total: int) -> None:
-        """Note how many there are."""
+        """Remember the total for the `[1/6]` prefix."""
         self.total = total
 
     def line(self, task: Task, text: str) -> None:
-        """Print one line about a run."""
+        """Print a line that starts with the run's number and name."""
         say(f"[{self.numbers[str(task.folder.path)]}/{self.total}] {task.label}: {text}")
 
     def started(self, task: Task) -> None:
-        """Count it."""
+        """Number the run and print its attempt's folder."""
         self.begun += 1
         self.numbers[str(task.folder.path)] = self.begun
         self.line(task, f"started, {task.folder.attempt(task.attempt).path}")
 
     def stepped(self, task: Task, record: StepRecord) -> None:
-        """Say it at each tenth of the run."""
+        """Print progress at each tenth of the run."""
         tenth = 10 * record.step // task.steps
         if tenth > self.tenths.get(str(task.folder.path), 0):
             self.tenths[str(task.folder.path)] = tenth
             self.line(task, progress_text(task, record))
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
-        """Say how, and whether that was expected."""
+        """Print the outcome, whether it was expected, and the reason."""
         self.line(task, f"{verdict(outcome, task.expected)}{f': {reason}' if reason else ''}")
 
 
@@ -113,7 +113,7 @@ class Bar(Lines):
         )
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
-        """Put a line in the bar's place."""
+        """Replace the run's bar with a line."""
         self.bars.remove_task(self.rows.pop(str(task.folder.path)))
         super().ended(task, outcome, reason)
         done = self.begun - len(self.rows)

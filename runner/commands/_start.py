@@ -1,4 +1,4 @@
-"""What `launch` and `retry` have in common: start a plan, and show how its runs ended."""
+"""Starts a plan and shows how its runs ended; shared by `launch` and `retry`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from runner.state.tasks import label
 
 
 def start(plan: Plan, wait: bool | None) -> int:
-    """Start what is left where the plan's profile says, and return the exit code.
+    """Start the plan's remaining runs under its profile, and return the exit code.
 
     Args:
-        wait: until all has ended; None: on this machine, not on a cluster.
+        wait: whether to wait for all runs to end; None waits on this machine but not on a cluster.
     """
     if plan.cluster.profile.executor == "local":
         if wait is False:
@@ -34,7 +34,7 @@ def start(plan: Plan, wait: bool | None) -> int:
 
 
 def _detach(root: Path) -> int:
-    """Start this same command in the background."""
+    """Start this command again in the background."""
     root.mkdir(parents=True, exist_ok=True)
     log = root / "launch.log"
     arguments = [word for word in sys.argv[1:] if word != "--detach"]
@@ -43,12 +43,12 @@ def _detach(root: Path) -> int:
             [sys.executable, "-P", "-m", "runner", *arguments],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
         )  # fmt: skip
-    say(f"process {process.pid} runs the queue; it logs to {log}; `runner status` shows it")
+    say(f"running in the background as process {process.pid}; log: {log}; see progress with `runner status`")
     return 0
 
 
 def _summary(plan: Plan) -> int:
-    """Print how all of the plan's runs ended; 0 if each did so as expected."""
+    """Print the outcomes of all runs in the plan; returns 0 if all are as expected, else 1."""
     found = {state.brief.run_id: state for state in states_of(plan)}
     states = [found[run.run_id] for run, _ in plan.runs]
     rows = [

@@ -1,4 +1,4 @@
-"""Stop what is in flight."""
+"""Cancel runs that are in flight."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ def command(
         found = reconciled(root, study_name(target))
     else:
         found = [find(root, target)]
-    say(f"{len(cancel(found))} of {len(found)} runs were in flight and told to stop")
+    say(f"{len(cancel(found))} of {len(found)} runs were in flight and are being cancelled")

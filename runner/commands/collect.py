@@ -1,4 +1,4 @@
-"""Bring the run folders' records into the database."""
+"""Load the run folders' records into the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runner.commands._options import Settings, StudyName, study_name
 def command(
     study: StudyName = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make the database anew from the run folders.")
+        bool, typer.Option("--rebuild", help="Rebuild the database from the run folders.")
     ] = False,
 ) -> None:
     from analysis.store.collect import collect
@@ -22,7 +22,7 @@ def command(
     root, name = Settings.root, study and study_name(study)
     reconciled(root, name)
     done = collect(root, name, rebuild)
-    say(f"{done.updated} runs read, {done.unchanged} unchanged, {done.removed} gone")
+    say(f"{done.updated} runs read, {done.unchanged} unchanged, {done.removed} removed")
     if done.quarantined:
-        say(f"{done.quarantined} files could not be read: runner sql 'from quarantine'")
+        say(f"{done.quarantined} files could not be read; list them with: runner sql 'from quarantine'")
     show(root / "results.duckdb")

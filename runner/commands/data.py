@@ -1,4 +1,4 @@
-"""Make a Parquet file with a text column from any folder of text."""
+"""Make a Parquet file with a text column from a folder of text files."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ ROWS_A_GROUP = 256  # a run holds one row group in memory
 def command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of text files.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The Parquet file to write.")],
-    match: Annotated[str, typer.Option(help="File names to take, as a shell pattern.")] = "*",
-    exclude: Annotated[list[str] | None, typer.Option(help="Folder names to leave out; repeatable.")] = None,
+    match: Annotated[str, typer.Option(help="File names to include, as a shell pattern.")] = "*",
+    exclude: Annotated[list[str] | None, typer.Option(help="Folder names to skip; repeatable.")] = None,
 ) -> None:
     tally = write_corpus(folder, out, match, exclude or [])
     say(f"{tally.documents:,} documents, {tally.characters:,} characters")
-    say(f"left out: {tally.not_text:,} files that are not UTF-8")
+    say(f"skipped: {tally.not_text:,} files that are not UTF-8")
     show(out)
 
 
 @dataclass
 class Tally:
-    """What went into a corpus, and what did not."""
+    """Counts of what went into a corpus, and of the files that were skipped."""
 
     documents: int = 0
     characters: int = 0
@@ -39,14 +39,14 @@ class Tally:
 
 
 def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[str] = ()) -> Tally:
-    """Write the text files under a folder, one document each, with the columns `text` and `path`.
+    """Write all text files under a folder to `out`, one row per file, with the columns `text` and `path`.
 
     Args:
-        match: file names to take, as a shell pattern.
-        exclude: names of folders to leave out, anywhere below.
+        match: file names to include, as a shell pattern.
+        exclude: names of folders to skip, at any depth.
 
     Raises:
-        UserError: there is no such folder, or no text in it; `out` is then left as it was.
+        UserError: the folder does not exist or has no matching text; `out` is then unchanged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

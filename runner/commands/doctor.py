@@ -1,4 +1,4 @@
-"""Say what works here, and what does not and why."""
+"""Show what works on this machine, and why the rest does not."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """The result of checking one thing.
 
     Attributes:
-        needed: the profile cannot work without it.
+        needed: whether the profile cannot work without it.
     """
 
     what: str
@@ -43,12 +43,12 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """`ok`, `no`, or `NEEDED` for what stands in the way."""
+        """`ok`, `no`, or `NEEDED` if it is missing and the profile needs it."""
         return "ok" if self.works else "NEEDED" if self.needed else "no"
 
 
 def checks(cluster: Cluster, root: Path) -> list[Check]:
-    """Everything worth knowing before a launch with this profile."""
+    """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
     return [*_machine(root), *_torch(), *_scheduler(cluster), *_backends()]
 
 
@@ -63,7 +63,7 @@ def _machine(root: Path) -> Iterator[Check]:
     yield Check(
         "root",
         writable,
-        f"{root}, {free} free" if writable else f"{parent} cannot be written; use --root",
+        f"{root}, {free} free" if writable else f"{parent} is not writable; use --root",
         needed=True,
     )
 
@@ -74,7 +74,7 @@ def _torch() -> Iterator[Check]:
     except ImportError as error:
         yield Check("torch", False, f"{error}; pip install torch", needed=True)
         return
-    yield Check("torch", True, f"{torch.__version__}, CUDA {torch.version.cuda or 'none: a CPU build'}")
+    yield Check("torch", True, f"{torch.__version__}, CUDA {torch.version.cuda or 'none (a CPU build)'}")
     names = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""Show the runs, their factors, and why each exists."""
+"""Show a study's runs, their factors, and the lines that produced each."""
 
 from __future__ import annotations
 

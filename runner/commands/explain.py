@@ -1,4 +1,4 @@
-"""Say why a run exists and what happened to it, attempt by attempt."""
+"""Explain why a run exists and what happened to it, attempt by attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def command(run: RunName, as_json: AsJson = False) -> None:
 
 
 def explain(state: RunState) -> dict[str, Any]:
-    """All that is on disk about a run, as `explain --json` prints it. Raises Unreadable."""
+    """A run's plan, attempts and ledger, as `explain --json` prints them. Raises Unreadable."""
     run = state.run
     return {
         "run_id": run.run_id,
@@ -69,7 +69,7 @@ def _line(event: LedgerEvent) -> dict[str, Any]:
 
 
 def show(told: dict[str, Any]) -> None:
-    """Print it for a person."""
+    """Print an explanation as tables: the run, each attempt, the ledger."""
     plain = {name: value for name, value in told.items() if name not in ("attempts", "ledger") and value}
     table(["", ""], [[name, _text(value)] for name, value in plain.items()])
     for attempt in told["attempts"]:

@@ -1,4 +1,4 @@
-"""Remove what can be rebuilt or is of no more use; results are never touched."""
+"""Remove files that can be rebuilt or are no longer needed; never results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from runner.commands._options import Settings, StudyName, study_name
 
 def command(
     study: StudyName = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
+    ] = False,
 ) -> None:
     from runner.execute import clean
     from runner.execute.reconcile import reconciled

@@ -1,4 +1,4 @@
-"""Write a study and a profile to start from, with schemas for editors."""
+"""Write a starter study and profile, with schemas for editors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ STUDY = """\
 title: My first study
 description: Does a larger learning rate train a small llama faster?
 
-# What every run has in common. `runner schema study` lists every setting.
+# Settings that all runs share. `runner schema study` lists every setting.
 base:
   attention: auto
   device: cpu
   model: {dim: 128, layers: 2, heads: 4, kv_heads: 2, ffn_dim: 384, vocab_size: 512}
-  # Make it with: runner data FOLDER --out data/text.parquet
+  # Create it with: runner data FOLDER --out data/text.parquet
   data: {path: ../data/text.parquet}
   train: {steps: 60, sequence_length: 256, batch_size: 4, warmup_steps: 10, dtype: float32}
 
-# What varies: every combination is a run.
+# What varies: each combination is a run.
 matrix:
   train.learning_rate: [1e-3, 3e-3]
   seed: [0, 1, 2]
@@ -37,7 +37,7 @@ matrix:
 PROFILE = """\
 # yaml-language-server: $schema=../schemas/profile.json
 # Use it with: runner launch experiments/first.yaml --profile mycluster
-description: My Slurm cluster, one GPU a run
+description: My Slurm cluster, one GPU per run
 executor: slurm
 cpus: 8
 gpus: 1
@@ -59,14 +59,14 @@ def command(
 
 
 def write_starter(folder: Path) -> list[Path]:
-    """Write the starter files; what is there already is never overwritten.
+    """Write the starter files and return their paths; never overwrites a file.
 
     Raises:
-        UserError: one of them exists, or the folder cannot be written; nothing is written then.
+        UserError: one of them exists (nothing is written then), or a file cannot be written.
     """
     files = dict(_files(folder))
     if taken := [path for path in files if path.exists()]:
-        raise UserError(f"{taken[0]} exists already; give another folder: runner init DIR")
+        raise UserError(f"{taken[0]} already exists; choose another folder: runner init DIR")
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Run what is not completed, on this machine or on a cluster."""
+"""Run a study's remaining runs, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _say_price(planned: Plan) -> None:
 
 
 def _show(planned: Plan) -> None:
-    """The runs, what would be done about each, and on Slurm the batch scripts."""
+    """Print the runs, what a launch would do with each, the cost, and on Slurm the batch scripts."""
     left = {run.run_id for run in planned.left}
     rows = [
         [
@@ -93,7 +93,7 @@ def _show_scripts(planned: Plan) -> None:
 
 
 def _say_start(script: str) -> None:
-    """Say when Slurm expects the first job to start, or why that is not known."""
+    """Print when Slurm expects the first job to start, or why there is no estimate."""
     from runner.execute.slurm.client import expected_start
 
     try:

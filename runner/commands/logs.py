@@ -1,4 +1,4 @@
-"""Print what a run's newest attempt printed, and how it ended."""
+"""Print the output of a run's latest attempt, and how it ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command(
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:
-    """Print what was written since the last call; `read` has the bytes printed of each file."""
+    """Print what was written since the last call; `read` has the number of bytes printed from each file."""
     if path.exists():
         with path.open("rb") as file:
             file.seek(read.get(path, 0))

@@ -1,4 +1,4 @@
-"""Build a study's report pages, self-contained and offline, from what is on disk now."""
+"""Build a study's report pages, which open offline, from its current results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.commands._options import Settings, study_name
 def command(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to [default: reports/build/STUDY].")
+        Path | None, typer.Option("--out", "-o", help="Output folder [default: reports/build/STUDY].")
     ] = None,
 ) -> None:
     from analysis.report.build import build_report

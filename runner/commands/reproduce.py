@@ -1,4 +1,4 @@
-"""Run the same code, configuration and seed again, and compare."""
+"""Repeat a run with the same code, configuration and seed, and compare the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.commands._progress import watcher
 def command(
     run: RunName,
     profile: ProfileName = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Another root for the repeat.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A different root for the repeat.")] = None,
 ) -> None:
     from runner.execute import repeat
 

@@ -17,7 +17,7 @@ from runner.state.ledger import RunState
 def command(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
     outcome: Annotated[
-        list[str] | None, typer.Option(help="Which outcome; repeatable [default: all not as expected].")
+        list[str] | None, typer.Option(help="Runs with this outcome; repeatable [default: all unexpected].")
     ] = None,
     profile: ProfileName = None,
     wait: Wait = None,
@@ -36,10 +36,10 @@ def command(
 
 
 def _ended(found: Iterable[RunState], outcomes: Sequence[str] | None) -> list[RunState]:
-    """Ended runs with one of these outcomes; without any given, those that did not end as expected.
+    """Ended runs with one of these outcomes; by default, those that neither completed nor ended as expected.
 
     Raises:
-        UserError: there is no such outcome.
+        UserError: no such outcome.
     """
     valid = [outcome.value for outcome in Outcome]
     if unknown := [word for word in outcomes or () if word not in valid]:

@@ -1,4 +1,4 @@
-"""Ask the database: read-only, and without access to anything else."""
+"""Query the database, read-only and without access to other files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from runner.commands._options import Settings
 
 
 def command(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL over runs, steps, attempts, ...")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL on runs, steps, attempts, ...")],
     form: Annotated[
-        Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="How to print it.")
+        Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="Output format.")
     ] = "table",
 ) -> None:
     from analysis.query.formats import query as answer

@@ -23,7 +23,7 @@ HEADS = ("run", "study", "factors", "status", "step", "loss", "tokens/s", "reaso
 
 def command(
     study: StudyName = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until nothing is in flight.")] = False,
     as_json: AsJson = False,
 ) -> None:
     root, name = Settings.root, study and study_name(study)
@@ -38,7 +38,7 @@ def command(
 
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
-    """One mapping a run, as `status --json` prints it."""
+    """One mapping per run, as `status --json` prints it."""
     found = []
     for state in states:
         last = last_step(state)
@@ -61,7 +61,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
 
 
 def show(states: Sequence[RunState]) -> None:
-    """A table of all runs, and a line that counts them."""
+    """Print a table of the runs, and their counts on standard error."""
     table(HEADS, _lines(states))
     say(_counts(states))
 
@@ -93,7 +93,7 @@ def _counts(states: Sequence[RunState]) -> str:
 
 
 def _watch(root: Path, study: str | None) -> None:
-    """Show where runs stand until nothing is in flight: on a terminal in place, else table after table."""
+    """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
     changing = _changing(root, study)
     if sys.stdout.isatty():
         live(HEADS, ((_lines(sorted(states, key=_interest)), _counts(states)) for states in changing))
@@ -112,7 +112,7 @@ def _changing(root: Path, study: str | None) -> Iterator[list[RunState]]:
 
 
 def _interest(state: RunState) -> int:
-    """What a watcher looks for first: what runs, what went wrong, what waits, what is done."""
+    """Sort key for watching: running first, then unexpected endings, waiting, and done."""
     if state.phase == "ended":
         return 3 if state.done else 1
     return 0 if state.phase == "running" else 2

@@ -1,4 +1,4 @@
-"""Check a study at each of its scales: FILE:LINE:COL, what is wrong, and what would be right."""
+"""Check a study at each of its scales; errors show FILE:LINE:COL and how to fix them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put the attention backends on trial: whether each is right, and which kernels really run."""
+"""Test the attention backends: whether each is correct, and which kernels really run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def command(
         list[str] | None, typer.Option("--backend", "-b", help="Only this backend; repeatable.")
     ] = None,
     device: Annotated[
-        Literal["cuda", "cpu"] | None, typer.Option(help="Where [default: the GPU, if there is one].")
+        Literal["cuda", "cpu"] | None, typer.Option(help="Device to test on [default: cuda if available].")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="DIR", help="Also write a page of what was found.")
+        Path | None, typer.Option("--report", metavar="DIR", help="Also write a report page of the results.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,10 +47,10 @@ def command(
 
 
 def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
-    """Make certificates for all that these backends support on a device, and keep them under the root.
+    """Certify all cases that these backends support on a device, and store the certificates under the root.
 
     Raises:
-        UserError: there is no backend of such a name.
+        UserError: no such backend.
     """
     lanes = _lanes(names)
     with ThreadPoolExecutor(len(lanes)) as pool:
@@ -63,7 +63,7 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
 
 
 def _lanes(names: Sequence[str]) -> list[list[str]]:
-    """Which trials follow each other in one process: those that compile have one each, the others two."""
+    """Group backends by process: each that compiles gets its own, and the others share two."""
     slow = [name for name in names if attention.load(name).compiles]
     rest = [name for name in names if name not in slow]
     return [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
@@ -79,23 +79,23 @@ def _made(names: list[str], device: str, root: Path, lanes: int) -> Iterator[Cer
 
 
 def _ended(name: str, device: str, error: Exception) -> Certificate:
-    """The certificate of a backend that ended its own trial."""
+    """The certificate of a backend that crashed or raised during its trial."""
     from model.verify.certify import without_trial
 
     return without_trial(name, device, f"{type(error).__name__}: {error}")
 
 
 def _default_device() -> str:
-    """The device that there is: a GPU where PyTorch finds one."""
+    """`cuda` if PyTorch finds a GPU, else `cpu`."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def show(certificates: Sequence[Certificate]) -> None:
-    """A row a backend, its largest errors, and below why those are refused that are."""
+    """Print a row per backend with its largest errors; reasons go to standard error."""
     table(
-        ["backend", "verdict", *GRADIENTS, "of allowed", "checks", "same bits", "in a graph", "kernels"],
+        ["backend", "verdict", *GRADIENTS, "of tolerance", "checks", "deterministic", "one graph", "kernels"],
         [
             [
                 each.backend,
@@ -121,7 +121,7 @@ def _errors(certificate: Certificate) -> list[str]:
 
 
 def _largest(certificate: Certificate, what: str) -> float | None:
-    """On plain numbers: where results cancel, a relative error says nothing."""
+    """Largest relative error on plain data only: it is meaningless where results cancel."""
     checks = [
         check for check in certificate.checks if check.what == what and check.variant.startswith("plain")
     ]
@@ -130,7 +130,7 @@ def _largest(certificate: Certificate, what: str) -> float | None:
 
 
 def _effort(certificate: Certificate) -> list[str]:
-    """The closest that a check came to its tolerance, and the number of checks."""
+    """The largest measured error as a percentage of its tolerance, and the number of checks."""
     ratios = [ratio for check in certificate.checks if (ratio := _of_allowed(check)) is not None]
     return [f"{max(ratios):.0%}" if ratios else "", str(len(certificate.checks) or "")]
 
@@ -140,7 +140,7 @@ def _of_allowed(check: Check) -> float | None:
 
 
 def _graph(certificate: Certificate) -> str:
-    """Whether torch.compile keeps a call in one graph; --json and reports say why not."""
+    """Whether torch.compile keeps a call in one graph; `--json` and reports give the reason if not."""
     return "" if certificate.graph_break is None else _yes(not certificate.graph_break)
 
 

@@ -1,4 +1,4 @@
-"""Stops runs that are in flight."""
+"""Cancels runs that are in flight."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from runner.state.runs import in_flight, states
 
 
 def cancel(found: Iterable[RunState]) -> list[RunState]:
-    """Stop runs that are in flight; which ones were told to.
+    """Cancel those of these runs that are in flight, and return them.
 
-    A job goes on where other runs share it; the run that is cancelled then finds that in its ledger.
+    A job that other runs share continues; the cancelled run finds its cancellation in its ledger and stops.
 
     Raises:
-        SchedulerError: Slurm could not be asked.
+        SchedulerError: Slurm cannot be reached.
     """
     open_ = in_flight(found)
     shared = _shared_jobs(open_)
     client.cancel(state.job_id for state in open_ if state.job_id and state.job_id not in shared)
     for state in open_:
         if state.job_id in shared:
-            reason = "cancelled; its job goes on for the runs that share it"
+            reason = "cancelled; its job continues for the other runs in it"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
         manifest = state.latest.manifest if state.latest else None
         if not state.job_id and manifest and process.alive(manifest):
@@ -36,7 +36,7 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
 
 
 def _shared_jobs(found: Sequence[RunState]) -> set[str]:
-    """Jobs of these runs that others of their study, not among them, are in flight in."""
+    """Ids of jobs that these runs share with other in-flight runs of their studies."""
     mine = {state.folder.path for state in found}
     studies = {(path.parent.parent, path.parent.name) for path in mine}
     others = [state for root, study in studies for state in in_flight(states(root, study))]

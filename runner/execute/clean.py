@@ -1,7 +1,7 @@
-"""What under a root can be rebuilt or is of no more use, and its removal.
+"""Finds and removes files under a root that can be rebuilt or are no longer needed.
 
-Never what a run's folder says of the run, never anything of a run in flight, and nothing through a symbolic
-link. What is doubtful stays.
+Never removes a run's records or any file of a run in flight, and never follows symbolic links. When in doubt,
+a file stays.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Item:
     """Something to remove.
 
     Attributes:
-        path: a file, or a folder with all that is in it.
-        size_bytes: of its files.
-        inodes: files and folders.
-        study: the folder of the study whose lock its removal needs; None for what lies beside the studies.
+        path: a file, or a folder with all its contents.
+        size_bytes: total size of its files.
+        inodes: number of files and folders.
+        study: folder of the study whose lock must be held to remove it; None outside any study.
     """
 
     path: Path
@@ -64,10 +64,10 @@ class Item:
 
 
 def plan(root: Path, study: str | None = None) -> list[Item]:
-    """What can go, in the order of the paths. Reads only.
+    """List what can be removed, sorted by path. Only reads.
 
     Args:
-        study: look at this study alone.
+        study: the only study to look at; None for all, and for files outside studies.
     """
     root = root.resolve()
     folders = [folder for folder in _folders(root) if NAME.fullmatch(folder.name)]
@@ -79,15 +79,15 @@ def plan(root: Path, study: str | None = None) -> list[Item]:
 
 
 def remove(root: Path, items: Sequence[Item]) -> list[Item]:
-    """Remove what was planned and can still go, and give what is gone.
+    """Remove the planned items that are still removable, and return those removed.
 
     Raises:
-        UserError: something cannot be removed; everything else is gone then.
+        UserError: some items cannot be removed; all others have been.
     """
     root, gone, problems = root.resolve(), list[Item](), list[str]()
     for study, group in groupby(sorted(items, key=_by_study), key=lambda item: item.study):
         with _quiet(study) as quiet:
-            # Again, with no launch at work: what was doomed then may be in use now.
+            # Look again now that no launch can run: an item may have come into use since it was planned.
             now = list(_in_study(study) if study else _beside_studies(root)) if quiet else []
             planned = {item.path for item in group}
             for item in (item for item in now if item.path in planned):
@@ -104,13 +104,13 @@ def remove(root: Path, items: Sequence[Item]) -> list[Item]:
 
 @contextmanager
 def _quiet(study: Path | None) -> Iterator[bool]:
-    """Keep launches of a study out; False where one is at work."""
+    """Hold a study's lock to keep launches out; yields False if a launch is running."""
     if study is None:
         yield True
         return
     with study_lock(study, 0) as held:
         if not held:
-            log.warning("%s: a launch is at work; nothing of it is removed", study.name)
+            log.warning("%s: a launch is running; nothing is removed from this study", study.name)
         yield held
 
 
@@ -122,7 +122,7 @@ def summary(items: Iterable[Item], verb: str) -> str:
 
 
 def rows(root: Path, items: Iterable[Item]) -> list[list[str]]:
-    """Path, bytes, inodes and why of each, for a table."""
+    """Table rows: path relative to the root, size, inodes, reason."""
     home = root.resolve()
     return [
         [str(item.path.relative_to(home)), size(item.size_bytes), f"{item.inodes:,}", item.why]
@@ -140,7 +140,7 @@ def _beside_studies(root: Path) -> Iterator[Item]:
 
 def _in_study(study: Path) -> Iterator[Item]:
     runs = [folder for folder in _folders(study) if NAME.fullmatch(folder.name)]
-    # A folder that is still empty was made by a launch that was killed, or has only just begun.
+    # An empty folder was created by a launch that was killed or has just started.
     states = [_state(RunFolder(folder)) for folder in runs if list(_entries(folder))]
     yield from _items(_temporary(study), "left by a command that was killed", study)
     for state in states:
@@ -150,12 +150,12 @@ def _in_study(study: Path) -> Iterator[Item]:
         known = [state for state in states if state]
         jobs = list(_job_files(jobs_folder(study), known))
         links = _links_to(jobs, jobs_folder(study))
-        yield from _items([*jobs, *links], "submitit's, of ended attempts", study)
+        yield from _items([*jobs, *links], "submitit's files of ended attempts", study)
         yield from _unreferenced(study, known)
 
 
 def _state(run: RunFolder) -> RunState | None:
-    """Where a run stands; None where that cannot be told."""
+    """A run's status; None if it cannot be read."""
     try:
         return ledger.state(run)
     except (Unreadable, OSError):
@@ -173,7 +173,7 @@ def _in_run(state: RunState, study: Path) -> Iterator[Item]:
 
 
 def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
-    """Files of jobs whose runs have all ended; of jobs in no ledger only where nothing is in flight."""
+    """Files of jobs whose runs have all ended; also of unknown jobs, if nothing is in flight."""
     busy, over = set[str](), set[str]()
     for state in states:
         ids = {event.job_id for event in state.folder.ledger if event.job_id}
@@ -189,7 +189,7 @@ def _job_files(folder: Path, states: list[RunState]) -> Iterator[Path]:
 
 
 def _links_to(files: list[Path], folder: Path) -> Iterator[Path]:
-    """The links that submitit leaves under a script's first name, where the script goes or is gone."""
+    """Links that submitit creates to its scripts, if the script is being removed or is already gone."""
     going = {file.name for file in files}
     for path, mode in _entries(folder):
         if stat.S_ISLNK(mode) and re.fullmatch(r"\.submission_file_\w+\.sh", path.name):
@@ -199,17 +199,17 @@ def _links_to(files: list[Path], folder: Path) -> Iterator[Path]:
 
 
 def _unreferenced(study: Path, states: list[RunState]) -> Iterator[Item]:
-    """Code and provenance that no run names, and no launch has asked for lately."""
+    """Code and provenance that no run refers to and no launch has used recently."""
     origins = [state.run.provenance for state in states]
     code = {origin.code for origin in origins}
     kept = {f"{origin.diff}.diff" for origin in origins} | {f"{origin.packages}.lock" for origin in origins}
     snapshots = study / snapshot.FOLDER
     stale = [path for path in _folders(snapshots) if path.name not in code and _is_hash(path.name)]
-    yield from _items(filter(_is_old, stale), "code that no run names", study)
+    yield from _items(filter(_is_old, stale), "code that no run refers to", study)
     yield from _items(_temporary(snapshots), "left by a launch that was killed", study)
     folder = study / provenance.FOLDER
     files = [path for path in _files(folder) if path.name not in kept and _is_hash(path.stem)]
-    yield from _items(filter(_is_old, files), "provenance that no run names", study)
+    yield from _items(filter(_is_old, files), "provenance that no run refers to", study)
     yield from _items(_temporary(folder), "left by a launch that was killed", study)
 
 
@@ -218,7 +218,7 @@ def _is_hash(name: str) -> bool:
 
 
 def _temporary(folder: Path) -> Iterator[Path]:
-    """Old files and folders with a temporary name, whose writer is gone."""
+    """Old files and folders with temporary names whose writer is no longer running."""
     for path in [*_files(folder), *_folders(folder)]:
         match = _TEMPORARY.fullmatch(path.name)
         if match and _is_old(path) and not (match["pid"] and psutil.pid_exists(int(match["pid"]))):
@@ -241,7 +241,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Path and mode of what a folder holds; nothing where it is a link, or cannot be listed."""
+    """Path and mode of each entry of a folder; none if it is a link or cannot be listed."""
     try:
         for path in sorted(folder.iterdir()) if _is_folder(folder) else ():
             yield path, path.lstat().st_mode
@@ -257,7 +257,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _items(paths: Iterable[Path], why: str, study: Path | None) -> Iterator[Item]:
-    """Items of these paths, except folders that hold a run's records."""
+    """An item for each path, except run records and folders that contain any."""
     for path in paths:
         inside = [Path(at, name) for at, folders, files in os.walk(path) for name in (*folders, *files)]
         if RECORDS.isdisjoint(entry.name for entry in (path, *inside)):
@@ -276,7 +276,7 @@ def _remove(path: Path) -> None:
     if not _is_folder(path):
         path.unlink(missing_ok=True)
         return
-    # Out of sight at once: nobody finds half a snapshot, and what a kill leaves is removed next time.
+    # Rename first: nobody finds half a snapshot, and the next gc removes what a killed one leaves.
     aside = path if path.name.endswith(".part") else path.with_name(f".{path.name}.gc.part")
     path.rename(aside)
     shutil.rmtree(aside)

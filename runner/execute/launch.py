@@ -1,4 +1,4 @@
-"""Starts what is left of a plan: writes it to disk, then runs it here or submits it to Slurm."""
+"""Starts a plan's remaining runs: writes them to disk, then runs them here or submits them to Slurm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def run_here(plan: Plan, watcher: local.Watcher) -> None:
-    """Run what is left on this machine, to its end."""
+    """Run the plan's remaining runs on this machine and wait for them."""
     reconciled(plan.root, plan.study.name)
     with alone(plan):
         tasks = _next_tasks(plan)
@@ -35,10 +35,10 @@ def run_here(plan: Plan, watcher: local.Watcher) -> None:
 
 
 def submit(plan: Plan, wait: bool) -> Sequence[Task]:
-    """Submit what is left to Slurm.
+    """Submit the plan's remaining runs to Slurm.
 
     Args:
-        wait: return the tasks that the queue has no room for now; otherwise that is an error.
+        wait: return the tasks that do not fit in the queue now, instead of raising SubmitLimit.
 
     Raises:
         SchedulerError: Slurm refused or cannot be reached.
@@ -52,21 +52,21 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     log.info(
         "%d runs at scale %s, %d submitted to %s", len(plan.runs), plan.scale, submitted, plan.cluster.name
     )
-    log.info("`runner status %s` shows them", plan.study.name)
+    log.info("see their status with `runner status %s`", plan.study.name)
     return left
 
 
 @contextmanager
 def alone(plan: Plan) -> Iterator[None]:
-    """Hold the study's lock. Raises UserError where another launch keeps it."""
+    """Hold the study's lock. Raises UserError if another launch keeps it."""
     with study_lock(plan.root / plan.study.name, LOCK_WAIT_SECONDS) as held:
         if not held:
-            raise UserError(f"another launch of {plan.study.name} is at work; try again when it is done")
+            raise UserError(f"another launch of {plan.study.name} is running; try again when it is done")
         yield
 
 
 def _next_tasks(plan: Plan) -> list[Task]:
-    """Reserve what is left of the plan as things are now, and write it. The study's lock is held."""
+    """Refresh the plan, then reserve and write what is still to do. The caller holds the study's lock."""
     now = refreshed(plan)
     budget.reserve(now.root, now.study.name, budget.limits_of(now), cost.of_plan(now))
     return write_runs(now)
@@ -75,14 +75,14 @@ def _next_tasks(plan: Plan) -> list[Task]:
 def submit_tasks(
     plan: Plan, tasks: Sequence[Task], exclude: Sequence[str] = (), wait: bool = False
 ) -> Sequence[Task]:
-    """Submit tasks; an error about one of the profile's settings begins with that setting's line.
+    """Submit tasks; an error about a profile setting starts with the position of that setting.
 
     Args:
         exclude: nodes to avoid.
-        wait: return the tasks that the queue has no room for now; otherwise that is an error.
+        wait: return the tasks that do not fit in the queue now, instead of raising SubmitLimit.
 
     Raises:
-        SubmitLimit: the queue is full; the error has what is left.
+        SubmitLimit: the queue is full; the error has the tasks that are left.
         SchedulerError: sbatch refused.
     """
     folder = jobs_folder(plan.root / plan.study.name)
@@ -101,7 +101,7 @@ def submit_tasks(
 
 
 def _setting_in(error: SchedulerError, cluster: Cluster) -> str | None:
-    """Where the profile has the setting that Slurm's words are about."""
+    """Position of the profile setting that Slurm's message mentions, if any."""
     for name in ("partition", "account", "qos", "reservation", "constraint", "gres"):
         if ("slurm", name) in cluster.document.marks and name in str(error).lower():
             return str(cluster.document.marks["slurm", name])

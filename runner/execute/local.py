@@ -1,4 +1,4 @@
-"""The local executor: a queue on this machine, each run in a process of its own."""
+"""The local executor: a queue on this machine, with each run in its own process."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Is told what happens in the queue. This one says nothing."""
+    """Receives the queue's events. This base class ignores them."""
 
     def queued(self, total: int) -> None:
-        """So many runs are about to be run."""
+        """Called once, before the first run starts."""
 
     def started(self, task: Task) -> None:
-        """A run's process was started."""
+        """Called after a run's process has started."""
 
     def stepped(self, task: Task, record: StepRecord) -> None:
-        """A run wrote a step record."""
+        """Called for each step record that a run writes."""
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
-        """A run's process has ended, and so did the run."""
+        """Called after a run's process has exited and its outcome is on disk."""
 
 
 @dataclass
 class Child:
-    """A run's process, and how far its step records have been read."""
+    """A run's process, and how much of its step records has been read."""
 
     task: Task
     process: subprocess.Popen[bytes]
@@ -51,10 +51,10 @@ class Child:
     kills: int
     read: int = 0
     torn: bytes = b""
-    ending: Ending | None = field(default=None)  # decided here: a time limit, an interrupt
+    ending: Ending | None = field(default=None)  # set by the queue: a time limit, an interrupt
 
     def new_steps(self) -> list[StepRecord]:
-        """The step records written since the last call."""
+        """Read the step records written since the last call; an incomplete last line waits for the next."""
         try:
             with (self.task.folder.attempt(self.task.attempt).path / "steps.jsonl").open("rb") as file:
                 file.seek(self.read)
@@ -67,10 +67,10 @@ class Child:
 
 
 def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None:
-    """Run tasks in order, `max_parallel` at once, each claimed just before it starts.
+    """Run tasks in order, `max_parallel` at a time, claiming each just before it starts.
 
     Raises:
-        KeyboardInterrupt: after the running ones were stopped and noted as cancelled.
+        KeyboardInterrupt: after the running ones have been stopped and recorded as cancelled.
     """
     waiting, children = list(tasks), list[Child]()
     watcher.queued(len(waiting))
@@ -85,7 +85,7 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
             children = [child for child in children if not _finished(child, watcher)]
     except KeyboardInterrupt:
         for child in children:
-            child.ending = Ending(Outcome.CANCELLED, "interrupted at the launcher")
+            child.ending = Ending(Outcome.CANCELLED, "the launcher was interrupted")
             _stop(child)
             _finished(child, watcher)
         raise
@@ -94,15 +94,15 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
 def _claimed(task: Task) -> bool:
     if ledger.claim(task.folder, task.attempt, "local"):
         return True
-    log.info("%s: another launch has it", task.label)
+    log.info("%s: already claimed by another launch", task.label)
     return False
 
 
 def _gpus(profile: Profile, slot: int) -> dict[str, str]:
-    """The GPUs of a slot, so that runs at once do not share one; a run that is alone sees them all.
+    """Environment that gives a slot its own GPUs; with one run at a time, the run sees all GPUs.
 
     Raises:
-        UserError: the machine has fewer than its slots need.
+        UserError: the machine has fewer GPUs than the slots need.
     """
     if not profile.gpus or profile.max_parallel == 1:
         return {}
@@ -135,7 +135,7 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                start_new_session=True,  # Ctrl-C reaches the launcher alone, which then stops its runs
+                start_new_session=True,  # Ctrl-C reaches only the launcher, which then stops its runs
             )
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
@@ -162,7 +162,7 @@ def _finished(child: Child, watcher: Watcher) -> bool:
 
 
 def _note(child: Child) -> None:
-    """Write how a process ended where it could not say so itself, or where the queue stopped it."""
+    """Record how a process ended if it left no result or was stopped by the queue."""
     result = child.task.folder.attempt(child.task.attempt).result
     ending = child.ending
     if result is None and ending is None:
@@ -172,11 +172,11 @@ def _note(child: Child) -> None:
             ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
         except OSError as error:
             where = child.task.folder.path
-            raise UserError(f"{where}: {error.strerror}; how the run ended could not be noted") from error
+            raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
 
 
 def _with(result: Result | None, ending: Ending) -> Ending:
-    """The queue's word, with what the run said of its checkpoint."""
+    """The queue's ending, with the run's note about its checkpoint."""
     kept = result.reason.partition("; ")[2] if result and result.reason else ""
     return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
 
@@ -191,6 +191,6 @@ def _stop(child: Child) -> None:
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel's out-of-memory killer has killed since boot."""
+    """Number of processes killed by the kernel's OOM killer since boot."""
     counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     return int(counters.get("oom_kill", 0))

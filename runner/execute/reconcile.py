@@ -1,4 +1,4 @@
-"""Where every run stands, after asking the scheduler and repairing what dead launchers left."""
+"""Determines the status of every run: asks the scheduler, and repairs what dead launchers left behind."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from runner.state.endings import Ending
 from runner.state.ledger import RunState
 from runner.state.runs import states
 
-ACCOUNTING_DELAY = timedelta(minutes=2)  # from sbatch until accounting surely knows a job
+ACCOUNTING_DELAY = timedelta(minutes=2)  # after sbatch, until accounting must know the job
 log = logging.getLogger(__name__)
 
 
 def reconciled(root: Path, study: str | None = None) -> list[RunState]:
-    """Every run, after noting in the ledgers what ended without a word and repairing what was orphaned.
+    """Return all runs, after repairing orphans and recording in the ledgers which attempts ended silently.
 
     Raises:
-        SchedulerError: runs are in flight on Slurm and it cannot be asked.
+        SchedulerError: runs are in flight on Slurm, and it cannot be reached.
     """
     found = states(root, study)
     if repair(found):
@@ -30,7 +30,7 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
     in_doubt = [state for state in found if state.job_id and _in_doubt(state)]
     said = poll(state.job_id for state in in_doubt if state.job_id)
     if said.problem and in_doubt:
-        log.warning("%s: how jobs ended is not known until it answers again", said.problem)
+        log.warning("%s: how jobs ended is unknown until it answers again", said.problem)
     endings = [(state, ending) for state in in_doubt if (ending := _ending(state, said))]
     for state, ending in endings:
         ledger.ended(state.folder, state.attempt, ending)
@@ -38,7 +38,7 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
 
 
 def _in_doubt(state: RunState) -> bool:
-    """In flight, or ended by a signal of which only Slurm knows the cause."""
+    """Whether Slurm must be asked: in flight, or stopped by a signal whose cause only Slurm knows."""
     return state.in_flight or (state.outcome is Outcome.CANCELLED and not state.event("ended"))
 
 
@@ -52,13 +52,13 @@ def _ending(state: RunState, said: Poll) -> Ending | None:
     result = state.latest.result
     own = Ending(result.outcome, result.reason) if result else None
     if ending:
-        # To Slurm a job has COMPLETED that was stopped by a signal which Slurm did not send.
+        # Slurm reports COMPLETED for a job that was stopped by a signal it did not send itself.
         return own if own and ending.outcome is Outcome.LOST else ending
-    lost = f"Slurm does not know job {job_id} any more, and the attempt left no result"
+    lost = f"Slurm no longer knows job {job_id}, and the attempt left no result"
     return own or Ending(Outcome.LOST, lost)
 
 
 def _fresh(state: RunState) -> bool:
-    """Whether accounting may not know the job yet."""
+    """Whether the job is so new that accounting may not know it yet."""
     submitted = state.event("submitted")
     return submitted is not None and now() - submitted.time < ACCOUNTING_DELAY

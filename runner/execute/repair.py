@@ -1,6 +1,6 @@
-"""Repairs what a launcher that died has left: claims without a job, and jobs without a claim's word.
+"""Repairs what a dead launcher left behind: claims without a job, and jobs whose ids were not recorded.
 
-Only the holder of the study's lock repairs, so that what looks orphaned is.
+Only the holder of the study's lock repairs; otherwise, what looks orphaned could be a launch in progress.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from runner.state.ledger import RunState
 from runner.state.lock import study_lock
 from runner.state.tasks import jobs_folder
 
-# A launcher on another machine cannot be asked whether it lives: so long its claims are left alone.
+# Whether a launcher on another machine is alive is unknown: its claims are left alone for this long.
 FOREIGN_CLAIM = timedelta(minutes=5)
-LOST = Ending(Outcome.LOST, "the launcher and the run's process are gone, and left no result")
+LOST = Ending(Outcome.LOST, "the launcher and the run's process died without a result")
 
 
 def repair(states: Iterable[RunState]) -> bool:
-    """Repair the orphans among these; whether anything was written.
+    """Repair the orphans among these runs; returns whether anything was written.
 
     Raises:
-        SchedulerError: an array may have been submitted, and Slurm cannot be asked.
+        SchedulerError: an array may have been submitted, and Slurm cannot be reached.
     """
     studies = defaultdict(list)
     for state in states:
@@ -42,12 +42,12 @@ def repair(states: Iterable[RunState]) -> bool:
 
 
 def orphaned(state: RunState) -> bool:
-    """Whether an attempt was claimed, has no job and no process, and its launcher is gone."""
+    """Whether an attempt was claimed but has no job and no process, and its launcher is dead."""
     if not state.in_flight or state.job_id:
         return False
     claim = state.event("claimed")
     if claim is None:
-        return True  # the launcher died between making the folder and the line
+        return True  # the launcher died after creating the folder, before writing the line
     lives = process.alive(claim)
     if lives is None:
         return now() - claim.time > FOREIGN_CLAIM
@@ -65,8 +65,8 @@ def _process_lives(state: RunState) -> bool:
 def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
     with study_lock(study, wait_seconds=0) as held:
         if not held:
-            return False  # a launch is at work here: it repairs before it submits
-        # Read again: what was seen before the lock may have been another launcher's work in progress.
+            return False  # another launch is running, and repairs before it submits
+        # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
         arrays = _find_arrays(orphans)
         for job_id, pack in _by_job(orphans, arrays).items():
@@ -80,14 +80,14 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
 
 
 def _find_arrays(orphans: list[RunState]) -> dict[str, str]:
-    """Slurm's id of each array that an orphan was about to be submitted in, as far as it exists."""
+    """Slurm ids, by name, of the arrays that orphans were meant for and that exist."""
     intents = [intent for state in orphans if (intent := state.event("intent"))]
     names = {intent.submission for intent in intents if intent.submission}
     return client.find(names, min(intent.time for intent in intents)) if names else {}
 
 
 def _by_job(orphans: list[RunState], arrays: dict[str, str]) -> dict[str, list[RunState]]:
-    """Orphans that have a job, those that share one in the order of their slots."""
+    """Orphans that have a job, grouped by job and in slot order."""
     found = defaultdict(list)
     for state in orphans:
         if job_id := _job(state, arrays):
@@ -101,7 +101,7 @@ def _slot(state: RunState) -> int:
 
 
 def _job(state: RunState, arrays: dict[str, str]) -> str | None:
-    """The job that an orphan was submitted as, if it was."""
+    """Id of the job that an orphan was submitted as; None if it was not."""
     intent = state.event("intent")
     if not intent or intent.submission not in arrays:
         return None
@@ -112,15 +112,15 @@ def _job(state: RunState, arrays: dict[str, str]) -> str | None:
 def _repair_run(state: RunState, pickles: Path) -> None:
     intent = state.event("intent")
     if intent and _sbatch_runs(pickles):
-        return  # it outlived its launcher, and may yet submit
+        return  # it outlived its launcher and may still submit
     if any(state.folder.attempt(state.attempt).path.iterdir()):
         ledger.ended(state.folder, state.attempt, LOST)
     else:
-        ledger.release(state.folder, state.attempt, "the launcher died before it was started")
+        ledger.release(state.folder, state.attempt, "the launcher died before starting it")
 
 
 def _sbatch_runs(pickles: Path) -> bool:
-    """Whether an sbatch that was started from this folder still runs on this machine."""
+    """Whether an sbatch for this folder is still running on this machine."""
     commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
     return any(
         command and Path(command[0]).name == "sbatch" and str(pickles) in " ".join(command)

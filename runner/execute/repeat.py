@@ -1,8 +1,8 @@
-"""The same code, configuration, data and seed again, and how what came out compares.
+"""Repeats a run with the same code, configuration, data and seed.
 
-A repeat is a run of its own, in the study `STUDY.reproduced`, so that it never mixes with the results that
-it checks. Its jobs start from the code snapshot of the run that it repeats, whatever became of the working
-tree. Code of others, the GPU and the node are what they are now; the comparison says where they differ.
+A repeat is a separate run in the study `STUDY.reproduced`, so it never mixes with the results that it checks.
+Its jobs start from the original run's code snapshot, whatever the working tree looks like now. Other
+packages, the GPU and the node are today's; the comparison shows where they differ.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Repeat:
 
     Attributes:
         root: the workspace of the repeat.
-        cluster: how it is started, with the limits of the run that it repeats.
+        cluster: the profile that starts it; the limits are the original run's.
     """
 
     original: RunState
@@ -55,20 +55,20 @@ class Repeat:
 
     @property
     def study(self) -> str:
-        """The study that it is kept under."""
+        """Name of the repeat's study."""
         return self.folder.path.parent.name
 
     @property
     def state(self) -> RunState:
-        """Where it stands now."""
+        """The repeat's current status, read from disk."""
         return ledger.state(self.folder)
 
 
 def start(repeat: Repeat, watcher: local.Watcher) -> None:
-    """Start the next attempt of a repeat: to its end here, or into Slurm's queue.
+    """Start the next attempt of a repeat: run it to its end here, or submit it to Slurm.
 
     Raises:
-        SchedulerError: the scheduler refused.
+        SchedulerError: Slurm refused.
     """
     run, profile = repeat.state.run, repeat.cluster.profile
     expected = repeat.original.outcome or run.expected_outcome
@@ -80,7 +80,7 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
 
 
 def wait_for(repeat: Repeat) -> RunState:
-    """Wait until a repeat has ended, and give how."""
+    """Wait until a repeat has ended, and return its final status."""
     while True:
         reconciled(repeat.root, repeat.study)
         if (state := repeat.state).phase == "ended":
@@ -89,13 +89,13 @@ def wait_for(repeat: Repeat) -> RunState:
 
 
 def prepare(root: Path, name: str, out: Path | None = None, profile: str | None = None) -> Repeat:
-    """Plan the repeat of a run on disk, or return the one that was begun and has not ended.
+    """Plan a repeat of a run and write it to disk, or return an earlier one that has not ended.
 
     Args:
         root: the workspace of the run.
-        name: the run's id, or the start of it.
-        out: another workspace for the repeat.
-        profile: another profile than the run's.
+        name: the run's id, or a unique prefix of it.
+        out: a different workspace for the repeat.
+        profile: a profile to use instead of the run's.
 
     Raises:
         UserError: the run has not ended, has no snapshot, or its data has changed.
@@ -103,24 +103,24 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     original = find(root, name)
     run = original.run
     if original.phase != "ended":
-        raise UserError(
-            f"run {run.run_id} has not ended ({original.phase}): there is nothing to reproduce yet"
-        )
+        raise UserError(f"run {run.run_id} has not ended ({original.phase}): nothing to reproduce yet")
     files = _code(original)
     _check_data(run)
     cluster = _cluster(run, profile)
     study = (out or root) / _study_name(run.study)
     if study.is_dir():
-        reconciled(study.parent, study.name)  # a repeat that was lost has ended
+        reconciled(study.parent, study.name)  # notices a repeat that was lost
     with study_lock(study, LOCK_SECONDS) as held:
         if not held:
-            raise UserError(f"another command has been at work on {study.name} for {LOCK_SECONDS:.0f} s")
+            raise UserError(
+                f"another command has held {study.name} for {LOCK_SECONDS:.0f} s; try again later"
+            )
         folder = _under_way(study, original) or _plan(original, files, study, cluster.name)
     return Repeat(original, folder, study.parent, cluster)
 
 
 def _under_way(study: Path, original: RunState) -> RunFolder | None:
-    """A repeat of this run that was begun and has not ended."""
+    """An earlier repeat of this run that has not ended."""
     for state in states(study.parent, study.name):
         if state.run.provenance.reproduces == title(original) and state.phase != "ended":
             return state.folder
@@ -133,7 +133,7 @@ def title(state: RunState) -> str:
 
 
 def _study_name(study: str) -> str:
-    # A name has at most 100 characters; a repeat of a repeat stays where it is.
+    # Names have at most 100 characters; a repeat of a repeat stays in the same study.
     return study if study.endswith(SUFFIX) else study[: 100 - len(SUFFIX)] + SUFFIX
 
 
@@ -142,7 +142,7 @@ def _code(original: RunState) -> dict[str, bytes]:
     if run.provenance.code is None:
         commit = run.provenance.git_sha or "its code"
         raise UserError(
-            f"run {run.run_id} has no code snapshot: it was planned before there were any; "
+            f"run {run.run_id} has no code snapshot: it was planned by a version without them; "
             f"check out {commit} and launch {run.study_file} with another --root"
         )
     return snapshot.verify(snapshot.path_of(original.folder.path.parent, run.provenance.code))
@@ -155,21 +155,23 @@ def _check_data(run: RunRecord) -> None:
     except UserError as error:
         raise UserError(f"{cannot}: {error}") from error
     if found != run.data_fingerprint:
-        raise UserError(f"{cannot}: {run.data_file} or the tokenizer is not what it was when it was planned")
+        raise UserError(f"{cannot}: {run.data_file} or the tokenizer has changed since it was planned")
     if run.tokenizer != "bytes" and not Path(run.tokenizer).exists():
-        log.warning("the tokenizer %s comes from the hub: whether it has changed is not known", run.tokenizer)
+        log.warning("the tokenizer %s comes from the hub: it may have changed", run.tokenizer)
 
 
 def _cluster(run: RunRecord, profile: str | None) -> Cluster:
-    """The run's profile as it is today; the limits are the run's own."""
+    """The run's profile as it is today; the limits still come from the run's record."""
     try:
         return read_cluster(profile or run.profile)
     except UserError as error:
-        raise UserError(f"{error}; run {run.run_id} was launched with it: name one with --profile") from error
+        raise UserError(
+            f"{error}; run {run.run_id} was launched with it: choose one with --profile"
+        ) from error
 
 
 def _plan(original: RunState, files: dict[str, bytes], study: Path, profile: str) -> RunFolder:
-    """Write all that the repeat needs, its run.json last. The study's lock is held."""
+    """Write everything the repeat needs, run.json last. The caller holds the study's lock."""
     here = provenance.provenance(study).model_dump()
     try:
         snapshot.place(files, study)
@@ -189,7 +191,7 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, profile: str
 def _record(
     original: RunState, study: str, number: int, profile: str, here: dict[str, Any]
 ) -> dict[str, Any]:
-    """The original's record as it was written, for the code that wrote it: no key is new."""
+    """The original's record with the repeat's values; no new keys, because the original's code reads it."""
     record: dict[str, Any] = json.loads((original.folder.path / "run.json").read_bytes())
     origin = record["provenance"]
     for key in ("command", "python", "user", "host", "environment", "packages"):

@@ -1,4 +1,4 @@
-"""Waits until a plan's runs have ended on Slurm, and starts again what an outside cause has ended."""
+"""Waits for a plan's runs on Slurm, and retries those that ended for an external reason."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from runner.state.runs import in_flight
 from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0
-LIMIT_POLL_SECONDS = 60.0  # longest time between two looks at a queue that was full
-# Memory that ran out, a loss that is not finite, or an error in the code would end the same way again.
+LIMIT_POLL_SECONDS = 60.0  # longest interval between tries while the queue is full
+# Out of memory, a non-finite loss or an error in the code would end the same way again.
 RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,8 @@ def wait_for(plan: Plan, left: Sequence[Task]) -> None:
     """Wait until all runs of a plan have ended.
 
     Args:
-        left: what the queue had no room for; it is submitted in its turn, asked for less and less often.
+        left: tasks that did not fit in the queue; they are submitted as room appears, with growing intervals
+            between tries.
     """
     pause, due = POLL_SECONDS, time.monotonic()
     while True:
@@ -48,7 +49,7 @@ def wait_for(plan: Plan, left: Sequence[Task]) -> None:
 
 
 def states_of(plan: Plan) -> list[RunState]:
-    """How the plan's runs stand now, in no particular order."""
+    """Reconciled status of the plan's runs, in no particular order."""
     wanted = {run.run_id for run, _ in plan.runs}
     return [state for state in reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
 
@@ -58,10 +59,10 @@ def _worth_another(state: RunState, retries: int) -> bool:
 
 
 def _resubmit(plan: Plan, states: Sequence[RunState]) -> Sequence[Task]:
-    """Submit the next attempts of these runs; return those that the queue had no room for."""
+    """Submit the next attempts of these runs; return those that do not fit in the queue."""
     bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
     for state in states:
-        log.info("%s: attempt %d ended %s; trying again", label(state.brief), state.attempt, state.outcome)
+        log.info("%s: attempt %d ended %s; retrying", label(state.brief), state.attempt, state.outcome)
     with alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return submit_tasks(current, write_runs(current), sorted(bad), wait=True)

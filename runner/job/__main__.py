@@ -1,6 +1,6 @@
-"""`python -m runner.job RUN_FOLDER ATTEMPT LAUNCHER_PID`: one attempt for the local queue.
+"""`python -m runner.job RUN_FOLDER ATTEMPT LAUNCHER_PID`: runs one attempt for the local queue.
 
-Launchers start this module from code snapshots of other versions: its name and arguments stay as they are.
+Launchers start this module from code snapshots of other versions, so its name and arguments must not change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from runner.job.stop import die_with
 
 
 def main() -> None:
-    """Run an attempt, and die with its launcher: an orphan would spoil the next timing."""
+    """Run an attempt, and die with the launcher: an orphan would distort later timings."""
     run_folder, number, launcher = sys.argv[1:]
     die_with(int(launcher))
     run_attempt(RunFolder(run_folder), int(number))

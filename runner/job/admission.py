@@ -1,7 +1,7 @@
-"""The gate: a run trains only with a certificate that its attention backend is right, here and for its shape.
+"""Admission: a run trains only with a certificate that its backend is right on this device and shape.
 
-Certificates lie in ROOT/.certificates/KEY.json, by all that the result depends on: backend, code, shape,
-precision, device, software. RUNNER_CERTIFICATES names a folder in which roots can share them.
+Certificates are stored in ROOT/.certificates/KEY.json. The key covers everything that the result depends on:
+backend, code, shape, precision, device, software. RUNNER_CERTIFICATES names a folder that roots can share.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ SHARED = "RUNNER_CERTIFICATES"
 
 
 class Refused(AssayError):
-    """A backend does not compute what it says, or not with the kernels that it says."""
+    """A backend computes wrong results, or does not use the kernels that it declares."""
 
 
 def admit(backend: str, case: Case, root: Path, options: Sequence[str]) -> Certificate:
-    """The certificate under which a run may train; made now where there is none.
+    """Return the certificate that allows a run to train; runs the trial if there is none yet.
 
     Args:
-        options: Python's, that make a process import the run's code.
+        options: Python options that make a process import the run's code.
 
     Raises:
-        Refused: the backend is wrong; the text says which checks it failed, and where the certificate is.
-        Unsupported: it does not take the case after all.
-        MemoryError, torch.OutOfMemoryError, RuntimeError: the backend's own, at the run's own shape.
+        Refused: the backend is wrong; the message has the first failed check and the certificate's path.
+        Unsupported: the trial showed that the backend does not support the case.
+        MemoryError, torch.OutOfMemoryError, RuntimeError: raised by the backend at the run's own shape.
     """
     found = _kept(root, key_of(backend, case.device, case)) or _made(Trial(backend, case), root, options)
     if found.verdict == "unsupported":
@@ -46,7 +46,7 @@ def admit(backend: str, case: Case, root: Path, options: Sequence[str]) -> Certi
 
 
 def refusal(certificate: Certificate, root: Path) -> str:
-    """Why a backend is refused: the first failed check in full, the number of the others, the file."""
+    """Why a backend is refused: the first failed check, the number of others, and the certificate's path."""
     first, *others = certificate.reasons
     more = f", and {len(others)} more" if others else ""
     where = root / FOLDER / f"{certificate.key}.json"
@@ -54,7 +54,7 @@ def refusal(certificate: Certificate, root: Path) -> str:
 
 
 def keep(certificate: Certificate, root: Path) -> None:
-    """Write a certificate where `collect` and later runs find it."""
+    """Write a certificate to where `collect` and later runs look for it."""
     for folder in _folders(root):
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / f"{certificate.key}.json", certificate)
@@ -64,10 +64,10 @@ def _kept(root: Path, key: str) -> Certificate | None:
     for folder in _folders(root):
         try:
             found = read(folder / f"{key}.json", Certificate)
-        except Unreadable:  # none, or torn: it is made again
+        except Unreadable:  # missing or incomplete: run the trial again
             continue
         if folder != root / FOLDER:
-            keep(found, root)  # the results of a root do not depend on another folder
+            keep(found, root)  # a root's results must not depend on another folder
         return found
     return None
 
@@ -77,7 +77,7 @@ def _made(trial: Trial, root: Path, options: Sequence[str]) -> Certificate:
     (answer,) = hold([trial], trial.case.device, options)
     if isinstance(answer, Crashed):
         if answer.signal is signal.SIGKILL:
-            # Whatever did this, most likely for memory, means the run: who looks for its end finds the cause.
+            # Most likely the OOM killer. Die the same way, so that the run's outcome shows the cause.
             os.kill(os.getpid(), signal.SIGKILL)
         raise Refused(str(answer))
     if isinstance(answer, Exception):

@@ -1,4 +1,4 @@
-"""One attempt of one run: reads run.json, writes the attempt's files, and says how it ended unless killed."""
+"""One attempt of one run: reads run.json, writes the attempt's files, and records the outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from runner.state.tasks import jobs_folder
 
 @dataclass
 class Progress:
-    """What the attempt has done so far, for its result."""
+    """Progress of the attempt so far, for its result."""
 
     manifest: Manifest
     steps: int = 0
@@ -39,10 +39,10 @@ class Progress:
 
 
 def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = ()) -> str:
-    """Run one attempt of a run to its end, in this process, and return its outcome.
+    """Run one attempt of a run in this process and return its outcome.
 
     Args:
-        fellows: the runs that share its job.
+        fellows: the other runs in the same job.
     """
     attempt, run = folder.attempt(number).path, folder.run
     end = job_end()
@@ -56,7 +56,7 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
         _train(run, folder, progress, stop)
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
-        _limit_memory(None)  # saying how it ended takes a little memory
+        _limit_memory(None)  # writing the result needs some memory
         ending = _ending(error, stop)
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
@@ -67,7 +67,7 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
 
 
 def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
-    """Who runs, and which earlier attempt's checkpoint it goes on from: the newest one that is whole."""
+    """The manifest, with the earlier attempt to resume from: the newest with a complete checkpoint."""
     found: dict[str, Any] = {}
     for earlier in reversed([other for other in folder.numbers() if other < number]):
         path = folder.attempt(earlier).path / "checkpoint"
@@ -83,24 +83,24 @@ def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
 def _ending(error: BaseException, stop: Stop) -> Ending:
     if isinstance(error, Interrupted) and stop.cause == "deadline":
         return Ending(
-            Outcome.TIMEOUT, f"stopped before the time limit; a checkpoint of step {error.step} is kept"
+            Outcome.TIMEOUT, f"stopped before the time limit; a checkpoint was saved at step {error.step}"
         )
     if isinstance(error, Interrupted):
-        return Ending(Outcome.CANCELLED, f"the job got SIGTERM; a checkpoint of step {error.step} is kept")
+        return Ending(Outcome.CANCELLED, f"received SIGTERM; a checkpoint was saved at step {error.step}")
     return of_exception(error)
 
 
 def withdrawn(attempt: Attempt) -> bool:
-    """Whether an attempt was cancelled by a launcher, in a job that goes on for the runs that share it."""
+    """Whether a launcher cancelled this attempt alone, in a job that continues for other runs."""
     return any(event.event == "ended" and event.outcome is Outcome.CANCELLED for event in attempt.events)
 
 
 def _go_on_in_the_queue(
     folder: RunFolder, number: int, fellows: Sequence[RunFolder], end: float | None
 ) -> None:
-    """Claim the next attempt for this same Slurm job, and put the job back into the queue.
+    """Claim the next attempt for this Slurm job, and requeue the job.
 
-    That ends every run in it, so the runs that share it are waited for, as long as there is time.
+    A requeue ends every run in the job, so this first waits for the others, as long as time allows.
     """
     state = ledger.state(folder)
     if state.job_id and ledger.claim(folder, number + 1, "slurm"):
@@ -114,7 +114,7 @@ def _go_on_in_the_queue(
 
 
 def _at_work(fellow: RunFolder) -> bool:
-    """Whether the process of a run's newest attempt on this machine lives and has not said how it ended."""
+    """Whether a run's newest attempt has no result yet and its process is alive on this machine."""
     newest = fellow.attempts()[-1]
     return bool(newest.manifest and newest.result is None and process.alive(newest.manifest))
 
@@ -122,7 +122,7 @@ def _at_work(fellow: RunFolder) -> bool:
 def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
     source = Source(Path(run.data_file), run.tokenizer)
     if fingerprint(source, run.config.data.text_column) != run.data_fingerprint:
-        raise UserError(f"{run.data_file} or the tokenizer is not what it was when this run was planned")
+        raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
     import torch
 
     from model.keeper import Checkpoints
@@ -131,7 +131,9 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
     attempt = folder.attempt(progress.manifest.attempt).path
 
     def report(record: StepRecord) -> None:
-        append(attempt / "steps.jsonl", record, sync=True)  # a checkpoint's records must be as safe as it is
+        append(
+            attempt / "steps.jsonl", record, sync=True
+        )  # records must be on disk before a later checkpoint
         progress.steps, progress.loss = record.step, record.loss
 
     if run.config.device == "cuda" and not torch.cuda.is_available():
@@ -153,7 +155,7 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
 
 
 def _certificate(run: RunRecord, folder: RunFolder) -> str:
-    """Key of the certificate under which the run may train."""
+    """Key of the certificate that allows the run to train."""
     backend, case = run.config.attention, run.config.attention_case
     attention.require(backend, case)
     options = snapshot.options(folder.path.parent, run.provenance.code)
@@ -173,11 +175,11 @@ def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Resul
         requested_bytes=ending.requested_bytes,
         started_at=manifest.started_at,
         ended_at=now(),
-        wall_seconds=time.monotonic() - progress.started,  # the clock of started_at can be set back
+        wall_seconds=time.monotonic() - progress.started,  # immune to changes of the system clock
     )
 
 
 def _limit_memory(limit: int | None) -> None:
-    """Limit the process's own data (heap and private mappings), so that torch can say what it asked for."""
+    """Limit the process's data (heap and private mappings), so that torch can report what it requested."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard if limit is None else limit, hard))

@@ -1,4 +1,4 @@
-"""Where a Slurm job enters: which attempt this task works on, with its output in the attempt's folder."""
+"""Entry point of a Slurm job: selects this task's attempt and redirects output to the attempt's folder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from runner.job.attempt import run_attempt, withdrawn
 from runner.job.slurm import ending_before_restart
 from runner.state import ledger
 
-# How an attempt ends that Slurm's requeue, or the time limit, has stopped.
+# Outcomes of an attempt that was stopped by a Slurm requeue or by the time limit.
 STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})
 
 
 def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     """Run the attempt of this task's slot inside a Slurm job.
 
-    Submitit pickles a reference to this function by name, with folders and numbers alone, so that code that
-    is edited before the job starts cannot change what was planned.
+    Submitit pickles only a reference to this function by name, plus folders and numbers, so editing code
+    before the job starts cannot change what was planned.
     """
     slot = int(os.environ.get("SLURM_LOCALID", "0"))
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]
@@ -40,15 +40,15 @@ def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
 
 
 def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
-    """The attempt that a job which Slurm has started again works on; None where there is nothing left for it.
+    """The attempt that a restarted job works on; None if there is nothing left to do.
 
-    It is the one that was claimed when the job put itself back into the queue; where Slurm did so, for a
-    failed node or a preemption, a new one. A run that was stopped, and did not end, goes on.
+    If the job requeued itself, that is the attempt it claimed then. If Slurm requeued it, after a node
+    failure or a preemption, it is a new one. A run that was stopped before its end resumes.
     """
     newest, state = folder.attempts()[-1], ledger.state(folder)
     job_id = folder.attempt(number).job_id or os.environ.get("SLURM_JOB_ID", "")
     if state.outcome is Outcome.COMPLETED or (newest.number != number and newest.job_id != job_id):
-        return None  # done, or another job's
+        return None  # done, or taken over by another job
     if newest.manifest is None:
         return newest.number
     if not state.in_flight and (state.outcome not in STOPPED or withdrawn(newest)):

@@ -1,4 +1,4 @@
-"""Where and with what an attempt runs, as its manifest.json says."""
+"""Builds an attempt's manifest.json: where it runs, and with which hardware and software."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runner.state import process
 
 
 def first_manifest(run_id: str, attempt: int) -> Manifest:
-    """What is known before torch is imported: host, process, job and package versions."""
+    """The facts known before torch is imported: host, process, job, and package versions."""
     return Manifest(
         run_id=run_id,
         attempt=attempt,
@@ -27,7 +27,7 @@ def first_manifest(run_id: str, attempt: int) -> Manifest:
 
 
 def with_device(manifest: Manifest, config: RunConfig, peak_override: float | None) -> Manifest:
-    """Add what torch knows of the device, and what MFU is held against."""
+    """Add what torch knows about the device, and the peak FLOP/s for MFU."""
     name, uuid, software = machine.device(config.device)
     known = (
         Peak(peak_override, "the profile's peak_tflops") if peak_override else peak(name, config.train.dtype)

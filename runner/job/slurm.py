@@ -1,4 +1,4 @@
-"""What a job asks of Slurm: when it ends, why it was restarted, and to be put back into the queue."""
+"""A job's requests to Slurm: when its time limit ends, why it was restarted, and to requeue it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from model.disk.record import Outcome
 from runner.state.endings import Ending
 from runner.state.slurm import SACCT_FIELDS, SchedulerError, ask, ending_of
 
-KILL_SECONDS = 5.0  # before the time limit, when Slurm may begin to kill a job
+KILL_SECONDS = 5.0  # before the time limit; Slurm may start killing the job here
 
 
 def job_end() -> float | None:
-    """When Slurm ends the job that this process is in, by time.monotonic(); None without a limit."""
+    """When Slurm will end this process's job, on the time.monotonic() clock; None without a limit."""
     job_id = os.environ.get("SLURM_JOB_ID")
     if not job_id:
         return None
@@ -25,33 +25,33 @@ def job_end() -> float | None:
 
 
 def _ask_end(job_id: str) -> float | None:
-    """The job's end from the controller: older versions of Slurm do not put it into the environment."""
+    """The job's end as Unix time, from squeue: older Slurm versions do not set it in the environment."""
     try:
         return datetime.fromisoformat(ask("squeue", "-h", "-j", job_id, "-o", "%e").split()[0]).timestamp()
     except (SchedulerError, IndexError, ValueError):
-        return None  # no limit, or no Slurm command inside a container: the grace signal is all there is
+        return None  # no limit, or no Slurm commands inside the container
 
 
 def ending_before_restart(job_id: str | None) -> Ending:
-    """Why Slurm put this job back into the queue, asked after it has started the job again."""
+    """How the previous attempt of a requeued job ended, from sacct after the restart."""
     try:
         lines = ask("sacct", "-D", "-X", "-n", "-P", "-j", job_id or "", "-o", SACCT_FIELDS).splitlines()
         said = [tuple(line.split("|")[1:]) for line in lines if line.startswith(f"{job_id}|")]
-        # Whatever has ended came before: accounting may not know yet that the job runs again.
+        # Every ended entry is an earlier start: accounting may not list the current one yet.
         earlier = [ending for words in said if (ending := ending_of(*words))]
     except SchedulerError:  # no accounting on the node
         earlier = []
-    return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm put the job back into the queue")
+    return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm requeued the job")
 
 
 def requeue(marks: Path) -> None:
-    """Put the job that this process is in back into the queue. Slurm then ends this process.
+    """Requeue this process's job. Slurm then ends this process.
 
-    Of the runs that share a job the first one does so for all: a second request could hit the job when it
-    runs again.
+    If several runs share the job, only the first sends the request: a second one could arrive after the job
+    has restarted.
 
     Args:
-        marks: a folder that the runs have in common.
+        marks: a folder shared by the runs, for the file that marks the request.
 
     Raises:
         SchedulerError: scontrol is not installed or refuses.

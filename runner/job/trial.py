@@ -1,8 +1,8 @@
-"""Puts backends on trial in a process of its own: `python -m runner.job.trial PARENT_PID DEVICE TRIALS`.
+"""Runs trials of backends in a separate process: `python -m runner.job.trial PARENT_PID DEVICE TRIALS`.
 
-So that a trial leaves nothing behind in the process that asks, neither memory nor random numbers nor a
-broken GPU context, and so that a kernel which crashes takes nothing else with it. TRIALS is a JSON array of
-[backend, case or null]; each answer is a line of JSON on stdout.
+A trial thus cannot affect the calling process (its memory, random numbers or GPU context), and a kernel that
+crashes takes down nothing else. TRIALS is a JSON array of [backend, case or null]; each answer is one line of
+JSON on standard output.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from runner.job.stop import die_with
 
 @dataclass(frozen=True)
 class Trial:
-    """One backend, and the case of a run; None for all that the backend supports."""
+    """A backend and the case of a run to test it on; None tests every case that the backend supports."""
 
     backend: str
     case: Case | None = None
 
 
 class Crashed(AssayError):
-    """The process of a trial ended without an answer.
+    """A trial's process ended without an answer.
 
     Attributes:
-        signal: that killed it, if one did.
+        signal: the signal that killed it, if any.
     """
 
     def __init__(self, trial: Trial, code: int) -> None:
         self.signal = signal.Signals(-code) if code < 0 else None
-        how = f"was killed by {self.signal.name}" if self.signal else f"ended with exit code {code}"
-        super().__init__(f"attention backend '{trial.backend}' {how} on trial")
+        how = f"was killed by {self.signal.name}" if self.signal else f"exited with code {code}"
+        super().__init__(f"attention backend '{trial.backend}' {how} during its trial")
 
 
 def hold(
     trials: Sequence[Trial], device: str, options: Sequence[str] = (), side_by_side: int = 1
 ) -> Iterator[Certificate | Exception]:
-    """Hold trials one after another; gives a certificate for each, or what the backend raised.
+    """Run trials one after another; yields a certificate for each, or the exception the backend raised.
 
-    A process that has met an error is not used again.
+    After an error, the remaining trials run in a new process.
 
     Args:
-        options: Python's, that make it import a code snapshot.
-        side_by_side: calls of this at the same time, which share the cores: threads that wait for a core
-            that another one has take many times as long.
+        options: Python options that make the process import a code snapshot.
+        side_by_side: number of concurrent calls; they divide the cores among them, because oversubscribed
+            threads are many times slower.
     """
     left = list(trials)
     environment = dict(os.environ)
@@ -93,11 +93,11 @@ def _answer(said: dict[str, str]) -> Certificate | Exception:
 
 
 def main() -> None:
-    """Hold the trials of the command line, until one raises."""
+    """Run the trials given on the command line, and stop after the first that raises."""
     parent, device, asked = sys.argv[1:]
     die_with(int(parent))
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what compilers and other people's code print is no answer
+    os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
     from model.verify.certify import certify, certify_case
 
     for backend, case in json.loads(asked):

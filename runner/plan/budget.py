@@ -1,7 +1,7 @@
-"""Budgets: what all runs of a study, or of a profile, may cost. A launch reserves its share first.
+"""Budgets: spending limits for all runs of a study or a profile. A launch reserves its share in advance.
 
-What was spent is read from the run folders. What is reserved is a line of `STUDY/budget.jsonl`, which counts
-as long as the attempts that it was written for are in flight, so that nothing has to take it back.
+Spending is computed from the run folders. A reservation is a line in `STUDY/budget.jsonl` that counts while
+its attempts are pending or in flight, so nobody has to release it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 Unit = Literal["gpu_hours", "node_hours"]
 NAME = "budget.jsonl"
 LOCK_SECONDS = 60.0
-# A launcher on another machine cannot be looked at: so long its reservation counts before its runs do.
+# Whether a launcher on another machine is alive is unknown: its reservation counts this long without runs.
 FOREIGN_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A number that a launch must keep to.
+    """A limit that a launch must not exceed.
 
     Attributes:
         unit: `gpu_hours` or `node_hours`.
-        mark: where it is written.
-        study, profile: whose runs count; None: any.
+        mark: position of the limit in its file.
+        study, profile: only runs of these count; None for any.
     """
 
     unit: Unit
@@ -55,23 +55,23 @@ class Limit:
 
     @property
     def words(self) -> str:
-        """The unit as a person writes it."""
+        """The unit for messages: `GPU-hours` or `node-hours`."""
         return {"gpu_hours": "GPU-hours", "node_hours": "node-hours"}[self.unit]
 
 
 def of_study(name: str, budget: Budget | None, document: Document) -> list[Limit]:
-    """The limits that a study sets for its own runs."""
+    """A study's limits, which count its own runs only."""
     return [Limit(unit, hours, mark, study=name) for unit, hours, mark in _numbers(budget, document)]
 
 
 def of_profile(cluster: Cluster) -> list[Limit]:
-    """The limits that a profile sets for all of its runs under a root."""
+    """A profile's limits, which count all of its runs under a root."""
     numbers = _numbers(cluster.profile.budget, cluster.document)
     return [Limit(unit, hours, mark, profile=cluster.name) for unit, hours, mark in numbers]
 
 
 def limits_of(plan: Plan) -> list[Limit]:
-    """The limits that a launch must keep to: its study's and its profile's."""
+    """All limits on a launch: its study's and its profile's."""
     study = plan.study
     return of_study(study.name, study.file.budget, study.document) + of_profile(plan.cluster)
 
@@ -84,24 +84,24 @@ def _numbers(budget: Budget | None, document: Document) -> Iterator[tuple[Unit, 
 
 
 class Reserved(Frozen):
-    """What one attempt of a run may cost.
+    """The most that one attempt of a run may cost.
 
-    Its rates, `gpus` and `nodes`, turn the time that it really took into what it cost.
+    `gpus` and `nodes` also convert the attempt's actual time to its actual cost.
     """
 
     gpus: int
-    nodes: float = Field(description="Its share of the node that it holds, alone or with others.")
+    nodes: float = Field(description="The run's share of its node.")
     seconds: float
     node_seconds: float = Field(
-        description="How long the node is held, for the longest of those that share it."
+        description="How long the node is held: until the longest of the runs that share it ends."
     )
 
     def hours(self, unit: Unit) -> float:
-        """What is reserved, of `gpu_hours` or `node_hours`."""
+        """The reserved amount, in hours of this unit."""
         return self.used(unit, self.seconds if unit == "gpu_hours" else self.node_seconds)
 
     def used(self, unit: Unit, seconds: float) -> float:
-        """What so much time comes to."""
+        """The cost of an attempt that took this long, in hours of this unit."""
         return seconds * (self.gpus if unit == "gpu_hours" else self.nodes) / 3600
 
 
@@ -109,7 +109,7 @@ _NOTHING = Reserved(gpus=0, nodes=1.0, seconds=0.0, node_seconds=0.0)
 
 
 class Reservation(Frozen):
-    """One line of `budget.jsonl`: what a launch reserved, by run id."""
+    """One line of `budget.jsonl`: a launch's reservations by run id."""
 
     schema_version: Version = SCHEMA_VERSION
     time: datetime
@@ -122,13 +122,13 @@ class Reservation(Frozen):
 
 @dataclass
 class Usage:
-    """What a budget's runs have cost and may still cost, in hours of its unit.
+    """Spending under a limit so far, and reservations, in hours of its unit.
 
     Attributes:
-        reserved: for runs in flight, or about to be.
-        in_flight: how many those are.
-        unreserved: those of them that were launched without a budget: counted with what they used so far.
-        unreadable: run folders that could not be read, and count nothing.
+        reserved: hours reserved for runs in flight or about to start.
+        in_flight: number of those runs.
+        unreserved: how many of them were launched without a budget; only their usage so far counts.
+        unreadable: number of unreadable run folders, which count as zero.
     """
 
     spent: float = 0.0
@@ -139,19 +139,19 @@ class Usage:
 
 
 def reserve(root: Path, study: str, limits: Sequence[Limit], planned: Estimate) -> None:
-    """Reserve what a launch may cost; call it right before the runs are claimed.
+    """Reserve the cost of a launch; call this right before the runs are claimed.
 
-    Launches of other studies may do so at the same time: the root's lock is held meanwhile.
+    Holds the root's lock, because launches of other studies may reserve at the same time.
 
     Raises:
-        InvalidFile: it exceeds a budget, or what it may cost is not known; the text names the budget's place.
-        UserError: the root cannot be written, or its lock is held by another launch.
+        InvalidFile: the cost exceeds a budget or is unknown; the message has the budget's position.
+        UserError: the root is not writable, or another launch holds its lock.
     """
     if not limits or not planned.runs:
         return
     with study_lock(root, LOCK_SECONDS) as held:
         if not held:
-            raise UserError(f"another launch holds the budgets of {root}; launch again when it is through")
+            raise UserError(f"another launch is using the budgets of {root}; try again when it is done")
         if problems := [problem for limit in limits if (problem := _exceeded(root, limit, planned))]:
             raise InvalidFile(problems)
         _write(root / study, planned)
@@ -167,17 +167,19 @@ def _exceeded(root: Path, limit: Limit, planned: Estimate) -> Problem | None:
     if asked <= left:
         return None
     text = (
-        f"{budget}: this launch asks for {asked:.4g} ({planned.basis}), {usage.spent:.4g} are spent and "
+        f"{budget}: this launch needs {asked:.4g} ({planned.basis}); {usage.spent:.4g} spent, "
         f"{usage.reserved:.4g} reserved by {_runs(usage.in_flight)} in flight, "
-        f"so {max(0.0, left):.4g} are left"
+        f"{max(0.0, left):.4g} left"
     )
-    return Problem(limit.mark, text + _caveats(usage) + "; launch fewer runs with --only, or raise it")
+    return Problem(
+        limit.mark, text + _caveats(usage) + "; launch fewer runs with --only, or raise the budget"
+    )
 
 
 def _why_unknown(limit: Limit, planned: Estimate) -> str:
     if limit.unit == "node_hours" and planned.gpu_hours is not None:
-        return "nodes are shared here: it needs slurm.exclusive: true, or gpu_hours in its place"
-    return f"what this launch costs is not known ({planned.basis}): give the profile a time_limit"
+        return "this profile shares nodes: set slurm.exclusive: true, or use gpu_hours instead"
+    return f"the cost of this launch is unknown ({planned.basis}): give the profile a time_limit"
 
 
 def _runs(count: int, what: str = "run") -> str:
@@ -187,9 +189,9 @@ def _runs(count: int, what: str = "run") -> str:
 def _caveats(usage: Usage) -> str:
     said = ""
     if usage.unreserved:
-        said += f" ({usage.unreserved} in flight without a reservation: counted with what they used so far)"
+        said += f" ({usage.unreserved} in flight without a reservation: only their usage so far is counted)"
     if usage.unreadable:
-        said += f" ({_runs(usage.unreadable, 'run folder')} cannot be read: counted as nothing)"
+        said += f" ({_runs(usage.unreadable, 'run folder')} cannot be read: not counted)"
     return said
 
 
@@ -211,7 +213,7 @@ def _write(folder: Path, planned: Estimate) -> None:
 
 
 def measure(root: Path, limit: Limit) -> Usage:
-    """What a budget's runs have cost so far, and may still cost. Raises Unreadable for its own file."""
+    """Add up spending and reservations under a limit. Raises Unreadable if `budget.jsonl` is damaged."""
     usage, shares, whole = Usage(), _Shares(root), _Nodes()
     for folder in run_folders(root, limit.study):
         found = shares.of(folder)
@@ -231,7 +233,7 @@ _Found = tuple[Reserved, Reservation]
 
 
 class _Shares:
-    """The newest reservation of each run, and who made it."""
+    """The newest reservation of each run, with the launch that made it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -241,7 +243,7 @@ class _Shares:
         return self.read(folder.path.parent.name).get(folder.path.name)
 
     def without_folder(self, study: str | None) -> Iterator[_Found]:
-        """Those for runs that are not on disk yet."""
+        """Reservations of runs whose folders do not exist yet."""
         for path in self.root.glob(f"{study or '*'}/{NAME}"):
             for run_id, found in self.read(path.parent.name).items():
                 if not (path.parent / run_id).is_dir():
@@ -255,7 +257,7 @@ class _Shares:
 
 
 class _Nodes:
-    """Whole nodes in use: time in which several runs share one counts once."""
+    """Usage of whole nodes: time that several runs share on one node counts once."""
 
     def __init__(self) -> None:
         self.spans: dict[str, list[tuple[float, float]]] = {}
@@ -276,7 +278,7 @@ class _Nodes:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """When an attempt had its GPUs, in Unix seconds, and whether it still has."""
+    """When an attempt held its GPUs, in Unix seconds, and whether it is over."""
 
     job: str
     start: float
@@ -286,7 +288,7 @@ class _Attempt:
 
     @property
     def seconds(self) -> float:
-        """How long; none where a clock went back."""
+        """Duration; 0 if the clock was set back."""
         return max(0.0, self.end - self.start)
 
 
@@ -294,18 +296,18 @@ def _attempts(folder: RunFolder) -> Iterator[_Attempt]:
     for attempt in folder.attempts():
         manifest, over = attempt.manifest, attempt.released or attempt.settled is not None
         end = attempt.ended_at or now()
-        start = manifest.started_at if manifest else end  # what never started cost nothing
+        start = manifest.started_at if manifest else end  # an attempt that never started cost nothing
         job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
         gpus = manifest.gpus if manifest else 0
         yield _Attempt(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, over)
 
 
 def _add(usage: Usage, folder: RunFolder, limit: Limit, found: _Found | None, whole: _Nodes) -> None:
-    """Add a run's attempts: those that are over to what is spent, one in flight to what is reserved."""
+    """Add a run's attempts: finished ones to the spending, one in flight to the reservations."""
     attempts = list(_attempts(folder))
     share = found[0] if found else _NOTHING
     for attempt in attempts:
-        # An attempt that ended before it had a device says 0 GPUs, but had them all the same.
+        # An attempt that ended before it opened a device records 0 GPUs, although they were allocated.
         rates = share.model_copy(update={"gpus": attempt.gpus or share.gpus})
         used = rates.used(limit.unit, attempt.seconds)
         if not attempt.over:
@@ -325,7 +327,7 @@ def _hold(usage: Usage, hours: float) -> None:
 
 
 def _pending(line: Reservation, attempts: Sequence[_Attempt]) -> bool:
-    """Whether the launcher that made a reservation has yet to claim the run."""
+    """Whether the launcher that made a reservation may still claim the run."""
     made = line.time.timestamp()
     if any(attempt.end > made for attempt in attempts):
         return False

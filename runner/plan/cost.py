@@ -1,7 +1,7 @@
-"""What a launch will cost, before it is spent.
+"""Estimates the cost of a launch.
 
-A number never goes without its basis: past runs of the same configuration, past runs of the same shape with
-another number of steps, or its time limit, which is an upper bound.
+Every number comes with its basis: past runs of the same configuration, past runs of the same shape with a
+different number of steps, or the time limit, which is an upper bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HISTORY = """
 SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs
 WHERE wall_seconds > 0 AND (outcome = 'completed' OR outcome = expected_outcome)
 """
-# Settings that say what is learned, not how long a step takes. All others must agree, also those yet to come.
+# Settings that do not change how long a step takes. All others must match, including any added later.
 _NEUTRAL: dict[str, dict[str, Any]] = {
     "data": {"path": "-", "text_column": "-", "tokenizer": "-"},
     "model": {"rope_theta": 1.0, "norm_eps": 1.0},
@@ -37,17 +37,17 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
         "log_every": 1,
     },
 }  # fmt: skip
-# These end before the first step is through, however many were planned.
+# Runs with these outcomes end before the first step completes, however many were planned.
 _AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})
 
 
 @dataclass(frozen=True)
 class PastRun:
-    """A run that ended as it should, and what it took.
+    """The duration of a run that completed or ended as expected.
 
     Attributes:
-        step_seconds: median after the warm-up; None for a run that had no such step.
-        wall_seconds: of all its attempts.
+        step_seconds: median after the warm-up; None if the run had no such step.
+        wall_seconds: total over all attempts.
     """
 
     config: RunConfig
@@ -62,14 +62,14 @@ class PastRun:
 
 @dataclass(frozen=True)
 class History:
-    """Past runs, and why there are none where that is no matter of course."""
+    """Past runs, and a note if some could not be used."""
 
     runs: tuple[PastRun, ...] = ()
     note: str | None = None
 
 
 def history(root: Path) -> History:
-    """Past runs from the root's database. Never raises: one that cannot be read is what the note says."""
+    """Read past runs from the root's database. Never raises: a problem goes into the note."""
     from analysis.store import database as store
 
     if not store.database(root).exists():
@@ -83,7 +83,7 @@ def history(root: Path) -> History:
         return History(note=f"past runs are not used: {store.first_lines(error)}")
     runs = tuple(run for row in rows if (run := _past(*row)))
     left_out = len(rows) - len(runs)
-    return History(runs, f"{left_out} past runs of another version are not used" if left_out else None)
+    return History(runs, f"{left_out} past runs from another version are not used" if left_out else None)
 
 
 def _past(config: str, profile: str, outcome: str, *measured: Any) -> PastRun | None:
@@ -94,17 +94,17 @@ def _past(config: str, profile: str, outcome: str, *measured: Any) -> PastRun | 
 
 
 class Basis(StrEnum):
-    """What a run's wall seconds are known from, as a person reads it."""
+    """Where the estimate of a run's wall time comes from; the values appear in messages."""
 
     SAME = "from past runs of the same configuration"
-    SCALED = "from past runs with another number of steps"
+    SCALED = "from past runs with a different number of steps"
     LIMIT = "from the time limit (an upper bound)"
     UNKNOWN = "unknown (no past runs, and no time_limit in the profile)"
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one run will take; None where nothing says."""
+    """Estimated wall time of one run; None if nothing is known."""
 
     run_id: str
     wall_seconds: float | None
@@ -113,7 +113,7 @@ class RunCost:
 
     @property
     def limit_passed(self) -> int | None:
-        """The time limit in seconds, where the run is known to take longer."""
+        """The time limit in seconds if past runs suggest that the run will exceed it, else None."""
         limit = self.shape.time_limit_seconds
         known = self.wall_seconds is not None and self.basis is not Basis.LIMIT
         return limit if known and limit and (self.wall_seconds or 0) > limit else None
@@ -121,14 +121,14 @@ class RunCost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a launch will cost.
+    """Estimated cost of a launch.
 
     Attributes:
-        gpus: of each run.
-        profile: its name, as in the runs.
-        parallel: runs at once.
-        slots: runs that share a node that is handed out whole; None where nodes are shared with others.
-        note: why past runs are not used.
+        gpus: GPUs per run.
+        profile: name of the profile.
+        parallel: maximum number of concurrent runs.
+        slots: runs that share a whole node; None if nodes are shared with other users.
+        note: why some past runs are not used.
     """
 
     runs: tuple[RunCost, ...]
@@ -140,20 +140,20 @@ class Estimate:
 
     @property
     def gpu_hours(self) -> float | None:
-        """GPU-hours of all runs; None if one's are not known."""
+        """GPU-hours of all runs; None if any run's wall time is unknown."""
         seconds = self._known()
         return None if seconds is None else sum(seconds) * self.gpus / 3600
 
     @property
     def node_hours(self) -> float | None:
-        """Hours of whole nodes, runs packed in order, each node held until its last run ends."""
+        """Node-hours with runs packed in order, each node held until its last run ends; None if unknown."""
         if self._known() is None or self.slots is None:
             return None
         return sum(max(run.wall_seconds or 0.0 for run in pack) for pack in self.packs) / 3600
 
     @property
     def packs(self) -> list[tuple[RunCost, ...]]:
-        """Runs that share a node, in order: runs of one shape."""
+        """The runs grouped by node, in order; only runs of the same shape share one."""
         size, alike = self.slots or 1, defaultdict(list)
         for run in self.runs:
             alike[run.shape].append(run)
@@ -165,13 +165,13 @@ class Estimate:
 
     @property
     def wall_seconds(self) -> float | None:
-        """From the first start to the last end, once the runs start; None if one's are not known."""
+        """Time from the first start to the last end; None if any run's wall time is unknown."""
         seconds = self._known()
         return None if seconds is None else _makespan(seconds, self.parallel)
 
     @property
     def counts(self) -> Counter[Basis]:
-        """How many runs are known from what."""
+        """Number of runs by basis."""
         return Counter(run.basis for run in self.runs)
 
     @property
@@ -187,12 +187,12 @@ class Estimate:
 
 
 def of_plan(plan: Plan) -> Estimate:
-    """What is left of a plan will cost, from the past runs of its root."""
+    """Estimate the plan's remaining runs from past runs under its root."""
     return estimate(plan.left, plan.cluster.profile, history(plan.root))
 
 
 def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Estimate:
-    """What these runs will cost with this profile, from the past runs that match best, else their limits."""
+    """Estimate these runs under a profile, from the best matching past runs, else from their time limits."""
     index = _Index(past.runs)
     whole = profile.slurm is not None and profile.slurm.exclusive
     return Estimate(
@@ -217,7 +217,7 @@ _Key = tuple[str, RunConfig]
 
 
 class _Index:
-    """Past runs by what a new run may have in common with them."""
+    """Past runs, indexed by configuration and by shape."""
 
     def __init__(self, past: Iterable[PastRun]) -> None:
         self.same: dict[_Key, list[PastRun]] = defaultdict(list)
@@ -229,7 +229,7 @@ class _Index:
             self.alike[run.profile, _shape(same[1])].append(run)
 
     def look_up(self, run: RunRecord) -> tuple[float | None, Basis]:
-        """Wall seconds and where they are from; None where nothing matches."""
+        """Wall seconds and their basis; None if no past run matches."""
         if not self.same:
             return None, Basis.UNKNOWN
         key = (run.profile, _without_seed(run.config))
@@ -246,7 +246,7 @@ class _Index:
 
 
 def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
-    """Start-up as it was, and each step as long as it was; None where no run had steps to measure."""
+    """Past start-up time plus the planned steps at the past pace; None if no past run measured its steps."""
     if run.expected_outcome in _AT_START:
         early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
         return median(early) if early else None
@@ -263,13 +263,13 @@ def _without_seed(config: RunConfig) -> RunConfig:
 
 
 def _shape(config: RunConfig) -> RunConfig:
-    """The configuration with everything levelled that does not change how long a step takes."""
+    """The configuration with every setting that does not affect step time set to a fixed value."""
     sections = {name: getattr(config, name).model_copy(update=flat) for name, flat in _NEUTRAL.items()}
     return config.model_copy(update={"seed": 0, **sections})
 
 
 def _makespan(seconds: Sequence[float], parallel: int) -> float:
-    """When the last of them ends, each started in order as soon as one of so many places is free."""
+    """When the last run ends, if runs start in order as soon as one of `parallel` places is free."""
     ends = [0.0] * parallel
     for run in seconds:
         heapq.heapreplace(ends, ends[0] + run)

@@ -1,4 +1,4 @@
-"""A study's runs under a root, and which of them are left to do. Writes nothing."""
+"""Plans: a study's runs under a root, and which of them are still to do. Writes nothing."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from runner.state.ledger import RunState
 
 @dataclass(frozen=True)
 class Plan:
-    """A study's runs under one root, and which of them are left to do."""
+    """A study's runs under one root, each with its status; None for a run that is not on disk yet."""
 
     study: Study
     scale: str
     cluster: Cluster
     root: Path
     runs: list[tuple[RunRecord, RunState | None]]
-    again: bool = False  # also start what is done
+    again: bool = False  # also restart runs that are done
 
     @property
     def left(self) -> list[RunRecord]:
-        """Runs to start: not done, and nobody is at them."""
+        """Runs to start: neither done nor in flight."""
         return [run for run, state in self.runs if state is None or self._to_do(state)]
 
     def _to_do(self, state: RunState) -> bool:
         return not state.in_flight and (self.again or not state.done)
 
     def folder(self, run: RunRecord) -> RunFolder:
-        """Where a run's files are."""
+        """A run's folder, whether or not it exists."""
         return RunFolder(self.root / run.study / run.run_id)
 
 
 def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root: Path) -> Plan:
-    """Check the cells' data and say what is left to do. Writes nothing.
+    """Check the cells' data and look up the status of their runs. Writes nothing.
 
     Raises:
-        InvalidFile: a data file or tokenizer is missing or wrong, where the study names it.
+        InvalidFile: a data file or tokenizer is missing or wrong; points to its setting in the study.
         UserError: a run's data has changed since it was planned.
     """
     checks = _check_data(study, cells)
@@ -59,12 +59,12 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
 
 
 def refreshed(plan: Plan) -> Plan:
-    """The plan with where its runs stand now."""
+    """The plan with the current status of its runs."""
     return dataclasses.replace(plan, runs=[(run, _known(plan.root, run)) for run, _ in plan.runs])
 
 
 def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[Source, str]]:
-    """The file and fingerprint of each way in which the cells read data, each checked once."""
+    """File and fingerprint of each distinct data configuration, each checked once."""
     problems: list[Problem] = []
     checks: dict[DataConfig, tuple[Source, str]] = {}
     for cell in {(cell.config.data, cell.config.model.vocab_size): cell for cell in cells}.values():
@@ -95,7 +95,7 @@ def _known(root: Path, record: RunRecord) -> RunState | None:
     state = ledger.state(folder)
     if state.run.data_fingerprint != record.data_fingerprint:
         changed = f"{record.data_file} has changed since run {record.run_id} was planned"
-        raise UserError(f"{changed}: give the study another name, or remove {folder.path}")
+        raise UserError(f"{changed}: rename the study, or remove {folder.path}")
     return state
 
 
@@ -133,9 +133,9 @@ def _record(
 
 
 def rehearsal(plan: Plan) -> Plan:
-    """The plan's cells for two steps each, as a separate study: what would fail fails now.
+    """The plan's cells as a separate study with two steps each, to catch failures early.
 
-    Two steps, because the optimizer's states are first used at the second.
+    Two steps, because the second is the first to use the optimizer's state.
     """
     study = dataclasses.replace(plan.study, name=f"{plan.study.name}.rehearsal")
     cluster = dataclasses.replace(plan.cluster, profile=plan.cluster.profile.rehearsal)
@@ -153,10 +153,10 @@ def rehearsal(plan: Plan) -> Plan:
 
 
 def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> Plan:
-    """A plan of runs that have ended, as they were planned, whatever their study says by now.
+    """A plan that restarts ended runs as originally planned, even if their study has changed.
 
     Raises:
-        InvalidFile: the study's file, which holds its budget, cannot be read.
+        InvalidFile: the study's file, which defines its budget, cannot be read.
     """
     first = states[0].run
     study = read_study(Path(first.study_file))

@@ -1,4 +1,4 @@
-"""Writes a plan's runs to their folders, and gives the attempts that are next."""
+"""Writes a plan's runs to their folders, and returns a task for each run's next attempt."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from runner.state.tasks import Shape, Task, label
 
 
 def write_runs(plan: Plan) -> list[Task]:
-    """Write run.json of every run that is left, and give their next attempts, not yet claimed.
+    """Write run.json where it is new or changed; return the next attempts of the runs to do, not yet claimed.
 
     Raises:
-        UserError: the root cannot be written.
+        UserError: the root is not writable.
     """
     left = {run.run_id for run in plan.left}
     if left:
@@ -29,7 +29,7 @@ def write_runs(plan: Plan) -> list[Task]:
         try:
             if state is None or record != state.run:
                 folder.path.mkdir(parents=True, exist_ok=True)
-                # Without keys that an older record does not have: the code that it runs would refuse them.
+                # Omit keys that an older record lacks: the older code that the run executes rejects them.
                 text = record.model_dump_json(exclude_unset=True, indent=1)
                 write_text(folder.path / "run.json", text + "\n", sync=False)
         except OSError as error:
@@ -41,13 +41,13 @@ def write_runs(plan: Plan) -> list[Task]:
     return tasks
 
 
-# What a study or profile may change of a run that is planned already: how it runs and what is said of it.
+# Fields of an already planned run that a study or profile may still change: its limits and descriptions.
 _ABOUT = ("expected_outcome", "because", "title", "description")
 _LIMITS = ("profile", *Shape.__dataclass_fields__, "checkpoint_seconds", "grace_seconds", "requeue")
 
 
 def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
-    """The plan of a run that has one. A next attempt takes today's code, or that of its checkpoint."""
+    """Update a planned run: in full if it starts without a checkpoint, otherwise only the fields above."""
     saved = any((attempt.path / "checkpoint").exists() for attempt in state.folder.attempts())
     if starts and not saved:
         return run.model_copy(update={"created_at": state.run.created_at})
@@ -57,7 +57,7 @@ def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
 
 
 def next_task(folder: RunFolder, run: RunRecord) -> Task:
-    """The next attempt of a run."""
+    """A task for the run's next attempt, numbered after the highest attempt on disk."""
     number = max(folder.numbers(), default=0) + 1
     return Task(
         folder=folder,

@@ -1,6 +1,6 @@
-"""Containers and wrappers: what a profile says of them, and the words that this adds to a batch script.
+"""Containers: a profile's settings for them, and the arguments that these add to a batch script.
 
-Everything here goes on the srun line or behind it, never on sbatch: the batch script itself runs on the host.
+All of them go on the srun line or after it, never on sbatch: the batch script itself runs on the host.
 """
 
 from __future__ import annotations
@@ -15,54 +15,60 @@ from runner.spec.shell import Place, Single
 
 
 class NoContainer(Frozen):
-    """Runs on the node as it is."""
+    """Runs directly on the node."""
 
     kind: Literal["none"] = "none"
 
 
 class Edf(Frozen):
-    """CSCS Container Engine: an environment definition file."""
+    """CSCS Container Engine, configured by an environment definition file."""
 
     kind: Literal["edf"]
-    name: Place = Field(description="Its name in the search path, or its path: srun --environment=NAME.")
+    name: Place = Field(
+        description="The file's path, or its name on the search path: srun --environment=NAME."
+    )
 
 
 class Uenv(Frozen):
-    """CSCS user environment: a mounted image, with views that set the variables."""
+    """CSCS user environment: a mounted image with views that set environment variables."""
 
     kind: Literal["uenv"]
-    name: Place = Field(description="Label or squashfs file: srun --uenv=NAME; several joined by commas.")
-    view: Place | None = Field(None, description="srun --view=VIEW, such as default; several by commas.")
+    name: Place = Field(description="Label or squashfs file; separate several by commas: srun --uenv=NAME.")
+    view: Place | None = Field(
+        None, description="A view such as default, or several separated by commas: srun --view=VIEW."
+    )
 
 
 class Pyxis(Frozen):
-    """NVIDIA's pyxis: an enroot image."""
+    """An enroot image, started by NVIDIA's pyxis plugin."""
 
     kind: Literal["pyxis"]
     image: Place = Field(description="srun --container-image=IMAGE: [REGISTRY#]IMAGE[:TAG], or a .sqsh file.")
     mounts: list[Single] = Field(
-        default=[], description="srun --container-mounts: SOURCE:TARGET[:FLAGS] each; the root needs one."
+        default=[],
+        description="srun --container-mounts: a list of SOURCE:TARGET[:FLAGS]; must include the root.",
     )
 
 
 class Apptainer(Frozen):
-    """Apptainer, started by srun."""
+    """An Apptainer image, started by srun."""
 
     kind: Literal["apptainer"]
     image: Place = Field(description="A .sif file, or a URI such as docker://IMAGE.")
-    nv: bool = Field(True, description="--nv: the host's NVIDIA driver in the container.")
+    nv: bool = Field(True, description="--nv: use the host's NVIDIA driver in the container.")
     binds: list[Single] = Field(
-        default=[], description="--bind: SOURCE[:TARGET[:OPTIONS]] each; the root needs one outside home."
+        default=[],
+        description="--bind: a list of SOURCE[:TARGET[:OPTIONS]]; must include the root, if outside home.",
     )
 
 
 Container = Annotated[NoContainer | Edf | Uenv | Pyxis | Apptainer, Field(discriminator="kind")]
-# srun's options that choose a container: given beside `container` they would contradict it.
+# srun options that select a container and could contradict `container`.
 _OPTIONS = ("--environment", "--uenv", "--view", "--container-")
 
 
 def srun_args(container: Container) -> list[str]:
-    """What a container adds to srun's arguments, each one word."""
+    """The arguments that a container adds to srun, one list item each."""
     match container:
         case Edf(name=name):
             return [f"--environment={name}"]
@@ -76,7 +82,7 @@ def srun_args(container: Container) -> list[str]:
 
 
 def argv(container: Container) -> list[str]:
-    """The words before the command that runs in a container."""
+    """The argv prefix that runs a command in a container."""
     match container:
         case Apptainer(image=image, nv=nv, binds=binds):
             bound = [word for bind in binds for word in ("--bind", bind)]
@@ -86,8 +92,8 @@ def argv(container: Container) -> list[str]:
 
 
 def require_python(container: Container, python: str | None) -> None:
-    """Make sure that a profile names the Python inside its container. Raises ValueError."""
-    # A uenv is mounted over the host's files, where the launching Python is found under its own path.
+    """Check that a profile names the Python inside its container. Raises ValueError."""
+    # A uenv is mounted over the host's files, so the launching Python keeps its path.
     if python is None and not isinstance(container, NoContainer | Uenv):
         raise ValueError(
             f"container kind {container.kind} needs `python:`, the Python inside it, such as python3"
@@ -95,7 +101,7 @@ def require_python(container: Container, python: str | None) -> None:
 
 
 def refuse_second(container: Container, arguments: Sequence[str]) -> None:
-    """Make sure that `srun_args` does not choose a container too. Raises ValueError."""
+    """Check that `srun_args` does not select a container as well. Raises ValueError."""
     twice = [word for word in arguments if word.startswith(_OPTIONS)]
     if twice and not isinstance(container, NoContainer):
-        raise ValueError(f"srun_args has {twice[0]} beside `container`: keep one of the two")
+        raise ValueError(f"srun_args has {twice[0]} in addition to `container`: keep one of the two")

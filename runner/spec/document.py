@@ -1,7 +1,7 @@
-"""YAML 1.2 with positions: plain data, and for every key and value the place where it was written.
+"""Parses YAML 1.2 into plain data, with the position of every key and value.
 
-Refuses what would be read differently from how it looks: duplicate keys, tags, merge keys, cyclic or
-explosive aliases, tabs, other encodings than UTF-8.
+Rejects input that would not mean what it looks like: duplicate keys, tags, merge keys, cyclic or explosive
+aliases, tabs, and encodings other than UTF-8.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Document:
 
     Attributes:
         data: dicts, lists and scalars.
-        marks: for the path of each value, where its key stands (in a list: where the value stands).
+        marks: position of each value's key, or of the value itself in a list, by the value's path.
     """
 
     source: str
@@ -38,7 +38,7 @@ class Document:
     marks: dict[KeyPath, Mark] = field(repr=False)
 
     def mark(self, path: KeyPath) -> Mark:
-        """Where a value is written; for one that is not there, where the nearest parent is."""
+        """Position of a value, or of its nearest parent if the value is absent."""
         while path not in self.marks and path:
             path = path[:-1]
         return self.marks.get(path, Mark(self.source, 1, 1))
@@ -48,7 +48,7 @@ def read_document(path: Path) -> Document:
     """Read one YAML file.
 
     Raises:
-        InvalidFile: with the file, line and column of what is wrong.
+        InvalidFile: with the file, line and column of the error.
     """
     source = str(path)
     try:
@@ -57,7 +57,7 @@ def read_document(path: Path) -> Document:
         raise _invalid(Mark(source), f"{error.strerror}") from error
     if len(content) > MAX_BYTES:
         raise _invalid(
-            Mark(source, 1, 1), f"{len(content):,} bytes; a study or profile has at most {MAX_BYTES:,}"
+            Mark(source, 1, 1), f"{len(content):,} bytes; the limit for a study or profile is {MAX_BYTES:,}"
         )
     return parse(_decode(content, source), source)
 
@@ -66,7 +66,7 @@ def parse(text: str, source: str) -> Document:
     """Parse YAML text; `source` names it in errors.
 
     Raises:
-        InvalidFile: as read_document does.
+        InvalidFile: as in read_document.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -84,13 +84,13 @@ def parse(text: str, source: str) -> Document:
     except RecursionError as error:
         raise _invalid(Mark(source, 1, 1), f"nested more than {MAX_DEPTH} levels deep") from error
     if node is None:
-        raise _invalid(Mark(source, 1, 1), "the file is empty; `runner init` writes one to start from")
+        raise _invalid(Mark(source, 1, 1), "the file is empty; `runner init` writes a starter file")
     builder = _Builder(yaml, source)
     return Document(source, builder.build(node, ()), builder.marks)
 
 
 class _Builder:
-    """Turns composed nodes into plain data, noting positions."""
+    """Turns composed nodes into plain data and records positions."""
 
     def __init__(self, yaml: YAML, source: str) -> None:
         self.yaml, self.source = yaml, source
@@ -98,7 +98,7 @@ class _Builder:
         self.values = 0
 
     def build(self, node: Node, path: KeyPath) -> Any:
-        """The node's data. Aliases are expanded, so their size counts each time."""
+        """The node as plain data. Aliases are expanded, so each use counts toward the limit."""
         from ruamel.yaml.nodes import MappingNode, SequenceNode
 
         self.values += 1
@@ -123,7 +123,7 @@ class _Builder:
             if key in result:
                 first = self.marks[(*path, key)]
                 raise self.invalid(
-                    key_node, f"'{key}' is already given in line {first.line}; keep one of the two"
+                    key_node, f"'{key}' is already set on line {first.line}; keep one of the two"
                 )
             self.marks[(*path, key)] = self.mark(key_node)
             result[key] = self.build(value_node, (*path, key))
@@ -148,11 +148,11 @@ class _Builder:
             value = self.yaml.constructor.construct_object(node)
         except ValueError as error:
             raise self.invalid(node, str(error)) from error
-        except YAMLError as error:  # a lone `=`, which YAML 1.1 had a meaning for
-            raise self.invalid(node, f"'{node.value}' is no value; put it in quotes") from error
+        except YAMLError as error:  # a lone `=`, which was special in YAML 1.1
+            raise self.invalid(node, f"'{node.value}' is not a valid value; put it in quotes") from error
         if value is None or isinstance(value, str | int | float | bool):
             return value
-        return node.value  # a date: the schema says what a string must look like
+        return node.value  # a date stays a string, which the schema then checks
 
     def check_tag(self, node: Node) -> None:
         if not str(node.tag).startswith("tag:yaml.org,2002:") or "python" in str(node.tag):
@@ -187,7 +187,7 @@ def _explain(problem: str, text: str, mark: Mark) -> str:
     lines = text.splitlines()
     line = lines[mark.line - 1] if mark.line and mark.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())] or "\\t" in problem:
-        return "a tab; YAML is indented with spaces"
+        return "found a tab; indent YAML with spaces"
     return " ".join(problem.split())
 
 

@@ -1,7 +1,7 @@
-"""Expansion: from a study to its cells. Pure: the same study, scale and options give the same runs.
+"""Expands a study into its cells. Pure: the same study, scale and options always produce the same runs.
 
-Layers, the later one wins: `base`, the scale's `set`, the cell's factors, the study's rules, the scale's
-rules, `--set`. A run's id is the hash of what comes out.
+Settings come in layers, and later ones win: `base`, the scale's `set`, the cell's factors, the study's rules,
+the scale's rules, `--set`. A run's id is the hash of the resulting configuration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runner.spec.study import MAX_CELLS, Rule, Scale, Study, Where
 from runner.spec.validation import explain
 
 Factors = dict[str, Scalar]
-Setting = tuple[Any, Mark]  # a value and who set it
+Setting = tuple[Any, Mark]  # a value and where it was set
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cell:
     because: str | None
     resources: Resources
     why: tuple[str, ...]
-    marks: Mapping[str, Mark] = field(repr=False)  # who set each setting, for errors that come later
+    marks: Mapping[str, Mark] = field(repr=False)  # where each value was set, for later errors
 
     def as_json(self) -> dict[str, Any]:
         """The cell as `expand --json` prints it."""
@@ -56,14 +56,14 @@ class Cell:
 def expand(
     study: Study, scale: str = "full", sets: Sequence[str] = (), only: Sequence[str] = ()
 ) -> list[Cell]:
-    """Every cell of a study at a scale.
+    """Resolve every cell of a study at a scale.
 
     Args:
         sets: `a.b=value` overrides for all cells.
         only: `factor=value[,value]` filters; all must match.
 
     Raises:
-        InvalidFile: a value, rule or option is wrong; every cell is checked before this is raised.
+        InvalidFile: invalid values, rules or options; lists the problems of all cells.
     """
     overlay, scale_path = study.scale(scale)
     common = _common(study, overlay, scale_path)
@@ -96,7 +96,7 @@ def _common(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Sett
 def _candidates(
     study: Study, overlay: Scale, scale_path: KeyPath
 ) -> Iterator[tuple[dict[str, Setting], Mark]]:
-    """Factors of each cell, with the mark of what made it."""
+    """Each cell's factors, with the position of the key that produced the cell."""
     axes: list[list[dict[str, Setting]]] = []
     for axis, values in study.file.matrix.items():
         replaced = axis in overlay.matrix
@@ -115,7 +115,7 @@ def _candidates(
             ]
         )
     if (cells := prod(map(len, axes))) > MAX_CELLS:
-        problem = f"the matrix has {cells:,} cells; a study has at most {MAX_CELLS:,}"
+        problem = f"the matrix has {cells:,} cells; the limit is {MAX_CELLS:,}"
         raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
     excluded = [0] * len(study.file.exclude)
     for combination in itertools.product(*axes) if axes else ():
@@ -161,15 +161,13 @@ def _idle_rules(
 ) -> Iterator[Problem]:
     for rule, path in rules:
         if unknown := [axis for axis in rule.where if axis not in study.axes]:
-            text = f"'{unknown[0]}' is no factor of this study {did_you_mean(unknown[0], study.axes)}"
+            text = f"'{unknown[0]}' is not a factor of this study {did_you_mean(unknown[0], study.axes)}"
             yield Problem(study.document.mark((*path, "where", unknown[0])), text)
         elif not any(_matches(common | factors, rule.where) for factors, _ in candidates):
             yield Problem(study.document.mark((*path, "where")), "matches no cell")
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
-                text = (
-                    f"'{dotted}' is a factor: a rule cannot change it, or tables would show what was not used"
-                )
+                text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
 
 
@@ -208,7 +206,7 @@ def _resolve(
             for detail in error.errors(include_url=False)
         ]
     if config.attention not in attention.names():
-        # Not a rule of RunConfig: a record of a backend that has since been removed must stay readable.
+        # Checked here and not in RunConfig, so that records of backends removed since then stay readable.
         unknown = f"unknown attention backend '{config.attention}'"
         choices = did_you_mean(config.attention, attention.names())
         return [Problem(_setter(study, settings, ["attention"]), f"{unknown} {choices}")]
@@ -234,14 +232,14 @@ def _at(resolved: dict[str, Any], dotted: str) -> Scalar:
 
 
 def _setter(study: Study, settings: dict[str, Setting], loc: Iterable[str | int]) -> Mark:
-    """Where the value at fault was set; for a section at fault the newest layer's; where none was, `base`."""
+    """Where an invalid value was set; for a section, its newest value; `base` if it was never set."""
     dotted = ".".join(map(str, loc))
     marks = [mark for name, (_, mark) in settings.items() if name == dotted or name.startswith(dotted + ".")]
     return marks[-1] if marks else study.document.mark(("base",))
 
 
 def _over(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Setting]:
-    """One layer over another, its settings last."""
+    """Merge two layers; the upper one wins, and its settings come last."""
     return {**{dotted: setting for dotted, setting in below.items() if dotted not in above}, **above}
 
 
@@ -260,7 +258,7 @@ def _override(study: Study, text: str) -> tuple[str, Setting]:
         raise InvalidFile([Problem(mark, f"expected SETTING=VALUE {did_you_mean(dotted, leaves())}")])
     if dotted in study.axes:
         raise InvalidFile(
-            [Problem(mark, f"'{dotted}' is a factor of this study; pick its cells with --only {text}")]
+            [Problem(mark, f"'{dotted}' is a factor of this study; select cells with --only {text}")]
         )
     return dotted, (parse(value or '""', f"--set {dotted}").data, mark)
 

@@ -1,4 +1,4 @@
-"""What is wrong in a file that a person wrote: where, and what would be right."""
+"""Errors in hand-written files: where they are, and how to fix them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from model.errors import UserError
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """Where something was written: `FILE:LINE:COL`, counted from 1, or a command-line option."""
+    """A position: `FILE:LINE:COL`, counted from 1, or a command-line option."""
 
     source: str
     line: int | None = None
     column: int | None = None
 
     def __str__(self) -> str:
-        """`FILE:LINE:COL`, which editors and terminals turn into a link."""
+        """`FILE:LINE:COL`, the form that editors and terminals turn into a link."""
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong, and what would be right."""
+    """One error and its fix."""
 
     mark: Mark
     text: str
@@ -33,7 +33,7 @@ class Problem:
 
 
 class InvalidFile(UserError):
-    """A study or profile is wrong in one or more places; the text has one line for each."""
+    """A study or profile has errors; the message has one line for each."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = sorted(set(problems))

@@ -1,4 +1,4 @@
-"""A profile: one YAML file that says how runs start on a cluster or on this machine."""
+"""A profile: one YAML file that defines how runs start on a cluster or on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRACE_SECONDS = 120.0
 
 
 class Slurm(Frozen):
-    """What sbatch and srun are told."""
+    """Options for sbatch and srun."""
 
     partition: Setting | None = Field(None, description="--partition")
     account: Setting | None = Field(None, description="--account")
@@ -32,33 +32,33 @@ class Slurm(Frozen):
     reservation: Setting | None = Field(None, description="--reservation")
     constraint: Setting | None = Field(None, description="--constraint")
     gres: Setting | None = Field(
-        None, description="--gres, such as gpu:t4:1; else --gpus-per-node from `gpus`."
+        None, description="--gres, such as gpu:t4:1; default: --gpus-per-node, computed from `gpus`."
     )
-    exclusive: bool = Field(False, description="--exclusive: whole nodes.")
-    ask_memory: bool = Field(True, description="Pass --mem; false where a cluster refuses it.")
+    exclusive: bool = Field(False, description="--exclusive: allocate whole nodes.")
+    ask_memory: bool = Field(True, description="Pass --mem; set to false if the cluster rejects it.")
     srun_args: list[Setting] = Field(
-        default=[], description="Further arguments of srun inside the job, such as --cpus-per-task=8."
+        default=[], description="Extra srun arguments inside the job, such as --cpus-per-task=8."
     )
-    setup: list[Inert] = Field(default=[], description="Shell lines before srun, such as module loads.")
+    setup: list[Inert] = Field(default=[], description="Shell lines run before srun, such as module loads.")
     options: dict[Option, Setting | int] = Field(
-        default={}, description="Any further sbatch option: name without dashes, value."
+        default={}, description="Any other sbatch options, by name without dashes."
     )
 
 
 class Resources(Frozen):
-    """What some runs of a study may use, where that is not what the profile says."""
+    """Resources for some of a study's runs; they override the profile's."""
 
-    cpus: int | None = Field(None, gt=0, description="CPUs a run.")
-    memory: Memory | None = Field(None, description="Host memory a run, enforced on its process.")
-    time_limit: Time | None = Field(None, description="Longest time of a run, H:MM:SS.")
+    cpus: int | None = Field(None, gt=0, description="CPUs per run.")
+    memory: Memory | None = Field(None, description="Host memory per run, enforced on its process.")
+    time_limit: Time | None = Field(None, description="Time limit per run, H:MM:SS.")
 
 
 class Budget(Frozen):
-    """The most that may be spent; what is spent already counts."""
+    """A spending limit; what has already been spent counts toward it."""
 
-    gpu_hours: float | None = Field(None, gt=0, description="GPU-hours, each GPU of a run counted.")
+    gpu_hours: float | None = Field(None, gt=0, description="GPU-hours; every GPU of a run counts.")
     node_hours: float | None = Field(
-        None, gt=0, description="Node-hours, for nodes that are handed out whole (`slurm.exclusive`)."
+        None, gt=0, description="Node-hours, for whole-node allocation (`slurm.exclusive`)."
     )
 
     @model_validator(mode="after")
@@ -69,15 +69,15 @@ class Budget(Frozen):
 
 
 class Debug(Frozen):
-    """What differs for a rehearsal; what is not given here is as for a run."""
+    """Overrides for rehearsals; anything not set here is the same as for ordinary runs."""
 
     partition: Setting | None = Field(None, description="--partition")
     account: Setting | None = Field(None, description="--account")
     qos: Setting | None = Field(None, description="--qos")
     reservation: Setting | None = Field(None, description="--reservation")
-    time_limit: Time | None = Field(None, description="Longest time of a rehearsed run, H:MM:SS.")
-    max_parallel: int | None = Field(None, gt=0, description="Rehearsed runs at once.")
-    max_queued: int | None = Field(None, gt=0, description="Jobs in Slurm's queue at once.")
+    time_limit: Time | None = Field(None, description="Time limit per rehearsal run, H:MM:SS.")
+    max_parallel: int | None = Field(None, gt=0, description="Maximum number of concurrent rehearsal runs.")
+    max_queued: int | None = Field(None, gt=0, description="Maximum number of jobs in Slurm's queue.")
 
 
 class Profile(Frozen):
@@ -85,80 +85,84 @@ class Profile(Frozen):
 
     description: str = ""
     executor: Literal["local", "slurm"] = Field(
-        description="`local`: this machine, a queue. `slurm`: submitit."
+        description="`local`: a queue on this machine. `slurm`: Slurm jobs, through submitit."
     )
-    scale: str = Field("full", description="Scale of a study that names none on the command line.")
-    cpus: int = Field(1, gt=0, description="CPUs a run.")
-    gpus: int = Field(0, ge=0, description="GPUs a run.")
+    scale: str = Field("full", description="Scale to use if the command line does not name one.")
+    cpus: int = Field(1, gt=0, description="CPUs per run.")
+    gpus: int = Field(0, ge=0, description="GPUs per run.")
     gpus_per_node: int | None = Field(
         None,
         gt=0,
-        description="GPUs that a node hands out. Where nodes are handed out whole (`slurm.exclusive`, or "
-        "this machine) as many runs as fit share a node, one slot each.",
+        description="GPUs per node. With whole-node allocation (`slurm.exclusive`, or this machine), as many "
+        "runs as fit share a node, one slot each.",
     )
     memory: Memory | None = Field(
         None,
-        description="Host memory a run, such as 3GiB, enforced on its process; else the scheduler's default.",
+        description="Host memory per run, such as 3GiB, enforced on its process; default: the scheduler's.",
     )
-    time_limit: Time | None = Field(None, description="Longest time of a run, H:MM:SS.")
+    time_limit: Time | None = Field(None, description="Time limit per run, H:MM:SS.")
     grace: Time | None = Field(
         None,
-        description="Time before the limit at which a run saves its state and stops, H:MM:SS; without this "
-        "key two minutes, or a quarter of a limit under eight.",
+        description="How long before the limit a run saves a checkpoint and stops, H:MM:SS; default: two "
+        "minutes, or a quarter of the time limit if that is less.",
     )
     checkpoint_every: Time | None = Field(
-        None, description="Longest time between checkpoints, H:MM:SS; without this key only when stopped."
+        None, description="Time between checkpoints, H:MM:SS; default: only when the run is stopped."
     )
     requeue: bool = Field(
         True,
-        description="On Slurm: go on in the queue after a checkpoint before the time limit, or a requeue.",
+        description="On Slurm: requeue a run that nears its time limit, and resume runs that Slurm requeues.",
     )
     retries: int = Field(
-        2, ge=0, description="New attempts after a node failure or preemption; no other cause is retried."
+        2,
+        ge=0,
+        description="Retries after a node failure, a preemption or a lost job; nothing else is retried.",
     )
     max_queued: int | None = Field(
-        None, gt=0, description="Jobs in Slurm's queue at once; an array's elements count one by one."
+        None, gt=0, description="Maximum number of jobs in Slurm's queue; each array element counts."
     )
-    max_parallel: int = Field(1, gt=0, description="Runs at once; more than one on a machine spoils timings.")
-    env: dict[Variable, Inert] = Field(default={}, description="Environment variables of a run.")
+    max_parallel: int = Field(
+        1, gt=0, description="Maximum number of concurrent runs; more than one per machine distorts timings."
+    )
+    env: dict[Variable, Inert] = Field(default={}, description="Environment variables to set in runs.")
     python: Inert | None = Field(
         None,
         min_length=1,
-        description="Python on the nodes, or in the container; the launching one without this key.",
+        description="Python on the nodes or in the container; default: the Python that launches.",
     )
-    container: Container = Field(default=NoContainer(), description="What runs start in.")
+    container: Container = Field(default=NoContainer(), description="The container that runs start in.")
     wrapper: list[Word] = Field(
-        default=[], description="Command right before python, such as [numactl, --membind=0-3]."
+        default=[], description="Command to put before python, such as [numactl, --membind=0-3]."
     )
     peak_tflops: float | None = Field(
         None,
         gt=0,
-        description="Dense peak of one GPU at the study's precision, where the table lacks or misjudges it.",
+        description="Dense peak TFLOP/s of one GPU at the study's precision; overrides the built-in table.",
     )
     budget: Budget | None = Field(
-        None, description="Most that all runs of this profile under a root may cost."
+        None, description="Spending limit for all runs of this profile under a root."
     )
-    debug: Debug | None = Field(None, description="Where rehearsals go; without this key, where runs go.")
-    slurm: Slurm | None = Field(None, description="Needed by executor slurm.")
+    debug: Debug | None = Field(None, description="Overrides for rehearsals.")
+    slurm: Slurm | None = Field(None, description="Slurm options; required by executor slurm.")
 
     @property
     def memory_bytes(self) -> int | None:
-        """Host memory a run, in bytes."""
+        """Host memory per run; None for no limit."""
         return parse_memory(self.memory) if self.memory else None
 
     @property
     def time_limit_seconds(self) -> int | None:
-        """Longest time of a run, in seconds."""
+        """Time limit per run; None for no limit."""
         return parse_time(self.time_limit) if self.time_limit else None
 
     @property
     def checkpoint_seconds(self) -> int | None:
-        """Longest time between checkpoints, in seconds."""
+        """Time between checkpoints; None to save only when stopped."""
         return parse_time(self.checkpoint_every) if self.checkpoint_every else None
 
     @property
     def grace_seconds(self) -> float:
-        """Time before the limit at which a run stops, in seconds."""
+        """How long before the time limit a run stops."""
         if self.grace:
             return parse_time(self.grace)
         limit = self.time_limit_seconds
@@ -166,34 +170,34 @@ class Profile(Frozen):
 
     @property
     def slots(self) -> int:
-        """Runs that share a node, each with GPUs of its own: more than one only where nodes are whole."""
+        """Runs that fit on a node, each with its own GPUs; 1 unless nodes are allocated whole."""
         whole = self.slurm is None or self.slurm.exclusive
         return self.gpus_per_node // self.gpus if whole and self.gpus and self.gpus_per_node else 1
 
     @property
     def runs_per_job(self) -> int:
-        """Runs that one job on a whole node takes, as far as so many may run at once."""
+        """Runs that share one job on a whole node, capped at `max_parallel`."""
         return min(self.slots, self.max_parallel)
 
     @property
     def python_command(self) -> list[str]:
-        """The words that start Python on a node: the container's command, the wrapper, Python."""
+        """The argv that starts Python on a node: container command, wrapper, Python."""
         return [*containers.argv(self.container), *self.wrapper, self.python or sys.executable]
 
     def allowing(self, resources: Resources) -> Profile:
-        """This profile for runs that get other resources."""
+        """This profile with a rule's resources in place of its own."""
         return self.model_copy(update=resources.model_dump(exclude_none=True))
 
     @property
     def rehearsal(self) -> Profile:
-        """The profile that rehearsals go by."""
+        """This profile with the overrides from `debug` applied."""
         if not (self.debug and self.slurm):
             return self
         given: dict[str, Any] = self.debug.model_dump(exclude_none=True)
         names = [name for name in Slurm.model_fields if name in given]
         place: dict[str, Any] = {name: given.pop(name) for name in names}
         if "time_limit" in given:
-            given["grace"] = None  # a shorter limit has its own
+            given["grace"] = None  # recomputed for the new limit
         return self.model_copy(update={**given, "slurm": self.slurm.model_copy(update=place)})
 
     @field_validator("debug", "max_queued", "requeue")
@@ -207,7 +211,7 @@ class Profile(Frozen):
     @classmethod
     def _run_fits_on_a_node(cls, on_node: int | None, info: ValidationInfo) -> int | None:
         if on_node and (gpus := info.data.get("gpus", 0)) > on_node:
-            raise ValueError(f"a run of {gpus} GPUs does not fit on a node of {on_node}")
+            raise ValueError(f"a run with {gpus} GPUs does not fit on a node with {on_node}")
         return on_node
 
     @field_validator("grace")
@@ -215,14 +219,14 @@ class Profile(Frozen):
     def _grace_fits_in_the_limit(cls, grace: str | None, info: ValidationInfo) -> str | None:
         limit = info.data.get("time_limit")
         if grace and limit and parse_time(grace) >= parse_time(limit):
-            raise ValueError(f"grace {grace} leaves nothing of the time limit {limit}")
+            raise ValueError(f"grace {grace} must be shorter than the time limit {limit}")
         return grace
 
     @field_validator("container")
     @classmethod
     def _container_can_start(cls, container: Container, info: ValidationInfo) -> Container:
         if not isinstance(container, NoContainer) and info.data.get("executor") == "local":
-            raise ValueError("a container needs executor: slurm; on this machine start runner inside it")
+            raise ValueError("a container needs executor: slurm; with executor local, start runner inside it")
         require_python(container, info.data.get("python"))
         return container
 
@@ -230,7 +234,7 @@ class Profile(Frozen):
     @classmethod
     def _wrapper_is_a_command(cls, wrapper: list[str]) -> list[str]:
         if wrapper and wrapper[0].startswith("-"):
-            raise ValueError(f"wrapper starts with '{wrapper[0]}': a command is needed first")
+            raise ValueError(f"wrapper must start with a command, not with the option '{wrapper[0]}'")
         return wrapper
 
     @field_validator("slurm")
@@ -243,7 +247,7 @@ class Profile(Frozen):
     @model_validator(mode="after")
     def _slurm_has_settings(self) -> Self:
         if self.executor == "slurm" and self.slurm is None:
-            raise ValueError("executor slurm needs a `slurm:` section, which may be empty: {}")
+            raise ValueError("executor slurm needs a `slurm:` section; it may be empty: `slurm: {}`")
         if self.executor == "local" and self.slurm is not None:
             raise ValueError("a `slurm:` section needs executor: slurm")
         return self
@@ -251,7 +255,7 @@ class Profile(Frozen):
 
 @dataclass(frozen=True)
 class Cluster:
-    """A profile with its name and the document that it was read from."""
+    """A profile with its name and source document."""
 
     name: str
     profile: Profile
@@ -259,7 +263,7 @@ class Cluster:
 
 
 def profile_files() -> dict[str, Path]:
-    """Profiles by name: the project's own, then those that come with the package."""
+    """Profile files by name; those in the working directory override those shipped with the package."""
     home = Path(__file__).parents[2]  # the repository, or site-packages
     folders = [
         home / "assay_data" / "cluster_profiles",
@@ -270,16 +274,16 @@ def profile_files() -> dict[str, Path]:
 
 
 def read_cluster(name: str | None = None) -> Cluster:
-    """Read a profile by name or path; without one RUNNER_PROFILE decides, else `local`.
+    """Read a profile by name or path. The default is RUNNER_PROFILE, or else `local`.
 
     Raises:
         UserError: no such profile.
-        InvalidFile: FILE:LINE:COL of what is wrong in it.
+        InvalidFile: the profile has errors.
     """
     name = name or os.environ.get("RUNNER_PROFILE") or DEFAULT
     path = Path(name) if name.endswith((".yaml", ".yml")) else profile_files().get(name)
     if path is None:
         choices = did_you_mean(name, sorted(profile_files()))
-        raise UserError(f"no profile '{name}' {choices}; or give a path that ends in .yaml")
+        raise UserError(f"no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     return Cluster(path.stem, validated(document, Profile), document)

@@ -1,4 +1,4 @@
-"""Amounts as people write them: `3GiB` of memory, `H:MM:SS` of time."""
+"""Parses quantities in YAML files: memory as `3GiB`, time as `H:MM:SS`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BYTES = TypeAdapter(ByteSize)
 
 
 def parse_memory(text: str) -> int:
-    """Bytes of `512MiB`, `3GiB`, ... Raises ValueError."""
+    """Convert `512MiB`, `3GiB` and the like to bytes. Raises ValueError."""
     amount = re.fullmatch(r"\d+(?:\.\d+)? ?[KMGT]iB", text)
     if not amount or not (parsed := _BYTES.validate_python(text)):
         raise ValueError(f"expected an amount of memory such as 512MiB or 3GiB, got '{text}'")
@@ -19,7 +19,7 @@ def parse_memory(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Seconds of `H:MM:SS` or `D-HH:MM:SS`, as Slurm writes a time limit. Raises ValueError."""
+    """Convert `H:MM:SS` or `D-HH:MM:SS`, Slurm's format for time limits, to seconds. Raises ValueError."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", text)
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds

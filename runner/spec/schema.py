@@ -1,4 +1,4 @@
-"""JSON Schemas of studies and profiles, for the editors that complete and check them."""
+"""JSON Schemas of studies and profiles, for completion and validation in editors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(kind: Literal["study", "profile"]) -> dict[str, Any]:
-    """The JSON Schema of a study or profile file."""
+    """Build a schema (draft 2020-12); a study's lists every setting, nested and dotted."""
     if kind == "profile":
         return {"$schema": _DRAFT, **Profile.model_json_schema()}
     schema = StudyFile.model_json_schema()
@@ -38,7 +38,7 @@ def json_schema(kind: Literal["study", "profile"]) -> dict[str, Any]:
 
 
 def _assignment(definitions: dict[str, Any]) -> dict[str, Any]:
-    """A part of a run's configuration, nested or dotted: nothing is required."""
+    """Schema for part of a run's configuration, nested or dotted; no key is required."""
     for name in ("ModelConfig", "DataConfig", "TrainConfig"):
         definitions[name].pop("required", None)
     return {

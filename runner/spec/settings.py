@@ -1,4 +1,4 @@
-"""Dotted paths into the run configuration: which exist, and how nested mappings become them."""
+"""Dotted paths into the run configuration, and conversion between them and nested mappings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Scalar = str | int | float | bool
 
 @cache
 def leaves(kind: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ...]:
-    """Every dotted path that holds a value: `attention`, `model.dim`, ..."""
+    """The dotted paths of all settings: `attention`, `model.dim`, ..."""
     found: list[str] = []
     for name, info in kind.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
@@ -27,7 +27,7 @@ def leaves(kind: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ..
 
 
 def flatten(value: Any, path: KeyPath, prefix: str = "") -> Iterator[tuple[str, Any, KeyPath]]:
-    """Give (dotted path, value, place in the document) of each value in a nested or dotted mapping."""
+    """Yield (dotted path, value, document path) for each value of a nested or dotted mapping."""
     for key, item in value.items():
         if isinstance(item, dict):
             yield from flatten(item, (*path, key), f"{prefix}{key}.")
@@ -36,7 +36,7 @@ def flatten(value: Any, path: KeyPath, prefix: str = "") -> Iterator[tuple[str, 
 
 
 def nest(flat: dict[str, Any]) -> dict[str, Any]:
-    """The nested mapping of dotted paths."""
+    """Turn dotted paths into a nested mapping; the inverse of `flatten`."""
     result: dict[str, Any] = {}
     for dotted, value in flat.items():
         *parents, name = dotted.split(".")

@@ -1,4 +1,4 @@
-"""Text that reaches a batch script: which characters are refused, so that the rest is inert once quoted."""
+"""Validates text that goes into a batch script: rejects what quoting alone would not make safe."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pydantic import AfterValidator, Field
 
 from model.errors import UserError
 
-# Line breaks of any kind start a new line of a script; the others hide on a terminal what a script really
-# says, or cannot be written to a file at all.
+# Line breaks of any kind start a new line of the script. The other characters hide its real content on a
+# terminal, or cannot be written to a file at all.
 _REFUSED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SETTING = re.compile(r"[\w.,:;=+/@%()\[\]*&|!~ -]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-# What the launcher tells sbatch itself: given twice, the later one would win.
+# Options that the launcher sets itself: of two values for one option, the later would win.
 _OURS = frozenset({
     "array", "comment", "error", "job-name", "no-requeue", "open-mode", "output", "parsable", "requeue",
     "signal", "test-only", "wait", "wrap",
@@ -23,57 +23,57 @@ _OURS = frozenset({
 
 
 def inert(text: str) -> str:
-    """Text without control characters. Raises ValueError."""
+    """Reject control characters. Raises ValueError."""
     if match := _REFUSED.search(text):
         raise ValueError(
-            f"a control character (U+{ord(match[0]):04X}) is not allowed in what reaches a batch script"
+            f"a control character (U+{ord(match[0]):04X}) is not allowed in text for a batch script"
         )
     return text
 
 
 def setting(text: str) -> str:
-    """A value of sbatch or srun. Raises ValueError."""
+    """Check the value of an sbatch or srun option. Raises ValueError."""
     if not _SETTING.fullmatch(inert(text)):
         raise ValueError(
-            "only letters, digits, spaces and .,:;=+/@%()[]*&|!~- are allowed in a scheduler's setting"
+            "only letters, digits, spaces and .,:;=+/@%()[]*&|!~- are allowed in a Slurm setting"
         )
     return text
 
 
 def literal(text: str) -> str:
-    """A word that a program gets as it stands. Raises ValueError where a shell was meant to expand it."""
+    """Check a word that is passed on verbatim. Raises ValueError if it expects shell expansion."""
     if "$" in inert(text) or "`" in text or text.startswith("~"):
-        raise ValueError(f"'{text}' is passed on as it stands, nothing in it is expanded: write it out")
+        raise ValueError(f"'{text}' is passed on verbatim, without shell expansion: write it out in full")
     return text
 
 
 def place(text: str) -> str:
-    """A name or path in a container's setting. Raises ValueError."""
+    """Check a name or path in a container setting. Raises ValueError."""
     if literal(text).startswith("-"):
-        raise ValueError(f"'{text}' would be read as an option: a name or path is needed")
+        raise ValueError(f"'{text}' would be read as an option: give a name or path")
     if ".." in re.split(r"[/:,]", text):
-        raise ValueError(f"'{text}' has a '..' in it: write the absolute path")
+        raise ValueError(f"'{text}' contains '..': write the absolute path")
     return text
 
 
 def single(text: str) -> str:
-    """One place, where several are joined by commas. Raises ValueError."""
+    """Check an item of a list that will be joined by commas. Raises ValueError."""
     if "," in place(text):
-        raise ValueError(f"'{text}' has a comma in it: give each as an item of its own")
+        raise ValueError(f"'{text}' contains a comma: make each part a separate list item")
     return text
 
 
 def _variable(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
-        raise ValueError(f"{text!r} is no name of an environment variable: letters, digits and _ only")
+        raise ValueError(f"{text!r} is not a valid environment variable name: use letters, digits and _")
     return text
 
 
 def _option(text: str) -> str:
     if not _OPTION.fullmatch(text):
-        raise ValueError(f"{text!r} is no option of sbatch: its name without dashes in front is needed")
+        raise ValueError(f"{text!r} is not an sbatch option: give its name without leading dashes")
     if text.replace("_", "-") in _OURS:
-        raise ValueError(f"'{text}' is set by the launcher, like {', '.join(sorted(_OURS - {text}))}")
+        raise ValueError(f"'{text}' is set by the launcher, as are {', '.join(sorted(_OURS - {text}))}")
     return text
 
 
@@ -87,10 +87,10 @@ Option = Annotated[str, AfterValidator(_option)]
 
 
 def check_path(path: object) -> None:
-    """Make sure that a path can stand in a batch script.
+    """Check that a path is safe in a batch script.
 
     Raises:
-        UserError: it has a line break or another control character in it.
+        UserError: it contains a line break or another control character.
     """
     try:
         inert(str(path))

@@ -1,4 +1,4 @@
-"""A study: one YAML file that says what varies. Parsed and validated once, into frozen types."""
+"""A study: one YAML file that defines what varies. Parsed and validated once, into frozen types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CELLS = 100_000
 def _name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise ValueError(
-            "a name has letters, digits, '.', '_' and '-', at most 100, and starts with a letter or digit"
+            "a name has at most 100 letters, digits, '.', '_' and '-', and starts with a letter or digit"
         )
     return name
 
@@ -40,35 +40,35 @@ Where = dict[str, Scalar | list[Scalar]]
 
 
 class Rule(Frozen):
-    """What holds for the cells whose factors match `where`."""
+    """Settings for the cells whose factors match `where`."""
 
-    where: Where = Field(min_length=1, description="Factor: value, or a list of values; all must match.")
+    where: Where = Field(min_length=1, description="Value or list of values by factor; all must match.")
     set: Assignment = Field(default={}, description="Configuration of these cells.")
     resources: Resources = Field(
-        default=Resources(), description="What these runs may use, over what the profile says."
+        default=Resources(), description="Resources of these runs; override the profile's."
     )
-    expect: Outcome | None = Field(None, description="How these runs are expected to end.")
-    because: str | None = Field(None, description="Why; shown in the report.")
+    expect: Outcome | None = Field(None, description="Expected outcome of these runs.")
+    because: str | None = Field(None, description="Why that outcome is expected; shown in the report.")
 
 
 class Scale(Frozen):
-    """A named set of overrides, so that the same study runs on a laptop and in full."""
+    """A named set of overrides, so that one study can run on a laptop or at full size."""
 
     description: str = ""
-    set: Assignment = Field(default={}, description="Configuration at this scale, over `base`.")
+    set: Assignment = Field(default={}, description="Configuration at this scale; overrides `base`.")
     matrix: dict[str, Axis] = Field(default={}, description="Axes that this scale replaces.")
-    rules: list[Rule] = Field(default=[], description="Rules of this scale; they come after the study's.")
+    rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
 
 
 class StudyFile(Frozen):
     """The keys of a study's YAML file."""
 
     name: Annotated[str, AfterValidator(_name)] = Field(
-        "", validate_default=False, description="Names the results' folder; the file's name without this key."
+        "", validate_default=False, description="Name of the results folder; default: the file's name."
     )
-    title: Annotated[str, AfterValidator(_one_line)] = Field(description="One line, the report's heading.")
-    description: str = Field("", description="What is asked, in a few sentences; the report shows it.")
-    base: Assignment = Field(default={}, description="Configuration of every run, before anything varies.")
+    title: Annotated[str, AfterValidator(_one_line)] = Field(description="One line; the report's heading.")
+    description: str = Field("", description="The question, in a few sentences; shown in the report.")
+    base: Assignment = Field(default={}, description="Configuration that all runs share.")
     matrix: dict[str, Axis] = Field(
         default={}, description="Axes; every combination of their values is a cell."
     )
@@ -76,17 +76,17 @@ class StudyFile(Frozen):
         default=[], description="Groups of axes of equal length that vary together."
     )
     include: list[Assignment] = Field(default=[], description="Cells added to the matrix.")
-    exclude: list[Where] = Field(default=[], description="Cells taken out of the matrix.")
-    rules: list[Rule] = Field(default=[], description="What holds for some cells, in order.")
-    budget: Budget | None = Field(None, description="Most that all runs of this study under a root may cost.")
+    exclude: list[Where] = Field(default=[], description="Cells removed from the matrix.")
+    rules: list[Rule] = Field(default=[], description="Settings for some cells, applied in order.")
+    budget: Budget | None = Field(None, description="Spending limit for all runs of this study under a root.")
     scales: dict[str, Scale] = Field(
-        default={}, description="Scales by name; `full` is the study as it stands."
+        default={}, description="Scales by name; `full` needs no entry: it is the study without overrides."
     )
 
 
 @dataclass(frozen=True)
 class Study:
-    """A validated study with the document that it was read from, for the positions in its errors."""
+    """A validated study and its source document, which has the positions for errors."""
 
     name: str
     path: Path
@@ -95,17 +95,17 @@ class Study:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Every factor, in the order of the file."""
+        """All factors, in file order."""
         zipped = [axis for group in self.file.zip for axis in group]
         included = [dotted for entry in self.file.include for dotted, _, _ in flatten(entry, ())]
         return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
 
     def scale_for(self, asked: str | None, profile: str) -> str:
-        """The scale that was asked for, else the profile's; a study that defines none has one, `full`."""
+        """The requested scale, else the profile's; `full` if the study defines no scales."""
         return asked or (profile if self.file.scales else "full")
 
     def scale(self, name: str) -> tuple[Scale, KeyPath]:
-        """A scale and its place in the document; `full` needs no entry.
+        """A scale and its path in the document; `full` needs no entry.
 
         Raises:
             InvalidFile: no such scale.
@@ -123,7 +123,7 @@ def read_study(path: Path) -> Study:
     """Read and validate a study.
 
     Raises:
-        InvalidFile: FILE:LINE:COL of everything that is wrong with its keys, values and paths.
+        InvalidFile: lists every invalid key, value and setting path with its position.
     """
     document = read_document(path)
     file = validated(document, StudyFile)
@@ -187,7 +187,7 @@ def _axes_given_twice(study: Study) -> list[Problem]:
         problems += [
             Problem(
                 study.document.mark(("scales", name, "matrix", axis)),
-                f"'{axis}' is no axis of `matrix` {tuple(study.file.matrix)}",
+                f"'{axis}' is not an axis of `matrix` {tuple(study.file.matrix)}",
             )
             for axis in scale.matrix
             if axis not in study.file.matrix

@@ -1,4 +1,4 @@
-"""From pydantic's errors to FILE:LINE:COL, what is wrong and what would be right."""
+"""Translates pydantic's errors into FILE:LINE:COL, what is wrong, and how to fix it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validated(document: Document, kind: type[Model]) -> Model:
-    """Turn a document into its frozen type.
+    """Validate a document against its frozen type.
 
     Raises:
-        InvalidFile: with every problem, each at its own position.
+        InvalidFile: lists all problems, each with its position.
     """
     if not isinstance(document.data, dict):
         valid = ", ".join(kind.model_fields)
@@ -41,7 +41,7 @@ def _problem(document: Document, kind: type[BaseModel], detail: ErrorDetails) ->
 
 
 def _written(document: Document, detail: ErrorDetails) -> KeyPath:
-    """Where in the document an error is: a union's branch is a step of loc, but no key of the document."""
+    """Document path of an error. A union's branch is a step in `loc` but not a key in the document."""
     path: KeyPath = ()
     for step in detail["loc"]:
         path = (*path, step) if (*path, step) in document.marks else path
@@ -50,7 +50,7 @@ def _written(document: Document, detail: ErrorDetails) -> KeyPath:
 
 
 def explain(kind: type[BaseModel], detail: ErrorDetails) -> str:
-    """One validation error in words, with the valid choices where they are a list."""
+    """Describe one validation error, with the valid choices if there is a fixed list."""
     *parents, name = (*detail["loc"],) or ("",)
     context = detail.get("ctx", {})
     if detail["type"] == "extra_forbidden":
@@ -74,23 +74,23 @@ def _wrong_tag(name: str, context: dict[str, Any], tags: list[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a person would recognise it, cut short."""
+    """A value's repr, at most 60 characters; `nothing` for None."""
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _keys(kind: type[BaseModel], parents: Sequence[str | int]) -> list[str]:
-    """The valid keys of the mapping at this place of the type."""
+    """The valid keys of the mapping at this path."""
     return list(dict.fromkeys(name for model in _at(kind, parents) for name in model.model_fields))
 
 
 def _tags(kind: type[BaseModel], place: Sequence[str | int]) -> list[str]:
-    """What tells a union's members apart: the values of their first field."""
+    """The tags of a union's members: the values of their first field."""
     return [str(tag) for model in _at(kind, place) for tag in _tag_values(model)]
 
 
 def _at(kind: type[BaseModel], place: Sequence[str | int]) -> list[type[BaseModel]]:
-    """The model types that may stand at this place; a step that is no field may be the tag of one of them."""
+    """The model types allowed at this path; a step that is not a field may be a union member's tag."""
     here: list[type[BaseModel]] = [kind]
     for step in place:
         if fields := [model.model_fields[str(step)] for model in here if str(step) in model.model_fields]:

@@ -1,4 +1,4 @@
-"""Of a run's plan what tells where the run stands: parsed in a third of the time that the whole takes."""
+"""The part of run.json that a run's status needs; parsing it is much faster than parsing the whole file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.disk.record import SCHEMA_VERSION, Outcome, Version
 
 
 class RunBrief(BaseModel, frozen=True):
-    """Part of `run.json`. The rest of the file is not checked: a RunBrief does not prove a RunRecord."""
+    """Part of `run.json`. The rest is not validated, so the file may still be an invalid RunRecord."""
 
     schema_version: Version = SCHEMA_VERSION
     run_id: str
@@ -29,5 +29,5 @@ class RunBrief(BaseModel, frozen=True):
 
 
 def brief_of(folder: RunFolder) -> RunBrief:
-    """Part of a run's plan. Raises Unreadable."""
+    """Read the status part of a run's run.json. Raises Unreadable."""
     return read(f"{folder.path}/run.json", RunBrief)

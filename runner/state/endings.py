@@ -1,4 +1,4 @@
-"""From how a process ended to its outcome: an exception in the job, a signal, an exit code."""
+"""Maps how a process ended (an exception in the job, a signal, an exit code) to an outcome."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from model.units import size
 
 
 class Terminated(BaseException):
-    """SIGTERM reached the job: raised in its main thread, so that it can still say so."""
+    """SIGTERM, raised as an exception in the job's main thread so that the job can record its outcome."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """An outcome, why, and the bytes asked for where memory ran out."""
+    """An outcome, its reason, and the bytes requested if memory ran out."""
 
     outcome: Outcome
     reason: str | None = None
     requested_bytes: int | None = None
 
 
-# What torch's CPU allocator and the C++ runtime say; they raise plain RuntimeErrors.
+# Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
 _BYTES = TypeAdapter(ByteSize)
 _REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
 
 
 def of_exception(error: BaseException) -> Ending:
-    """How a job that raised this ended."""
+    """The ending of a job that raised this exception."""
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, Unsupported):
@@ -43,7 +43,8 @@ def of_exception(error: BaseException) -> Ending:
         return Ending(Outcome.DIVERGED, text)
     if isinstance(error, Terminated | KeyboardInterrupt):
         return Ending(
-            Outcome.CANCELLED, "the job got " + ("SIGTERM" if isinstance(error, Terminated) else "SIGINT")
+            Outcome.CANCELLED,
+            "received " + ("SIGTERM" if isinstance(error, Terminated) else "SIGINT"),
         )
     if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does not import torch
         return Ending(Outcome.OOM_GPU, text.partition(" If ")[0], _requested(text))
@@ -61,7 +62,7 @@ def _requested(text: str) -> int | None:
 
 def _host_memory(text: str) -> str:
     requested = _requested(text)
-    return f"host memory ran out: asked for {size(requested)}" if requested else "host memory ran out"
+    return f"out of host memory: requested {size(requested)}" if requested else "out of host memory"
 
 
 def _where(error: BaseException) -> str:
@@ -70,14 +71,14 @@ def _where(error: BaseException) -> str:
 
 
 def of_exit(code: int, oom_killed: bool) -> Ending:
-    """How a local process ended that left no result.
+    """The ending of a local process that left no result.
 
     Args:
-        code: as subprocess gives it, negative for a signal.
-        oom_killed: the kernel's out-of-memory killer was at work meanwhile.
+        code: as subprocess reports it, negative for a signal.
+        oom_killed: whether the kernel's OOM killer was active while the process ran.
     """
     if code == -signal.SIGKILL and oom_killed:
-        return Ending(Outcome.OOM_HOST, "killed by the kernel: the machine ran out of memory")
+        return Ending(Outcome.OOM_HOST, "killed by the kernel's OOM killer: the machine ran out of memory")
     if code < 0:
         return Ending(Outcome.FAILED, f"killed by {signal.Signals(-code).name}")
-    return Ending(Outcome.FAILED, f"exited with code {code} and left no result")
+    return Ending(Outcome.FAILED, f"exited with code {code} without a result")

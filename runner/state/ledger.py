@@ -1,7 +1,7 @@
-"""Who works on a run, and what became of each attempt: an append-only file in each run's folder.
+"""The ledger: who claimed each attempt of a run and how it ended, in an append-only file in the run's folder.
 
-An attempt is claimed by making its folder, which only one launcher can do. What a launcher or the scheduler
-knows about it is a line of `ledger.jsonl`; the lines of many runs are brought to disk by one `flush`.
+An attempt is claimed by creating its folder, which only one launcher can do. What a launcher or the scheduler
+learns about it is a line in `ledger.jsonl`; one `flush` syncs the lines of many runs to disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ Executor = Literal["local", "slurm"]
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run stands: its newest attempt, or the completed one; None before the first."""
+    """A run's status: that of its newest attempt, or of the completed one.
+
+    Attributes:
+        latest: that attempt; None before the first.
+    """
 
     folder: RunFolder
     brief: RunBrief
@@ -37,7 +41,7 @@ class RunState:
 
     @cached_property
     def run(self) -> RunRecord:
-        """The whole plan. Raises Unreadable."""
+        """The complete run.json, read on first use. Raises Unreadable."""
         return self.folder.run
 
     @property
@@ -52,7 +56,7 @@ class RunState:
 
     @property
     def done(self) -> bool:
-        """Whether launching again leaves it alone: completed, or ended as expected."""
+        """Whether another launch skips it: it completed, or ended as expected."""
         return self.outcome is Outcome.COMPLETED or self.as_expected
 
     @property
@@ -62,23 +66,23 @@ class RunState:
 
     @cached_property
     def job_id(self) -> str | None:
-        """The scheduler's id of the attempt."""
+        """Slurm's job id of the attempt; None for a local run, and before submission."""
         return self.latest.job_id if self.latest else None
 
     def event(self, kind: str) -> LedgerEvent | None:
-        """The newest line of this kind about the attempt."""
+        """The newest ledger line of this kind for the attempt."""
         return self.latest.event(kind) if self.latest else None
 
 
 def state(folder: RunFolder) -> RunState:
-    """Read where a run stands, and its whole plan. Raises Unreadable."""
+    """Read a run's status and its complete run.json. Raises Unreadable."""
     found = standing(folder)
     _ = found.run
     return found
 
 
 def standing(folder: RunFolder) -> RunState:
-    """Read where a run stands; its whole plan is read when it is asked for. Raises Unreadable."""
+    """Read a run's status; the complete run.json is read on first use. Raises Unreadable."""
     brief, latest = brief_of(folder), None
     for attempt in folder.attempts():
         latest = _state_of(folder, brief, attempt)
@@ -95,16 +99,16 @@ def _state_of(folder: RunFolder, brief: RunBrief, attempt: Attempt) -> RunState:
 
 
 def _may_go_on(brief: RunBrief, attempt: Attempt) -> bool:
-    """Whether Slurm may start the job again: it was stopped, and Slurm has not said that it has ended."""
+    """Whether Slurm may still restart the job: it was stopped, and Slurm has not confirmed that it ended."""
     stopped = attempt.result and attempt.result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)
     return bool(brief.requeue and stopped and attempt.job_id and not attempt.event("ended"))
 
 
 def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
-    """Claim an attempt for this process; False where another launcher was faster.
+    """Claim an attempt for this process; returns False if another launcher already has it.
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the run's folder is not writable.
     """
     try:
         folder.attempt(number).path.mkdir()
@@ -117,19 +121,19 @@ def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
 
 
 def intend(folder: RunFolder, number: int, submission: str, index: int, count: int, slot: int = 0) -> None:
-    """Note that the attempt is about to be submitted: its place in an array that has a name of its own."""
+    """Record that an attempt is about to be submitted, with its place in a uniquely named job array."""
     _append(folder, number, "intent", submission=submission, index=index, count=count, slot=slot)
 
 
 def submitted(folder: RunFolder, number: int, job_id: str) -> None:
-    """Note the scheduler's id of an attempt."""
+    """Record the job id that Slurm gave an attempt."""
     _append(folder, number, "submitted", executor="slurm", job_id=job_id)
 
 
 def release(folder: RunFolder, number: int, reason: str) -> None:
-    """Give up a claim of which nothing was started; the number is free again.
+    """Release a claim from which nothing was started; the attempt's number can be used again.
 
-    The line comes first: a folder without it would be an attempt in flight for ever.
+    The line is written first: a folder that is left without it would look in flight forever.
     """
     _append(folder, number, "released", reason=reason)
     attempt = folder.attempt(number).path
@@ -138,13 +142,13 @@ def release(folder: RunFolder, number: int, reason: str) -> None:
 
 
 def ended(folder: RunFolder, number: int, ending: Ending) -> None:
-    """Note how an attempt ended, as its launcher or scheduler saw it."""
+    """Record how an attempt ended, as seen by its launcher or the scheduler."""
     _append(folder, number, "ended", outcome=ending.outcome, reason=ending.reason)
 
 
 def flush(root: Path) -> None:
-    """Bring everything written below the root to disk: one call for the lines of any number of runs."""
-    import ctypes  # 10 ms, for which `runner status` has no use
+    """Sync everything written under the root to disk, in one call for any number of runs."""
+    import ctypes  # slow to import, and `runner status` does not need it
 
     descriptor = os.open(root, os.O_RDONLY)
     try:
@@ -160,5 +164,5 @@ def _append(folder: RunFolder, number: int, event: str, **facts: Any) -> None:
         append(folder.path / "ledger.jsonl", line)
     except OSError as error:
         raise UserError(
-            f"{folder.path}: {error.strerror}; `{event}` of attempt {number} is not noted"
+            f"{folder.path}: {error.strerror}; `{event}` of attempt {number} was not recorded"
         ) from error

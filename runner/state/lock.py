@@ -1,4 +1,4 @@
-"""One launcher or repairer at a time for a study. The kernel frees the lock of a process that dies."""
+"""A lock per study, held by one launcher or repairing command. The kernel releases it if its holder dies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
-    """Hold a study's lock; gives False where another process kept it for `wait_seconds`.
+    """Hold a study's lock; yields False if another process still holds it after `wait_seconds`.
 
-    Where the filesystem has no locks this says so and goes on: each run's claim is a folder that only one
-    launcher can make, so that nothing is started twice; only repairs could then meet.
+    On a filesystem without locks this warns and continues. Even then nothing is started twice, because a run
+    is claimed by a folder that only one launcher can create; only two repairs could collide.
 
     Raises:
-        UserError: the study's folder cannot be written.
+        UserError: the study's folder is not writable.
     """
     try:
         study_folder.mkdir(parents=True, exist_ok=True)
@@ -48,6 +48,8 @@ def _acquire(descriptor: int, folder: Path, until: float) -> bool:
             time.sleep(POLL_SECONDS)
         except OSError as error:
             log.warning(
-                "%s: no file locks here (%s); do not launch this study twice at once", folder, error.strerror
+                "%s: the filesystem has no file locks (%s); do not run two launches of this study at once",
+                folder,
+                error.strerror,
             )
             return True

@@ -1,4 +1,4 @@
-"""Processes of this machine: who started a run, whether it still lives, and which GPU it holds."""
+"""Processes on this machine: which one started a run, whether it is alive, and which GPU it holds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from model.errors import UserError
 
 
 def started(pid: int) -> float | None:
-    """When a process of this machine started, in seconds since boot; None where there is no such process.
+    """When a process on this machine started, in seconds since boot; None if there is no such process.
 
-    Seconds since boot do not move with the clock. Seconds since 1970 do: the kernel derives them from boot.
+    Seconds since boot do not change when the clock is set. Seconds since 1970 do: the kernel computes them
+    from the boot time.
     """
     found = _stat(pid)
     return int(found[19]) / os.sysconf("SC_CLK_TCK") if found and found[0] != "Z" else None
 
 
 def runs(pid: int, pid_started: float | None) -> bool:
-    """Whether the process that a record names still runs; another one may have its number by now."""
+    """Whether the process that a record names is still running; its PID may have been reused."""
     found = started(pid)
     if found is None or pid_started is None:
         return False
@@ -34,7 +35,7 @@ def runs(pid: int, pid_started: float | None) -> bool:
 
 
 def alive(process: Manifest | LedgerEvent) -> bool | None:
-    """Whether a recorded process of this machine still runs; None if it ran on another machine."""
+    """Whether a recorded process is still running; None if it belongs to another machine."""
     if process.host != socket.gethostname():
         return None
     return process.pid is not None and runs(process.pid, process.pid_started)
@@ -42,18 +43,18 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
 
 @cache
 def me() -> dict[str, Any]:
-    """This process as records name it: `host`, `pid`, `pid_started`."""
+    """The fields that identify this process in records: `host`, `pid`, `pid_started`."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": started(os.getpid()) or 0.0}
 
 
 def hold_gpu(uuid: str | None) -> socket.socket | None:
-    """Hold a GPU for this process alone, as long as the returned socket is open; None without a GPU.
+    """Reserve a GPU for this process for as long as the returned socket is open; None if there is no GPU.
 
-    Two runs that share a GPU would spoil each other's timings. The name is in Linux's abstract namespace: it
-    leaves no file, and is free again when the process ends.
+    Two runs that share a GPU would distort each other's timings. The socket's name is in Linux's abstract
+    namespace: it leaves no file behind, and is released when the process ends.
 
     Raises:
-        UserError: another run on this machine holds it.
+        UserError: another run on this machine holds the GPU.
     """
     if uuid is None:
         return None
@@ -62,13 +63,15 @@ def hold_gpu(uuid: str | None) -> socket.socket | None:
         held.bind(f"\0assay-gpu-{uuid}")
     except OSError as error:
         held.close()
-        bind = "give each its own, such as `srun_args: [--gpus-per-task=1]`, or lower max_parallel"
+        bind = (
+            "give each run its own, for example with `srun_args: [--gpus-per-task=1]`, or lower max_parallel"
+        )
         raise UserError(f"GPU {uuid} is in use by another run on this machine: {bind}") from error
     return held
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on."""
+    """The fields of /proc/PID/stat, starting with the process state; None if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""The runs under a root, as their folders tell it; nobody else is asked."""
+"""The runs under a root and their status, from their folders alone, without asking Slurm."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 def states(root: Path, study: str | None = None) -> list[RunState]:
-    """Every run under the root, or of one study. A run that cannot be read is left out, with a warning."""
+    """All runs under the root, or of one study. Unreadable runs are skipped with a warning."""
     found = []
     for folder in run_folders(root, study):
         try:
             found.append(ledger.standing(folder))
         except Unreadable as error:
-            _warn_once(f"{error}; this run is left out")  # collect puts the file into quarantine
-    # By seconds: to compare two datetimes of 10,000 asks both for their time zone, 0.1 s in all.
+            _warn_once(f"{error}; skipping this run")  # collect puts the file in quarantine
+    # Sorted by timestamp, because comparing aware datetimes is slow.
     return sorted(found, key=lambda state: (state.brief.study, state.brief.created_at.timestamp()))
 
 
@@ -38,42 +38,42 @@ def _warn_once(text: str) -> None:
 
 
 def find(root: Path, name: str) -> RunState:
-    """One run by its id, or the start of it.
+    """Find one run by its id or a unique prefix of it.
 
     Raises:
-        UserError: none or several match.
+        UserError: no run matches, or several do.
     """
     found = [state for state in states(root) if state.brief.run_id.startswith(name)]
     if len(found) == 1:
         return found[0]
     if found:
         ids = ", ".join(state.brief.run_id for state in found)
-        raise UserError(f"'{name}' is the start of {len(found)} runs: {ids}")
-    raise UserError(f"no run '{name}' under {root}; `runner status` lists them")
+        raise UserError(f"'{name}' matches {len(found)} runs: {ids}")
+    raise UserError(f"no run '{name}' under {root}; list them with `runner status`")
 
 
 def study_names(root: Path) -> list[str]:
-    """Studies under the root."""
+    """Names of the studies that have runs under the root."""
     return [name for name in folders(root) if next(run_folders(root, name), None)]
 
 
 def in_flight(states: Iterable[RunState]) -> list[RunState]:
-    """Those that are queued or running."""
+    """The runs that are queued or running."""
     return [state for state in states if state.in_flight]
 
 
 def last_step(state: RunState) -> StepRecord | None:
-    """The newest step record of the run's attempt."""
+    """The newest step record of the run's latest attempt; None if there is none yet."""
     if state.phase in ("planned", "queued"):
         return None
     path = f"{state.folder.path}/attempt-{state.attempt}/steps.jsonl"
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  10,000 times: half of what Path takes
+        with open(path, "rb") as file:  # noqa: PTH123  once per run: faster than Path
             file.seek(max(0, file.seek(0, 2) - 8192))
             lines = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return None
     for line in reversed(lines):
-        with suppress(ValidationError):  # a line that a crash of the machine has torn
+        with suppress(ValidationError):  # a line cut short when the machine crashed
             return StepRecord.model_validate_json(line)
     return None

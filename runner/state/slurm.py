@@ -1,4 +1,4 @@
-"""What Slurm's commands say of jobs: how they are called, and what a job's state means for its run."""
+"""Calls Slurm's commands, and maps the state of a job to the outcome of its run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SACCT_FIELDS = "JobID,State,ExitCode,NodeList"
 _OUTCOMES = {
     "BOOT_FAIL": Outcome.NODE_FAILED,
     "CANCELLED": Outcome.CANCELLED,
-    "COMPLETED": Outcome.LOST,  # it left no result, so the exit code 0 proves nothing
+    "COMPLETED": Outcome.LOST,  # it left no result, so exit code 0 proves nothing
     "DEADLINE": Outcome.TIMEOUT,
     "FAILED": Outcome.FAILED,
     "LAUNCH_FAILED": Outcome.NODE_FAILED,
@@ -30,31 +30,31 @@ ALIVE = frozenset({
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "RESV_DEL_HOLD", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
 })  # fmt: skip
-# Slurm may start such a job again by itself. A job that Slurm preempts says `cancelled` of itself.
+# Slurm may requeue such a job on its own. A job that Slurm preempts records `cancelled` itself.
 MAY_COME_BACK = frozenset({Outcome.PREEMPTED, Outcome.NODE_FAILED, Outcome.TIMEOUT, Outcome.CANCELLED})
 
 
 class SchedulerError(AssayError):
-    """The scheduler refused a job or cannot be reached; the text has its own words."""
+    """The scheduler refused a job or cannot be reached; the message quotes it."""
 
     exit_code = 3
 
 
 def require(command: str) -> None:
-    """Raise SchedulerError unless this command of Slurm's is on PATH."""
+    """Raise SchedulerError unless this Slurm command is on PATH."""
     if not shutil.which(command):
-        where = "run this on a login node of the cluster, or use --profile local"
+        where = "run this on the cluster's login node, or use --profile local"
         raise SchedulerError(f"{command} is not on PATH: {where}")
 
 
 def run(*command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands, whatever its exit code.
+    """Run a Slurm command; a nonzero exit code is not an error.
 
     Args:
         given: text for its standard input.
 
     Raises:
-        SchedulerError: it is not installed, or does not answer.
+        SchedulerError: it is not installed or does not answer.
     """
     require(command[0])
     try:
@@ -62,14 +62,14 @@ def run(*command: str, given: str | None = None) -> subprocess.CompletedProcess[
             command, input=given, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise SchedulerError(f"{command[0]} did not answer in {TIMEOUT_SECONDS} s") from error
+        raise SchedulerError(f"{command[0]} did not answer within {TIMEOUT_SECONDS} s") from error
 
 
 def ask(*command: str) -> str:
-    """Run one of Slurm's commands and return its standard output.
+    """Run a Slurm command and return its standard output.
 
     Raises:
-        SchedulerError: it is not installed, fails, or does not answer; the text has its own words.
+        SchedulerError: it is not installed, fails, or does not answer; the message quotes its standard error.
     """
     done = run(*command)
     if done.returncode:
@@ -78,12 +78,12 @@ def ask(*command: str) -> str:
 
 
 def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
-    """How a job ended; None if it has not. An unknown state is never success.
+    """Map a job's final state to an ending; None if the job has not ended. Unknown states are never success.
 
     Args:
         state: as sacct prints it, such as `CANCELLED by 1000`.
         exit_code: `CODE:SIGNAL`.
-        node: where it ran.
+        node: the node or nodes it ran on.
     """
     word = state.partition(" ")[0].rstrip("+")
     if word in ALIVE:
@@ -91,5 +91,5 @@ def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
     where = f" on {node}" if node and node != "None assigned" else ""
     said = f"Slurm: {state}, exit code {exit_code}{where}"
     if word not in _OUTCOMES:
-        return Ending(Outcome.LOST, f"{said}, a state that is not known here")
-    return Ending(_OUTCOMES[word], f"{said}, and the attempt left no result" if word == "COMPLETED" else said)
+        return Ending(Outcome.LOST, f"{said} (an unknown state)")
+    return Ending(_OUTCOMES[word], f"{said}, but the attempt left no result" if word == "COMPLETED" else said)

@@ -1,4 +1,4 @@
-"""What an executor is given: tasks, one for each attempt to start."""
+"""Tasks: what an executor receives, one for each attempt to start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.state.brief import RunBrief
 
 @dataclass(frozen=True)
 class Shape:
-    """What a run asks of a machine beside its GPUs; runs of one array ask for the same."""
+    """The resources that a run requests besides GPUs; the same for all runs of a job array."""
 
     memory_bytes: int | None
     time_limit_seconds: int | None
@@ -20,25 +20,25 @@ class Shape:
 
     @classmethod
     def of(cls, run: RunRecord) -> Shape:
-        """As the run was planned."""
+        """The resources that the run was planned with."""
         return cls(run.memory_bytes, run.time_limit_seconds, run.cpus)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One claimed attempt of one run."""
+    """One attempt to start."""
 
     folder: RunFolder
     attempt: int
     label: str
     steps: int
     shape: Shape
-    code: str | None = None  # hash of the snapshot that it runs, None: what is installed
+    code: str | None = None  # hash of its code snapshot; None: the installed code
     expected: Outcome = Outcome.COMPLETED
 
 
 def label(run: RunRecord | RunBrief) -> str:
-    """A run for a person: the values of its factors."""
+    """A run's readable name: the values of its factors, or its id if it has none."""
     return (
         " ".join(
             f"{value}" if axis == "attention" else f"{axis}={value}" for axis, value in run.factors.items()
@@ -48,5 +48,5 @@ def label(run: RunRecord | RunBrief) -> str:
 
 
 def jobs_folder(study: Path) -> Path:
-    """Where submitit keeps its files of a study's jobs."""
+    """Where submitit keeps its files for a study's jobs."""
     return study / ".submitit"

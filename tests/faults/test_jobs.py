@@ -114,7 +114,7 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
     assert {name: row["outcome"] for name, row in ended.items()} == {
         "goes": "completed", "stays": "timeout", "hangs": "timeout",
     }  # fmt: skip
-    assert "checkpoint of step" in ended["stays"]["reason"]
+    assert "checkpoint was saved at step" in ended["stays"]["reason"]
     assert list(root.glob("stays/*/attempt-1/checkpoint"))
     found = attempts(root, "goes")
     assert len(found) > 1, "it needed more than one attempt"

@@ -1,4 +1,4 @@
-"""The launcher's questions to Slurm. Each is one command for any number of jobs."""
+"""The launcher's queries to Slurm. Each is one command for any number of jobs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from runner.state.slurm import MAY_COME_BACK, SACCT_FIELDS, SchedulerError, ask,
 
 
 class Poll:
-    """Slurm's word on some jobs, at one moment.
+    """Slurm's answer about some jobs at one moment.
 
     Attributes:
-        endings: how those ended that have, by job id.
-        alive: those that have not.
-        complete: whether Slurm answered in full; if not, a job that is in neither set is unknown, not gone.
-        problem: what it said instead.
+        endings: endings of the jobs that have ended, by job id.
+        alive: ids of the jobs that have not.
+        complete: whether Slurm answered in full; if not, a job in neither set is unknown, not lost.
+        problem: Slurm's error message, if any.
     """
 
     def __init__(self, endings: dict[str, Ending], alive: set[str], problem: str | None = None) -> None:
@@ -26,21 +26,21 @@ class Poll:
 
     @property
     def complete(self) -> bool:
-        """Whether Slurm answered in full."""
+        """Whether accounting, and the controller where needed, both answered."""
         return self.problem is None
 
 
 def poll(job_ids: Iterable[str]) -> Poll:
-    """Ask accounting, and the controller about those of which accounting may not have heard the last word.
+    """Ask accounting about jobs, and the controller where accounting may be out of date.
 
-    For some seconds a job that is back in the queue is NODE_FAIL or PREEMPTED to accounting, and one that was
-    submitted while accounting was down is unknown to it: only the controller knows that they live.
+    For some seconds after a requeue, accounting still reports a job as NODE_FAIL or PREEMPTED, and it does
+    not know a job that was submitted while it was down: only the controller knows that these jobs are alive.
 
     Args:
-        job_ids: `ID`, or `ID_INDEX` for an element of an array.
+        job_ids: `ID`, or `ID_INDEX` for an array element.
 
     Raises:
-        SchedulerError: neither answers.
+        SchedulerError: neither accounting nor the controller answers.
     """
     wanted = set(job_ids)
     if not wanted:
@@ -65,7 +65,7 @@ def poll(job_ids: Iterable[str]) -> Poll:
 
 
 def _queue() -> tuple[set[str], set[str]]:
-    """Ids of the jobs that the controller remembers, and of those of them that have not ended."""
+    """Ids of all jobs that the controller knows, and of those among them that have not ended."""
     answer = ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T")
     lines = (line.split("|") for line in answer.splitlines() if line)
     states = {job_id: ending_of(state, "") for job_id, state in lines}
@@ -73,10 +73,10 @@ def _queue() -> tuple[set[str], set[str]]:
 
 
 def find(names: Iterable[str], since: datetime) -> dict[str, str]:
-    """Ids of jobs and arrays by their names, for submissions whose launcher died before it could note them.
+    """Ids of jobs and arrays by name, for launchers that died before they could record them.
 
     Raises:
-        SchedulerError: accounting or the controller does not answer; then nothing can be said of them.
+        SchedulerError: accounting or the controller does not answer, so a missing job proves nothing.
     """
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
@@ -89,7 +89,7 @@ def find(names: Iterable[str], since: datetime) -> dict[str, str]:
 def _states(answer: str) -> dict[str, tuple[str, str, str]]:
     """State, exit code and node by job, from sacct's lines for jobs and their steps.
 
-    A job whose step ran out of memory is FAILED to Slurm, because its script gave an exit code.
+    Slurm reports FAILED for a job whose step ran out of memory, because its script returned an exit code.
     """
     states: dict[str, tuple[str, str, str]] = {}
     for job, state, code, node in (line.split("|") for line in answer.splitlines() if line):
@@ -103,7 +103,7 @@ def _states(answer: str) -> dict[str, tuple[str, str, str]]:
 
 
 def _elements(job_id: str) -> list[str]:
-    """`12_[0-2,5%4]`, as waiting elements of an array are shown, to `12_0`, `12_1`, `12_2`, `12_5`."""
+    """Expand `12_[0-2,5%4]`, Slurm's form for pending array elements, to `12_0`, `12_1`, `12_2`, `12_5`."""
     array, bracket, ranges = job_id.partition("_[")
     if not bracket:
         return [job_id]
@@ -112,20 +112,20 @@ def _elements(job_id: str) -> list[str]:
 
 
 def queued(partition: str | None) -> int:
-    """Jobs of this user in Slurm's queue, an array's elements one by one. Raises SchedulerError."""
+    """Number of this user's jobs in Slurm's queue; each array element counts. Raises SchedulerError."""
     place = ["--partition", partition] if partition else []
     return len(ask("squeue", "-h", "-r", "--user", str(os.getuid()), *place, "-o", "%i").splitlines())
 
 
 def cancel(job_ids: Iterable[str]) -> None:
-    """Cancel jobs. Raises SchedulerError."""
+    """Cancel jobs and array elements by id. Raises SchedulerError."""
     wanted = sorted(set(job_ids))
-    for start in range(0, len(wanted), 1000):  # a command line has its limits
+    for start in range(0, len(wanted), 1000):  # command lines have a maximum length
         ask("scancel", *wanted[start : start + 1000])
 
 
 def max_array_size() -> int:
-    """Slurm's MaxArraySize: an array's indices lie below it. Raises SchedulerError."""
+    """Slurm's MaxArraySize, which array indices must stay below. Raises SchedulerError."""
     for line in ask("scontrol", "show", "config").splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "MaxArraySize":
@@ -134,10 +134,10 @@ def max_array_size() -> int:
 
 
 def expected_start(script: str) -> str | None:
-    """When Slurm expects a batch script's first job to start if it is submitted now; None if it won't say.
+    """Slurm's estimate of when a batch script's first job would start if submitted now; None if unknown.
 
     Raises:
-        SchedulerError: it would be refused, or Slurm cannot be asked; the text has its own words.
+        SchedulerError: the script would be refused, or Slurm cannot be reached; the message quotes it.
     """
     done = run("sbatch", "--test-only", given=script)
     if done.returncode:

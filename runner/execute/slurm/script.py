@@ -1,4 +1,4 @@
-"""What sbatch and srun are told: a profile, in submitit's words."""
+"""Translates a profile into submitit's parameters for sbatch and srun."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Array:
-    """One call of sbatch. All its runs have one shape and one code snapshot.
+    """A job array: one call of sbatch. All its runs have the same shape and code snapshot.
 
     Attributes:
-        packs: the runs of each element, which share a job.
-        limit: elements that may run at once.
+        packs: the runs of each array element, which share a job.
+        limit: maximum number of elements that run at once.
         exclude: nodes to avoid.
-        after: id of the array that must end first.
+        after: id of an array that must end first (a dependency).
     """
 
     name: str
@@ -36,12 +36,12 @@ class Array:
 
     @property
     def tasks(self) -> list[Task]:
-        """The runs of all elements."""
+        """The tasks of all elements, in order."""
         return [task for pack in self.packs for task in pack]
 
 
 def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) -> str:
-    """The batch script that `submit` would pass to sbatch for so many runs of a shape. Needs no Slurm."""
+    """The batch script that `submit` would pass to sbatch for `count` runs of a shape. Needs no Slurm."""
     from submitit.slurm import slurm
 
     python = _python(profile, folder.parent, snapshot.current())
@@ -53,7 +53,7 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
 
 
 def executor(array: Array, profile: Profile, folder: Path) -> SlurmExecutor:
-    """Submitit's executor for an array; its files go to `folder`."""
+    """Create submitit's executor for an array; its files go to `folder`."""
     from submitit import SlurmExecutor
 
     first = array.tasks[0]
@@ -77,7 +77,7 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
     memory, seconds, share = shape.memory_bytes, shape.time_limit_seconds, profile.runs_per_job
     exports = [f"export {key}={shlex.quote(value)}" for key, value in profile.env.items()]
     reservation = {"reservation": slurm.reservation} if slurm.reservation else {}
-    requeue = {"requeue": True} if profile.requeue else {"no-requeue": True}  # clusters differ in the default
+    requeue = {"requeue": True} if profile.requeue else {"no-requeue": True}  # the default varies by cluster
     asked: dict[str, Any] = {
         "job_name": name,
         "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up
@@ -94,16 +94,16 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
         "array_parallelism": limit,
         "srun_args": [*_slot_args(profile), *slurm.srun_args, *container.srun_args(profile.container)],
         "setup": [*slurm.setup, *exports],
-        # Submitit asks for SIGUSR2 well before the limit, which for a short one is before Python listens, and
-        # kills it. A run goes by its deadline instead: this signal does nothing.
+        # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles
+        # it, and kills the run. Runs use their own deadline instead, so request a signal that does nothing.
         "additional_parameters": {"signal": "CONT@1", **reservation, **requeue, **slurm.options},
     }
     given = {key: value for key, value in asked.items() if value is not None}
-    return {**given, "wckey": None}  # submitit's default is refused where wckeys are tracked
+    return {**given, "wckey": None}  # clusters that track wckeys reject submitit's default
 
 
 def _slot_args(profile: Profile) -> list[str]:
-    """What keeps runs apart that share a node: GPUs of their own, and one that fails ends itself alone."""
+    """Options of srun that isolate runs on a shared node: separate GPUs; a failed run leaves the others."""
     if profile.runs_per_job == 1:
         return []
     assert profile.slurm

@@ -1,9 +1,9 @@
 """Submits attempts as job arrays, through submitit.
 
-A submission is an array with a name of its own. Each of its attempts is claimed and has that name and its
-place in the array noted on disk before sbatch is called, so that whatever happens to the launcher, the next
-command can find the array in Slurm by its name and knows which runs each element is: one, or several in
-slots of their own where nodes are handed out whole.
+Each array has a unique name. Before sbatch is called, every attempt is claimed, and the array's name and the
+attempt's place in it are recorded on disk. Whatever happens to the launcher, the next command can find the
+array in Slurm by its name and knows which runs each element holds: one, or several in separate slots if nodes
+are allocated whole.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from runner.state import ledger
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Shape, Task
 
-SBATCH_SECONDS = 120  # sbatch itself retries for a while where the controller is busy
-# What sbatch says where a user or the cluster has as many jobs as are allowed.
+SBATCH_SECONDS = 120  # sbatch itself retries for a while if the controller is busy
+# sbatch's messages when the user or the cluster has reached a job limit.
 _LIMIT = re.compile(
     r"QOSMaxSubmit|AssocMaxSubmit|MaxSubmitJob|job submit limit|MaxJobCount|temporarily unable"
 )
-# What it says where the controller did not answer it: the jobs may be there.
+# sbatch's messages when the controller did not answer: the jobs may exist.
 _UNANSWERED = re.compile(r"timed out|Zero Bytes|onnection|not connected|Unable to contact")
 
 
 class SubmitLimit(SchedulerError):
-    """No more jobs of this user may wait in Slurm's queue for now.
+    """The user's job limit in Slurm's queue is reached.
 
     Attributes:
-        left: what is not submitted; nobody has claimed it.
+        left: the tasks that were not submitted; they are not claimed.
     """
 
     def __init__(self, message: str, left: Sequence[Task] = ()) -> None:
@@ -53,22 +53,22 @@ class SubmitLimit(SchedulerError):
 
 
 class SubmitUnknown(SchedulerError):
-    """It is not known whether Slurm has taken an array."""
+    """Slurm may or may not have accepted an array."""
 
 
 @dataclass
 class Lanes:
-    """Keeps all arrays of a launch together to one cap on jobs at once.
+    """Enforces one cap on concurrent jobs over all arrays of a launch.
 
-    Each lane has its share of the cap and runs one array after another.
+    Each lane gets a share of the cap and runs its arrays one after another.
     """
 
     cap: int
-    count: int  # of arrays, as far as that is known before
-    last: list[str] = field(default_factory=list)  # the arrays submitted, in order
+    count: int  # expected number of arrays
+    last: list[str] = field(default_factory=list)  # ids of the submitted arrays, in order
 
     def next(self) -> tuple[int, str | None]:
-        """How many elements of the next array may run at once, and the array that it waits for."""
+        """The next array's limit on concurrent elements, and the id of the array that it depends on."""
         lanes = max(1, min(self.cap, self.count))
         lane, turn = len(self.last) % lanes, len(self.last) // lanes
         limit = self.cap // lanes + (lane < self.cap % lanes)
@@ -82,12 +82,12 @@ def submit(
 
     Args:
         exclude: nodes that they must not run on.
-        folder: for submitit's files; on a filesystem that the nodes share.
-        name: how the jobs' names begin.
+        folder: for submitit's files; must be on a filesystem shared with the nodes.
+        name: prefix of the job names.
 
     Raises:
-        SubmitLimit: the queue is full; what is left is in the error, released and unclaimed.
-        SchedulerError: sbatch refused. What was not submitted is released.
+        SubmitLimit: the queue is full; the error has the tasks that are left, with their claims released.
+        SchedulerError: sbatch refused; claims of tasks that were not submitted are released.
     """
     _own_folder(folder)
     share, size = profile.runs_per_job, client.max_array_size()
@@ -111,18 +111,18 @@ def submit(
             left = [*claimed, *rest]
             if len(packs) == 1:
                 raise SubmitLimit(_left(str(error), len(tasks), left), left) from error
-            waiting, size = left, len(packs) // 2  # a smaller array may still find room
+            waiting, size = left, len(packs) // 2  # a smaller array may still fit
         else:
             waiting = rest
 
 
 def _kind(task: Task) -> tuple[Shape, str | None]:
-    """What runs of one array have in common: it has one command and asks for one set of resources."""
+    """What all runs of an array must share, because it has one command and one set of resources."""
     return task.shape, task.code
 
 
 def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
-    """How many jobs the profile lets into the queue now. Raises SubmitLimit where none."""
+    """How many more jobs the profile allows in the queue. Raises SubmitLimit if none."""
     if profile.max_queued is None:
         return len(waiting)
     assert profile.slurm
@@ -135,11 +135,11 @@ def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
 
 def _left(why: str, count: int, left: Sequence[Task]) -> str:
     done = f"{count - len(left)} submitted, {len(left)} left"
-    return f"{why}; {done}: launch again later, or with --wait, which submits them in their turn"
+    return f"{why}; {done}: launch again later, or use --wait to submit them as the queue empties"
 
 
 def _own_folder(folder: Path) -> None:
-    """Make submitit's folder. Whoever can write a pickle there runs code as its owner."""
+    """Create submitit's folder. Anyone who can write a pickle there can run code as its owner."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
@@ -150,7 +150,7 @@ def _own_folder(folder: Path) -> None:
 
 
 def _submit(array: Array, profile: Profile, folder: Path) -> str:
-    """Submit an array; its id."""
+    """Submit an array and return its id."""
     for index, pack in enumerate(array.packs):
         for slot, task in enumerate(pack):
             ledger.intend(task.folder, task.attempt, array.name, index, len(array.packs), slot)
@@ -170,11 +170,11 @@ def _submit(array: Array, profile: Profile, folder: Path) -> str:
 
 
 def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
-    """Call sbatch and give each task's job id.
+    """Call sbatch and return the job id of each pack.
 
     Raises:
         SchedulerError: it refused.
-        SubmitUnknown: it did not answer, so that the array may exist.
+        SubmitUnknown: it did not answer, so the array may exist.
     """
     made = executor(array, profile, folder)
     paths = [[str(task.folder.path) for task in pack] for pack in array.packs]
@@ -185,22 +185,24 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
     except Exception as error:
         if not _refused(error):
             late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
-            unknown = f"sbatch did not answer in {SBATCH_SECONDS} s" if late else _words(error)
-            raise SubmitUnknown(f"{unknown}; `runner status` finds out whether the jobs exist") from error
+            unknown = f"sbatch did not answer within {SBATCH_SECONDS} s" if late else _words(error)
+            raise SubmitUnknown(
+                f"{unknown}; run `runner status` to find out whether the jobs exist"
+            ) from error
         kind = SubmitLimit if _LIMIT.search(str(error)) else SchedulerError
         raise kind(_words(error)) from error
     return [job.job_id for job in jobs]
 
 
 def _refused(error: Exception) -> bool:
-    """Whether sbatch said no. Killed, unanswered or not understood, it may have submitted all the same."""
+    """Whether sbatch clearly refused. If it was killed or got no answer, it may still have submitted."""
     said = error.__cause__
     ended = isinstance(said, subprocess.CalledProcessError) and said.returncode > 0
     return ended and not _UNANSWERED.search(str(error))
 
 
 def adopt(pack: Sequence[tuple[RunFolder, int]], job_id: str, folder: Path) -> None:
-    """Note the job id of attempts whose launcher died, and give their job the pickle that it waits for."""
+    """Record the job id of attempts whose launcher died, and write the pickle that their job waits for."""
     from submitit.core.utils import DelayedSubmission, JobPaths
 
     pickle = JobPaths(folder, job_id=job_id).submitted_pickle
@@ -213,7 +215,7 @@ def adopt(pack: Sequence[tuple[RunFolder, int]], job_id: str, folder: Path) -> N
 
 @contextlib.contextmanager
 def _deadline(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in the body after so many seconds; submitit waits for sbatch without a limit."""
+    """Raise TimeoutError in the body after `seconds`, because submitit waits for sbatch forever."""
 
     def late(_signal: int, _frame: FrameType | None) -> None:
         raise TimeoutError
@@ -229,7 +231,7 @@ def _deadline(seconds: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep submitit from printing what the error says already."""
+    """Suppress submitit's output on standard error, which the exception repeats."""
     with contextlib.redirect_stderr(io.StringIO()):
         yield
 

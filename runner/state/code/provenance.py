@@ -1,9 +1,9 @@
-"""What a launch was made of: commit, uncommitted changes, packages, code, command, and where.
+"""Provenance of a launch: commit, uncommitted changes, packages, code, command, user and host.
 
-run.json holds hashes; what they name is kept once a study:
+run.json holds hashes; the files that they name are stored once per study:
 
     ROOT/STUDY/.provenance/SHA256.diff    the uncommitted changes, for `git apply` on the commit
-    ROOT/STUDY/.provenance/SHA256.lock    NAME==VERSION a line, for `pip install -r`
+    ROOT/STUDY/.provenance/SHA256.lock    one NAME==VERSION per line, for `pip install -r`
     ROOT/STUDY/.code/SHA256/              the code (snapshot.py)
 """
 
@@ -28,7 +28,7 @@ from model.errors import UserError
 from runner.state.code import repository, snapshot
 
 FOLDER = ".provenance"
-# What changes results or speed and tells no secret. Never the whole environment: it holds tokens.
+# Variables that affect results or speed and hold no secrets. Never the whole environment: it contains tokens.
 VARIABLES = (
     "CONDA_DEFAULT_ENV",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -58,36 +58,36 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """A launch's provenance, and the files that its hashes name."""
+    """A launch's provenance, and the files that its hashes refer to."""
 
     provenance: Provenance
     files: dict[str, bytes]
 
 
 def provenance(study_folder: Path) -> Provenance:
-    """What this launch is made of. Writes nothing; `keep` writes what the hashes name.
+    """Provenance of this launch. Writes nothing; `keep` stores the files that the hashes refer to.
 
     Args:
-        study_folder: where the study's YAML file lies; its repository, if any, is the one that is meant.
+        study_folder: folder of the study's YAML file; the commit is that of the repository around it, if any.
     """
     return _evidence(study_folder).provenance
 
 
 def keep(study_folder: Path, root_study: Path) -> None:
-    """Keep what `provenance` names, code included, beside a study's runs; what is there stays.
+    """Store what `provenance` refers to, including the code, next to a study's runs; existing files stay.
 
     Raises:
-        UserError: it cannot be written, or the code snapshot there was edited.
+        UserError: it cannot be written, or an existing code snapshot was edited.
     """
     snapshot.take(root_study)
     _store(_evidence(study_folder).files, root_study)
 
 
 def keep_for_repeat(original: RunFolder, root_study: Path) -> None:
-    """Keep, for a run that repeats another, the changes of that run's commit and today's packages.
+    """Store the provenance of a reproduction: the original run's uncommitted changes and today's packages.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the study's folder is not writable.
     """
     kept = original.path.parent / FOLDER / f"{original.run.provenance.diff}.diff"
     here = _evidence(root_study).files.items()
@@ -96,10 +96,10 @@ def keep_for_repeat(original: RunFolder, root_study: Path) -> None:
 
 
 def lock_of(folder: RunFolder) -> dict[str, str] | None:
-    """Version by name of the packages that a run was launched with; None where that is not kept.
+    """Package versions by name at a run's launch; None if they were not recorded.
 
     Raises:
-        Unreadable: the run's run.json.
+        Unreadable: run.json is missing or invalid.
     """
     path = folder.path.parent / FOLDER / f"{folder.run.provenance.packages}.lock"
     try:
@@ -110,29 +110,29 @@ def lock_of(folder: RunFolder) -> dict[str, str] | None:
 
 
 def _store(files: dict[str, bytes], root_study: Path) -> None:
-    """Write files that are named by their content's hash, once. Raises UserError."""
+    """Write files named by the hash of their content, unless they exist. Raises UserError."""
     for name, content in files.items():
         path = root_study / FOLDER / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.utime(path)  # `runner gc` leaves alone what was asked for lately
+                os.utime(path)  # `runner gc` spares what was used recently
             except FileNotFoundError:
                 with replacing(path) as aside:
                     aside.write_bytes(content)
         except PermissionError:
             if not path.is_file():
-                raise UserError(f"{path.parent} cannot be written; choose another --root") from None
+                raise UserError(f"{path.parent} is not writable; choose another --root") from None
         except OSError as error:
             raise UserError(f"{path.parent}: {error.strerror}; choose another place with --root") from error
 
 
 def packages() -> dict[str, str]:
-    """Version by name of every installed package that Python sees from here."""
+    """Versions by name of all installed packages that this Python can import."""
     found: dict[str, tuple[str, str]] = {}
     for package in metadata.distributions():
         name = package.metadata["Name"]
-        if name:  # a folder that a removal left behind has none
+        if name:  # None for the remains of an uninstalled package
             found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), (name, package.version))
     return dict(found[key] for key in sorted(found))
 
@@ -178,5 +178,5 @@ def _own_version() -> str:
 def _user() -> str | None:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
+    except (KeyError, OSError):  # a container whose user has no passwd entry
         return None

@@ -1,7 +1,7 @@
-"""What a repository says of a folder: commit, and what differs from it. Runs nothing of the repository.
+"""Reads a repository's commit and uncommitted changes without running any code from the repository.
 
-Plumbing commands only, without hooks, filters, external diffs, a filesystem monitor or fetches: looking at
-someone's repository must not start their programs.
+Uses plumbing commands only, without hooks, filters, external diffs, a filesystem monitor or fetches: looking
+at someone's repository must not start their programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 5.0
 MAX_DIFF_BYTES = 2**20
 MAX_FILE_BYTES = 2**18  # of an untracked file
 _NAMED_LEFT_OUT = 50
-# Untracked files that may hold a secret are named, not kept.
+# Untracked files that may hold secrets are named but not stored.
 _SECRET = (".env*", ".netrc", "*.pem", "*.key", "id_*", "*secret*", "*credential*", "*password*")
 _SETTINGS = {
     "core.fsmonitor": "false",
@@ -35,12 +35,12 @@ _DIFF = (
 
 @dataclass(frozen=True)
 class State:
-    """A repository's state. None is what is not known: no git, no repository, no commit, or no answer.
+    """A repository's state. None means unknown: no git, no repository, no commit, or a timeout.
 
     Attributes:
-        dirty: something tracked differs from the commit, or something untracked is not ignored.
-        diff: what differs, for `git apply`, with the untracked text files; comment lines at its end name
-            what was left out. None where nothing differs.
+        dirty: whether a tracked file differs from the commit, or an untracked file is not ignored.
+        diff: the changes, for `git apply`, including untracked text files; comment lines at the end list
+            what was left out. None also if nothing differs.
     """
 
     commit: str | None = None
@@ -49,7 +49,7 @@ class State:
 
 
 def state(folder: Path) -> State:
-    """The state of the repository that holds a folder."""
+    """State of the repository that contains a folder; its fields are None if there is none."""
     commit = None
     try:
         found = _git(folder, "rev-parse", "--show-toplevel", "HEAD^{commit}", settings=_SETTINGS)
@@ -59,7 +59,7 @@ def state(folder: Path) -> State:
         others = _git(Path(top), "ls-files", "-z", "--others", "--exclude-standard", settings=settings)
     except (OSError, ValueError, subprocess.SubprocessError):
         return State(commit)
-    # A file that was touched and not changed has a first line and nothing else.
+    # A file that was touched but not changed has only a header line.
     parts = [part for part in re.split(rb"(?m)^(?=diff --git )", tracked) if part.count(b"\n") > 1]
     names = [name for name in others.split(b"\0") if name]
     parts += [_untracked(Path(top), name) for name in names]
@@ -83,7 +83,7 @@ def _git(folder: Path, *arguments: str, settings: dict[str, str]) -> bytes:
 
 
 def _without_filters(folder: Path) -> dict[str, str]:
-    """Settings that switch off every filter of the repository's and the user's configuration."""
+    """Settings that disable every filter in the repository's and the user's configuration."""
     try:
         listed = _git(folder, "config", "--null", "--name-only", "--get-regexp", r"^filter\.", settings={})
     except subprocess.CalledProcessError:
@@ -94,7 +94,7 @@ def _without_filters(folder: Path) -> dict[str, str]:
 
 
 def _untracked(top: Path, name: bytes) -> bytes:
-    """A text file as a diff that adds it; else one comment line that names it."""
+    """A text file as a diff that adds it; for anything else, a comment line that names it."""
     path = top / os.fsdecode(name)
     try:
         facts = path.lstat()
@@ -114,7 +114,7 @@ def _kept_out(path: Path, facts: os.stat_result) -> str | None:
     if any(fnmatch(path.name.lower(), pattern) for pattern in _SECRET):
         return "may hold a secret"
     if not stat.S_ISREG(facts.st_mode) and not stat.S_ISLNK(facts.st_mode):
-        return "no file"
+        return "not a regular file"
     return f"{facts.st_size:,} bytes" if facts.st_size > MAX_FILE_BYTES else None
 
 
@@ -126,7 +126,7 @@ def _added(name: bytes, mode: bytes, content: bytes) -> bytes:
     lines = content.split(b"\n")
     ended = lines[-1] == b""
     lines = lines[:-1] if ended else lines
-    tab = b"\t" if b" " in name else b""  # ends a name with spaces
+    tab = b"\t" if b" " in name else b""  # git's terminator for a name with spaces
     head += b"--- /dev/null\n+++ %b%b\n@@ -0,0 +1,%d @@\n" % (new, tab, len(lines))
     return (
         head
@@ -136,7 +136,7 @@ def _added(name: bytes, mode: bytes, content: bytes) -> bytes:
 
 
 def _quoted(name: bytes) -> bytes:
-    """As git writes a name: in quotes, with octal escapes, where it is not plain ASCII."""
+    """A file name as git writes it: quoted, with octal escapes, unless it is plain ASCII."""
     if re.fullmatch(rb"[ -!#-\[\]-~]+", name):
         return name
     plain = rb"[^ -!#-\[\]-~]"
@@ -148,7 +148,7 @@ def _comment(name: bytes, why: str) -> bytes:
 
 
 def _fitted(parts: list[bytes]) -> bytes:
-    """The parts that fit, whole, so that what is kept can be applied; then a line for each that does not."""
+    """Join the parts that fit, each complete so that the result applies; then list those left out."""
     kept, left_out, size = list[bytes](), list[bytes](), 0
     for part in parts:
         if part.startswith(b"# left out"):

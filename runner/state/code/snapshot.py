@@ -1,9 +1,9 @@
-"""Code snapshots: the sources that a study's jobs run, kept beside its runs by the hash of their content.
+"""Code snapshots: the sources that a study's jobs run, stored next to its runs and named by their hash.
 
     ROOT/STUDY/.code/SHA256/{analysis,model,runner}/...
 
-Code that is edited between a launch and a job's start, or a requeue, changes nothing: jobs start from here
-(runner.start). Code of others is not kept; its versions are in the lock file of runner.state.code.provenance.
+Jobs start from here (runner.start), so editing the code between a launch and a job's start or requeue has no
+effect. Other packages are not copied; their versions are in the lock file (runner.state.code.provenance).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = ".code"
 
 @cache
 def sources() -> dict[str, bytes]:
-    """Our packages' files as they are now, read once: what is hashed is what is kept."""
+    """Our packages' files, read once per process so that the hash matches what is stored."""
     files: dict[str, bytes] = {}
     for name in PACKAGES:
         file = import_module(name).__file__
@@ -36,30 +36,30 @@ def sources() -> dict[str, bytes]:
 
 @cache
 def current() -> str:
-    """The hash of our packages' files; names their snapshot."""
+    """SHA-256 of our packages' files; the name of their snapshot."""
     return digest(sources())
 
 
 def take(root_study: Path) -> Path:
-    """Keep the code of this process for a study; gives the snapshot's folder.
+    """Store this process's code for a study and return the snapshot's folder.
 
     Raises:
-        UserError: it cannot be written, or it is there and was edited.
+        UserError: it cannot be written, or it exists and was edited.
     """
     return place(sources(), root_study)
 
 
 def place(files: Mapping[str, bytes], root_study: Path) -> Path:
-    """Make the snapshot of these files under a study, if it is not there. Two at once are fine.
+    """Write a snapshot of these files under a study unless it exists. Safe to call concurrently.
 
     Raises:
-        UserError: it cannot be written, or it is there and was edited.
+        UserError: it cannot be written, or it exists and was edited.
     """
     folder = root_study / FOLDER / digest(files)
     try:
-        os.utime(folder)  # `runner gc` leaves alone what was asked for lately
+        os.utime(folder)  # `runner gc` spares what was used recently
     except PermissionError:
-        pass  # of another owner: it need not be written
+        pass  # it exists and belongs to another user
     except OSError:
         _write(files, folder)
     verify(folder)
@@ -67,47 +67,47 @@ def place(files: Mapping[str, bytes], root_study: Path) -> Path:
 
 
 def verify(snapshot: Path) -> dict[str, bytes]:
-    """A snapshot's files, after hashing them again.
+    """Read a snapshot's files and check them against its hash.
 
     Raises:
-        UserError: it is gone, or was edited after it was taken.
+        UserError: the snapshot is missing, or was edited after it was taken.
     """
     try:
         files = read(snapshot)
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}") from error
     if not files:
-        raise UserError(f"the code snapshot {snapshot} is gone")
+        raise UserError(f"the code snapshot {snapshot} is missing")
     if digest(files) != snapshot.name:
         raise UserError(f"the code snapshot {snapshot} was edited after it was taken: remove that folder")
     return files
 
 
 def options(root_study: Path, code: str | None) -> list[str]:
-    """What stands between Python and `-m MODULE` to start a module from a study's snapshot.
+    """Arguments between `python` and `-m MODULE` that start a module from a study's snapshot.
 
     `-P` keeps the working directory off sys.path: a stray model.py there must not shadow ours.
 
     Args:
-        code: the snapshot's hash; None, of a run from before there were any, starts what is installed.
+        code: the snapshot's hash; None, for runs older than snapshots, starts the installed code.
     """
     return ["-P"] if code is None else ["-P", str(path_of(root_study, code) / "runner" / "start.py")]
 
 
 def options_of(folder: RunFolder) -> list[str]:
-    """The same for a run. Raises Unreadable."""
+    """The same, for the snapshot that a run was planned with. Raises Unreadable."""
     return options(folder.path.parent, folder.run.provenance.code)
 
 
 def path_of(root_study: Path, code: str) -> Path:
-    """Where a study keeps a snapshot."""
+    """Folder of a snapshot, whether or not it exists."""
     return root_study / FOLDER / code
 
 
 def _write(files: Mapping[str, bytes], folder: Path) -> None:
     aside = folder.with_name(f".{folder.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # of a process that had this number before
+        shutil.rmtree(aside, ignore_errors=True)  # left by an earlier process with this PID
         for name, content in files.items():
             path = aside / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _write(files: Mapping[str, bytes], folder: Path) -> None:
         _rename(aside, folder)
     except OSError as error:
         raise UserError(
-            f"{folder.parent}: {error.strerror}; make room, or choose another place with --root"
+            f"{folder.parent}: {error.strerror}; free some space, or choose another place with --root"
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -128,5 +128,5 @@ def _rename(aside: Path, folder: Path) -> None:
     try:
         aside.rename(folder)
     except OSError:
-        if not folder.is_dir():  # else another launch was faster, and verify() will compare
+        if not folder.is_dir():  # otherwise another launch wrote it first, and verify() checks it
             raise

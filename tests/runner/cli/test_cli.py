@@ -73,7 +73,7 @@ def test_a_stray_module_in_the_working_directory_does_not_reach_a_run(runner, st
 
 BAD_STUDIES = {
     "unknown key": ("titel: x\n", "1:1", "did you mean 'title'"),
-    "duplicate key": ("title: x\ntitle: y\n", "2:1", "already given"),
+    "duplicate key": ("title: x\ntitle: y\n", "2:1", "already set"),
     "tab": ("title: x\nbase:\n\tdevice: cpu\n", "3:1", "spaces"),
     "empty": ("", "1:1", "empty"),
     "not a mapping": ("- a\n", "1:1", "expected keys"),
@@ -187,7 +187,7 @@ def test_init_writes_a_study_that_validates_and_never_overwrites(runner, tmp_pat
     runner("init", "new", rc=0)
     runner("validate", "new/experiments/first.yaml", rc=0)
     (tmp_path / "new/experiments/first.yaml").write_text("mine")
-    assert "exists already" in runner("init", "new", rc=2).stderr
+    assert "already exists" in runner("init", "new", rc=2).stderr
     assert (tmp_path / "new/experiments/first.yaml").read_text() == "mine"
 
 

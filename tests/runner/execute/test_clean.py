@@ -230,7 +230,7 @@ def test_while_a_launch_is_at_work_nothing_of_its_study_goes(study, caplog):
     items = clean.plan(study.parent)
     with study_lock(study, 0):
         assert clean.remove(study.parent, items) == []
-    assert "a launch is at work" in caplog.text
+    assert "a launch is running" in caplog.text
     assert len(clean.remove(study.parent, items)) == 3
 
 

@@ -69,9 +69,9 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
     (copy / "model" / "loss.py").write_text('raise SystemExit("another model")\n')
     path.unlink()
     done = launcher("reproduce", first.name[:6], rc=0)
-    said = "the outcome is the same, completed; the losses of 4 steps are equal to the last bit"
+    said = "the outcome is the same, completed; the losses of 4 steps are bit-identical"
     assert said in done.stderr
-    assert "not as it was" not in done.stderr
+    assert "changed:" not in done.stderr
     (second,) = (root / "tiny.reproduced").glob("[!.]*")
     assert losses(second) == losses(first)
     record = json.loads((second / "run.json").read_text())
@@ -104,7 +104,7 @@ def test_a_repeat_under_another_workspace_leaves_the_first_alone(copy, launcher,
     (first,) = (root / "tiny").glob("[!.]*")
     before = sorted(root.rglob("*"))
     done = launcher("reproduce", first.name, "--out", tmp_path / "other", rc=0)
-    assert "the outcome is the same, unsupported; no step to compare" in done.stderr
+    assert "the outcome is the same, unsupported; no steps to compare" in done.stderr
     assert sorted(root.rglob("*")) == before
     assert list((tmp_path / "other" / "tiny.reproduced").glob("[!.]*/attempt-1/result.json"))
 
@@ -200,10 +200,10 @@ def test_the_limits_are_those_that_the_run_had(ended, root):
         (lambda run: (run / "attempt-1" / "result.json").unlink(), "has not ended"),
         (lambda run: change(run, provenance={"code": None}), "no code snapshot"),
         (lambda run: change(run, data_file="/nowhere"), "cannot be reproduced: /nowhere: no such file"),
-        (lambda run: change(run, data_fingerprint="0" * 16), "is not what it was when it was planned"),
-        (lambda run: change(run, profile="gone"), "no profile 'gone' .*name one with --profile"),
+        (lambda run: change(run, data_fingerprint="0" * 16), "has changed since it was planned"),
+        (lambda run: change(run, profile="gone"), "no profile 'gone' .*choose one with --profile"),
         (lambda run: (next(run.parent.glob(".code/*")) / "x.py").touch(), "was edited after it was taken"),
-        (lambda run: shutil.rmtree(run.parent / ".code"), "is gone"),
+        (lambda run: shutil.rmtree(run.parent / ".code"), "is missing"),
     ],
     ids=["in flight", "old record", "no data", "other data", "no profile", "edited code", "no code"],
 )
@@ -243,8 +243,8 @@ def fabricate(folder, values, packages=None, **facts):
 def test_equal_losses_are_said_to_be_equal_to_the_last_bit(root):
     both = [fabricate(root / name / name, [4.0, 3.0, None]) for name in "ab"]
     found = compare(*both)
-    said = "the outcome is the same, completed; the losses of 3 steps are equal to the last bit"
-    assert found.verdict == f"{said}; not known: packages"
+    said = "the outcome is the same, completed; the losses of 3 steps are bit-identical"
+    assert found.verdict == f"{said}; unknown: packages"
     assert ["packages", "unknown", "unknown", "unknown"] in found.rows
 
 
@@ -273,14 +273,14 @@ def test_other_hardware_and_versions_are_named(root):
         ["extra", "absent", "1", "differs"],
     ):
         assert row in found.rows
-    assert found.verdict.endswith("; not as it was: device, torch (job), extra, numpy")
+    assert found.verdict.endswith("; changed: device, torch (job), extra, numpy")
 
 
 def test_another_outcome_is_said(root):
     then = fabricate(root / "a" / "a", [4.0])
     found = compare(then, fabricate(root / "b" / "b", [], outcome=Outcome.OOM_GPU))
     assert not found.same_outcome
-    assert found.verdict.startswith("oom_gpu instead of completed; no step to compare")
+    assert found.verdict.startswith("oom_gpu instead of completed; no steps to compare")
 
 
 def test_steps_of_a_run_that_went_on_in_a_second_attempt_are_compared_too(root):
@@ -288,4 +288,4 @@ def test_steps_of_a_run_that_went_on_in_a_second_attempt_are_compared_too(root):
     fabricate(folder, [4.0, 3.0], outcome=Outcome.TIMEOUT)
     finish(folder, [2.0], attempt=2, first=3)
     state = ledger.state(RunFolder(folder))
-    assert "the losses of 3 steps are equal" in compare(state, state).verdict
+    assert "the losses of 3 steps are bit-identical" in compare(state, state).verdict

@@ -76,7 +76,7 @@ def test_a_torn_certificate_is_made_again(runner, study, root, tmp_path):
     [
         ("half", "attention backend 'half' is wrong here: "),
         ("refuse", "no such tile"),
-        ("crash", "attention backend 'crash' was killed by SIGSEGV on trial"),
+        ("crash", "attention backend 'crash' was killed by SIGSEGV during its trial"),
     ],
 )
 def test_a_wrong_backend_ends_failed_before_its_first_step(runner, study, root, planted, name, says):

@@ -58,9 +58,9 @@ def test_what_is_left_can_be_spent_and_no_more(tmp_path):
     with pytest.raises(InvalidFile) as error:
         reserve(tmp_path, "backends", [limit()], asks("b"))
     assert str(error.value) == (
-        "study.yaml:7:9: a budget of 10 GPU-hours: this launch asks for 4 (1 run from past runs of the same "
-        "configuration), 3 are spent and 4 reserved by 1 run in flight, so 3 are left; "
-        "launch fewer runs with --only, or raise it"
+        "study.yaml:7:9: a budget of 10 GPU-hours: this launch needs 4 (1 run from past runs of the same "
+        "configuration); 3 spent, 4 reserved by 1 run in flight, 3 left; "
+        "launch fewer runs with --only, or raise the budget"
     ), "the first launch has yet to claim, and lives"
     assert len((tmp_path / "backends" / budget.NAME).read_text().splitlines()) == 1, "nothing was written"
 
@@ -107,7 +107,7 @@ def test_a_run_that_takes_longer_than_its_reservation_counts_with_what_it_used(t
 def test_a_run_in_flight_that_was_launched_without_a_budget_is_said(tmp_path):
     Folder(tmp_path, plan("a")).start(started_at=now() - timedelta(hours=8))
     with pytest.raises(
-        InvalidFile, match="1 in flight without a reservation: counted with what they used so far"
+        InvalidFile, match="1 in flight without a reservation: only their usage so far is counted"
     ):
         reserve(tmp_path, "backends", [limit()], asks("b"))
 
@@ -115,13 +115,13 @@ def test_a_run_in_flight_that_was_launched_without_a_budget_is_said(tmp_path):
 def test_a_folder_that_cannot_be_read_is_said(tmp_path):
     completed(tmp_path, "done").end(seconds=9 * 3600)
     (Folder(tmp_path, plan("torn")).start() / "result.json").write_text('{"torn')
-    with pytest.raises(InvalidFile, match="1 run folder cannot be read: counted as nothing"):
+    with pytest.raises(InvalidFile, match="1 run folder cannot be read: not counted"):
         reserve(tmp_path, "backends", [limit()], asks("b"))
 
 
 def test_an_unknown_cost_is_refused_where_there_is_a_budget(tmp_path):
     unknown = estimate([plan("a", time_limit_seconds=None)], profile(), History())
-    with pytest.raises(InvalidFile, match=r"study.yaml:7:9: .* not known .*give the profile a time_limit"):
+    with pytest.raises(InvalidFile, match=r"study.yaml:7:9: .* unknown .*give the profile a time_limit"):
         reserve(tmp_path, "backends", [limit()], unknown)
     reserve(tmp_path, "backends", [], unknown)
     assert not (tmp_path / "backends" / budget.NAME).exists(), "no budget, nothing to reserve"
@@ -143,13 +143,11 @@ def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
         folder.end(seconds=seconds)
     nodes = limit(2.0, "node_hours")
     assert budget.measure(tmp_path, nodes).spent == 1
-    with pytest.raises(
-        InvalidFile, match="asks for 4 .*1 are spent and 0 reserved by 0 runs in flight, so 1 are left"
-    ):
+    with pytest.raises(InvalidFile, match="needs 4 .*1 spent, 0 reserved by 0 runs in flight, 1 left"):
         reserve(tmp_path, "backends", [nodes], asks("c", "d", **whole))
     reserve(tmp_path, "backends", [nodes], asks("c", "d", hours=1.0, **whole))
     assert budget.measure(tmp_path, nodes).reserved == 1
-    with pytest.raises(InvalidFile, match="nodes are shared here"):
+    with pytest.raises(InvalidFile, match="this profile shares nodes"):
         reserve(tmp_path, "backends", [nodes], asks("e"))
 
 

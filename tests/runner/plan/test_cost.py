@@ -50,7 +50,7 @@ def test_another_number_of_steps_costs_the_start_up_and_each_step(tmp_path):
     longer = plan("new", config=trained(steps=1000, learning_rate=1e-3, log_every=50))
     found = estimate([longer], profile(), history(tmp_path))
     assert found.runs[0].wall_seconds == pytest.approx(60 + 1000 * 0.4)
-    assert "1 run from past runs with another number of steps" in lines(found)
+    assert "1 run from past runs with a different number of steps" in lines(found)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_is_not_alike_tells_nothing_and_the_limit_is_named_an_upper_bound(t
 def test_without_past_runs_and_without_a_limit_nothing_is_claimed(tmp_path):
     found = estimate([plan("new", time_limit_seconds=None)], profile(), history(tmp_path))
     assert (found.gpu_hours, found.node_hours, found.wall_seconds) == (None, None, None)
-    assert lines(found).startswith("the cost is not known: 1 run unknown (no past runs, and no time_limit")
+    assert lines(found).startswith("cost unknown: 1 run unknown (no past runs, and no time_limit")
 
 
 def test_failed_runs_and_crashed_attempts_are_no_past_runs(tmp_path):
@@ -175,7 +175,7 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
     assert list(price(found)) == [
         "at most about 14.0 GPU-hours, 4:00:00 with 4 at once: "
         "8 runs from past runs of the same configuration, 2 from the time limit (an upper bound)",
-        "8 of them will not end within the time limit of 1:00:00",
+        "8 of them will exceed the time limit of 1:00:00",
     ]
     assert "GPU-hours" not in lines(estimate(runs, profile(gpus=0), History()))
     assert list(price(estimate([], profile(), History()))) == ["nothing to run"]

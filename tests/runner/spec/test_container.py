@@ -117,15 +117,15 @@ def test_the_golden_script_of_alps():
         ("container:\n  kind: pyxis\n  image: x\n  mounts: ['/a,/b']\n", "5:12", "comma"),
         ("container: {kind: apptainer, image: --writable}", "2:30", "read as an option"),
         ("container: {kind: edf, name: ''}", "2:24", "at least 1 character"),
-        ("container: {kind: edf, name: $SCRATCH/x.toml}", "2:24", "nothing in it is expanded"),
+        ("container: {kind: edf, name: $SCRATCH/x.toml}", "2:24", "is passed on verbatim, without shell expansion"),
         ("container: {kind: edf, name: ../x.toml}", "2:24", "'..'"),
         ('container: {kind: edf, name: "x\\ny"}', "2:24", "U\\+000A"),
         ("container: edf", "2:1", "dict|mapping|object"),
         ("container: {kind: edf, name: x}", "2:1", "needs `python:`"),
         ("python: python3\ncontainer: {kind: edf, name: x}\nslurm: {srun_args: [--environment=y]}", "4:1", "keep one of the two"),
         ("executor: local\ncontainer: {kind: uenv, name: x}", "2:1", "needs executor: slurm"),
-        ("wrapper: [--membind=0]", "2:1", "a command is needed first"),
-        ("wrapper: [taskset, $CPUS]", "2:20", "nothing in it is expanded"),
+        ("wrapper: [--membind=0]", "2:1", "wrapper must start with a command"),
+        ("wrapper: [taskset, $CPUS]", "2:20", "is passed on verbatim, without shell expansion"),
     ],
 )  # fmt: skip
 def test_a_wrong_container_is_reported_at_its_key_with_the_valid_choices(tmp_path, yaml, place, says):
@@ -220,15 +220,15 @@ def test_any_text_in_any_field_is_refused_or_inert(field, text, escaped):
 
 @pytest.mark.parametrize("name", ["A=1; touch PWNED #", "A B", "1A", "", "A\n", "Ä"])
 def test_the_name_of_an_environment_variable_cannot_be_shell(name):
-    with pytest.raises(InvalidFile, match="no name of an environment variable"):
+    with pytest.raises(InvalidFile, match="not a valid environment variable name"):
         profile(json.dumps({"executor": "slurm", "slurm": {}, "env": {name: "x"}}))
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("x --wrap", "no option"),
-        ("--x", "no option"),
+        ("x --wrap", "is not an sbatch option"),
+        ("--x", "is not an sbatch option"),
         ("array", "set by the launcher"),
         ("open_mode", "launcher"),
     ],

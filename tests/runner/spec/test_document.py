@@ -29,7 +29,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
-        ("a: 1\nb: 2\na: 3\n", "3:1", "'a' is already given in line 1"),
+        ("a: 1\nb: 2\na: 3\n", "3:1", "'a' is already set on line 1"),
         ("a:\n\t- 1\n", "2:1", "a tab"),
         ("", "1:1", "empty"),
         ("# only a comment\n", "1:1", "empty"),

@@ -15,7 +15,7 @@ def stopped(root):
     folder.event("claimed", executor="slurm")
     folder.event("submitted", executor="slurm", job_id="7")
     folder.start()
-    folder.end("cancelled", reason="the job got SIGTERM")
+    folder.end("cancelled", reason="received SIGTERM")
     return folder
 
 

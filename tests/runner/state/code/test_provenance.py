@@ -233,7 +233,7 @@ def test_files_have_the_rights_that_the_umask_leaves(repo, fresh, tmp_path, umas
 
 
 def test_a_full_disk_is_a_users_error_and_leaves_nothing_behind(repo, fresh, tmp_path):
-    with small_files(), pytest.raises(UserError, match="File too large; make room"):
+    with small_files(), pytest.raises(UserError, match="File too large; free some space"):
         provenance.keep(repo, tmp_path / "study")
     assert not [path for path in tmp_path.glob("study/**/*") if path.name != ".code"]
     with small_files(), pytest.raises(UserError, match="choose another place with --root"):

@@ -180,5 +180,5 @@ def test_a_killed_launch_leaves_no_half_snapshot(tmp_path, monkeypatch):
 
 
 def test_a_snapshot_that_is_gone_is_named(tmp_path):
-    with pytest.raises(UserError, match="is gone"):
+    with pytest.raises(UserError, match="is missing"):
         snapshot.verify(tmp_path / "0")
