@@ -37,18 +37,24 @@ base:
 # What waits longest goes first, so that no worker is left alone with it at the end.
 LONGEST_FIRST = (
     "tests/faults/test_jobs.py", "tests/faults/test_nodes.py", "tests/slurm", "tests/faults", "tests/runner/execute",
-    "tests/runner/job", "tests/model/verify",
+    "tests/runner/job",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by how long their files take; within a file the order stays."""
+    """Order the tests by how long their files take. The files after those go to one worker whole.
+
+    What such a file's fixtures make, a database or a browser, is then made once.
+    """
 
     def place(item: pytest.Item) -> int:
         matches = (rank for rank, prefix in enumerate(LONGEST_FIRST) if item.nodeid.startswith(prefix))
         return next(matches, len(LONGEST_FIRST))
 
     items.sort(key=place)
+    for item in items:
+        if place(item) == len(LONGEST_FIRST):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
@@ -59,6 +65,25 @@ def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
             return result
         time.sleep(pause_seconds)
     pytest.fail("it did not happen in time")
+
+
+@pytest.fixture
+def rows(root: Path) -> Callable[[], list[dict[str, Any]]]:
+    """What `runner status --json` says, asked in this process: to start Python each time would keep a core busy."""
+
+    def ask() -> list[dict[str, Any]]:
+        from runner.commands.status import rows as said
+        from runner.execute.reconcile import reconciled
+
+        return said(reconciled(root))
+
+    return ask
+
+
+@pytest.fixture
+def outcomes(rows: Callable[[], list[dict[str, Any]]]) -> Callable[[], dict[str, str]]:
+    """Each run's outcome, else its phase, by id."""
+    return lambda: {row["run_id"]: row["outcome"] or row["phase"] for row in rows()}
 
 
 @pytest.fixture(scope="session")
@@ -85,14 +110,20 @@ def study(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
     return make
 
 
+# A step record takes so long that a run which trains while a test waits does not keep a core busy.
+PACED = {"PYTHONPATH": str(REPOSITORY / "tests" / "faults" / "site"), "PACE_SECONDS": "0.1"}
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Root folder for a test's runs."""
     return tmp_path / "runs"
 
 
-# All roots of a test session share the backends' certificates, as a user's roots can.
-CERTIFICATES = tempfile.TemporaryDirectory(prefix="assay-certificates-")
+# All roots of a test session share certificates, as a user's roots can; so do its workers, which inherit this.
+if "ASSAY_TEST_CERTIFICATES" not in os.environ:
+    _folder = tempfile.TemporaryDirectory(prefix="assay-certificates-")
+    os.environ["ASSAY_TEST_CERTIFICATES"] = _folder.name
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -102,7 +133,7 @@ def environment(**more: str) -> dict[str, str]:
         **clean,
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
-        "RUNNER_CERTIFICATES": CERTIFICATES.name,
+        "RUNNER_CERTIFICATES": os.environ["ASSAY_TEST_CERTIFICATES"],
         **more,
     }
 
@@ -154,7 +185,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with (Path(tempfile.gettempdir()) / "assay-slurm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two clusters starting at once would pick the same free ports
         subprocess.run([SCRIPT, "up", folder], check=True, timeout=PATIENCE_SECONDS)
-    yield {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
+    reach = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in reach.items():
+            patch.setenv(name, value)  # for what is asked in this process
+        yield reach
     subprocess.run([SCRIPT, "down", folder], check=True, timeout=PATIENCE_SECONDS)
 
 

@@ -15,7 +15,7 @@ from model import attention
 from model.attention import Backend, Case
 from model.disk.record import now
 from model.errors import Unsupported
-from model.verify import cases, compiled, data, habits, identity, launches, right, same_model, settings
+from model.verify import cases, compiled, data, habits, identity, launches, right, same_model, surroundings
 from model.verify.call import Subject, is_out_of_memory
 from model.verify.cases import Variant
 from model.verify.certificate import Certificate, Check, Verdict, describe
@@ -80,7 +80,7 @@ class _Trial:
             small: places to prefer, before those of the variants.
         """
         allowed = [each for each in variants if self._takes(each.case)]
-        before = settings.settings()
+        before = surroundings.settings()
         if not self._refuses_the_run():
             self._numbers(allowed)
         if refused := self._refuses_the_run():
@@ -89,7 +89,7 @@ class _Trial:
         if not any(self._takes(place) and self._in_depth(place) for place in places):
             return self._runs_nowhere()
         self._repeats(self.case or cases.busy(self.device))
-        self.checks += settings.check(self.backend, self.case or places[0], before)
+        self.checks += surroundings.check(self.backend, self.case or places[0], before)
         return self.written("wrong" if self._failed() else "right", self._failed())
 
     def _numbers(self, variants: list[Variant]) -> None:

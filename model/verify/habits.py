@@ -16,8 +16,7 @@ from model.verify.call import Subject, call, gradients, leaves
 from model.verify.cases import Variant
 from model.verify.certificate import Check
 from model.verify.data import Known
-from model.verify.memory import poisoned
-from model.verify.settings import note_changes, with_state
+from model.verify.surroundings import note_changes, poisoned, with_state
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ heads of one key head, R = G * (rows of a block) stacked rows, U keys.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from model.verify.precision import highest
 
 STEPS = ("o", "dq", "dk", "dv")
 ELEMENTS = {"cpu": 2**21, "cuda": 2**25}  # scores in one block: 16 MiB of float64, and 256 MiB
@@ -214,3 +214,14 @@ class _Block:
         row_R = torch.arange(start, end, device=self.q_NRD.device).repeat(self.run.G)
         key_U = torch.arange(0, end, device=self.q_NRD.device)
         return key_U > row_R[:, None]
+
+
+@contextmanager
+def highest() -> Iterator[None]:
+    """Keep TF32 and bfloat16 out of float32 matrix products in the body."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

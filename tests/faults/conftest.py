@@ -1,17 +1,11 @@
 """What the tests that inject faults share."""
 
-import json
-
 import pytest
+
+from tests.conftest import PACED
 
 
 @pytest.fixture
 def slurm(runner, cluster):
-    """The command line with a cluster in reach."""
-    return lambda *arguments, rc=None, **env: runner(*arguments, rc=rc, **{**cluster, **env})
-
-
-@pytest.fixture
-def rows():
-    """Where the runs stand, as `status --json` says it."""
-    return lambda command: json.loads(command("status", "--json", rc=0).stdout)
+    """The command line with a cluster in reach, and runs that take their time."""
+    return lambda *arguments, rc=None, **env: runner(*arguments, rc=rc, **{**cluster, **PACED, **env})

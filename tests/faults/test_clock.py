@@ -114,8 +114,8 @@ def test_a_launcher_whose_clock_is_an_hour_off_loses_no_job_and_starts_none_twic
     clock.set(seconds)
     slurm("launch", path, "--profile", profile, rc=0, **clock.env)
     assert "0 submitted" in slurm("launch", path, "--profile", profile, rc=0).stderr
-    until(lambda: all(row["phase"] == "ended" for row in rows(slurm)))
-    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
+    until(lambda: all(row["phase"] == "ended" for row in rows()))
+    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 2
 
 
 def test_a_claim_of_another_machine_whose_clock_is_ahead_is_left_alone(root):

@@ -94,7 +94,7 @@ def completed(root):
 
 HERE = {
     "lock": r"tiny/\.lock",
-    "snapshot": r"\.code/.*job\.py",
+    "snapshot": r"\.code/.*job/attempt\.py",
     "provenance": r"\.provenance/",
     "run.json": r"tiny/\w+/\.run\.json",
     "budget": r"tiny/budget\.jsonl",

@@ -17,7 +17,8 @@ from tests.slurm.test_cluster import SANDBOX, training
 pytestmark = pytest.mark.slurm
 LONG = "matrix: {train.steps: [1000000]}\n"
 # Long enough to be caught running, short enough to end: a few seconds of tiny steps.
-MIDDLING = "matrix: {train.steps: [6000]}\n"
+MIDDLING = "matrix: {train.steps: [120]}\n"
+LONGER = "matrix: {train.steps: [400]}\n"
 
 
 def attempts(root, name="tiny"):
@@ -47,19 +48,19 @@ def test_a_killed_step_daemon_is_not_success(slurm, study, root, rows):
     assert daemons
     daemons[0].kill()
     job.kill()
-    until(lambda: rows(slurm)[0]["phase"] == "ended")
-    assert rows(slurm)[0]["outcome"] in ("failed", "node_failed", "lost")
+    until(lambda: rows()[0]["phase"] == "ended")
+    assert rows()[0]["outcome"] in ("failed", "node_failed", "lost")
 
 
 def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows):
     path = study(MIDDLING)
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: training(root))
-    job_id = rows(slurm)[0]["job_id"]
+    job_id = rows()[0]["job_id"]
     slurm_command("scontrol", "requeue", job_id)
-    until(lambda: rows(slurm)[0]["outcome"] == "completed")
-    assert rows(slurm)[0]["attempt"] == 2
-    assert rows(slurm)[0]["job_id"] == job_id, "it is the same job"
+    until(lambda: rows()[0]["outcome"] == "completed")
+    assert rows()[0]["attempt"] == 2
+    assert rows()[0]["job_id"] == job_id, "it is the same job"
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
@@ -72,11 +73,11 @@ def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows):
     try:
         slurm_command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
         until(lambda: not job.is_running() or job.status() == psutil.STATUS_ZOMBIE)
-        until(lambda: rows(slurm)[0]["outcome"] == "completed")
+        until(lambda: rows()[0]["outcome"] == "completed")
     finally:
         # It may have come back by itself: then Slurm refuses.
         subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=False)
-    assert rows(slurm)[0]["attempt"] == 2
+    assert rows()[0]["attempt"] == 2
     assert attempts(root)[1] == "node_failed"
     again = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
     assert again["slurm"]["SLURMD_NODENAME"] != node
@@ -92,7 +93,7 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
     (staying := tmp_path / "staying.yaml").write_text(short + "requeue: false\n")
     asleep = {}
     for name, extra, profile in (
-        ("goes", MIDDLING, going),
+        ("goes", LONGER, going),
         ("stays", LONG, staying),
         ("hangs", LONG, staying),
     ):
@@ -107,7 +108,7 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
         for name in ("goes", "stays"):
             if name in asleep and time.time() - asleep[name].create_time() > 45:
                 asleep.pop(name).send_signal(signal.SIGCONT)
-        found = rows(slurm)
+        found = rows()
         return all(row["phase"] == "ended" for row in found) and found
 
     ended = {row["study"]: row for row in until(over)}
@@ -119,25 +120,25 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
     found = attempts(root, "goes")
     assert len(found) > 1, "it needed more than one attempt"
     assert list(found.values()) == ["timeout"] * (len(found) - 1) + ["completed"]
-    assert steps(root, "goes") == list(range(1, 6001)), "no step is missing, none is twice"
+    assert steps(root, "goes") == list(range(1, 401)), "no step is missing, none is twice"
     slurm("collect", rc=0)
     query = "select sum(tokens)::bigint as tokens, count(distinct step) = count(*) as once from steps where study = 'goes'"
     counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
-    assert counted == [{"tokens": 6000 * 64, "once": True}]
+    assert counted == [{"tokens": 400 * 64, "once": True}]
 
 
 def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows):
-    path = study("matrix: {train.steps: [9000]}\n")
-    slurm("launch", path, "--profile", SANDBOX, "--set", "train.log_every=100", rc=0)
+    path = study("matrix: {train.steps: [180]}\n")
+    slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: training(root))
     slurm("cancel", path, rc=0)
-    until(lambda: rows(slurm)[0]["outcome"] == "cancelled")
+    until(lambda: rows()[0]["outcome"] == "cancelled")
     assert list(root.glob("tiny/*/attempt-1/checkpoint"))
-    slurm("launch", path, "--profile", SANDBOX, "--set", "train.log_every=100", "--wait", rc=0)
+    slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
     assert manifest["resumed_attempt"] == 1
     assert manifest["resumed_step"] > 0
-    assert steps(root) == list(range(1, 9001))
+    assert steps(root) == list(range(1, 181))
 
 
 def test_a_controller_that_is_down_refuses_a_launch_and_loses_nothing(slurm, study, rows, cluster):
@@ -153,7 +154,7 @@ def test_a_controller_that_is_down_refuses_a_launch_and_loses_nothing(slurm, stu
         subprocess.run(["slurmctld"], env={**os.environ, **cluster}, check=True)
         until(lambda: subprocess.run(["sinfo"], env={**os.environ, **cluster}, check=False).returncode == 0)
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
-    assert [row["outcome"] for row in rows(slurm)] == ["completed"]
+    assert [row["outcome"] for row in rows()] == ["completed"]
 
 
 @pytest.fixture(autouse=True)

@@ -61,7 +61,7 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
     path = study(STUDY)
     killed_launch(fault, root, path, cluster)
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
-    assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 2
+    assert [row["outcome"] for row in rows()] == ["completed"] * 2
     trained = [len(list(run.glob("attempt-*/steps.jsonl"))) for run in (root / "tiny").glob("[0-9a-f]*")]
     assert trained == [1, 1], "each run trained once"
     assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0).stderr
@@ -80,7 +80,7 @@ def test_runs_that_share_a_job_are_found_again_together(slurm, cluster, study, r
     path = study("matrix: {seed: [0, 1, 2]}\n")
     killed_launch(fault, root, path, cluster, PACKED)
     slurm("launch", path, "--profile", PACKED, "--wait", rc=0)
-    assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 3
+    assert [row["outcome"] for row in rows()] == ["completed"] * 3
     assert len(list(root.glob("tiny/*/attempt-*/steps.jsonl"))) == 3, "each run trained once"
 
 
@@ -100,7 +100,7 @@ def test_two_launches_at_once_submit_nothing_twice(cluster, study, root, slurm, 
     ]
     both = [subprocess.Popen(command, cwd=REPOSITORY, env=environment(**cluster)) for _ in range(2)]
     assert [launch.wait(timeout=PATIENCE_SECONDS) for launch in both] == [0, 0]
-    assert [row["outcome"] for row in rows(slurm)] == ["completed"] * 2
+    assert [row["outcome"] for row in rows()] == ["completed"] * 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
@@ -127,9 +127,9 @@ def test_an_sbatch_that_refuses_leaves_every_run_to_be_launched(slurm, study, ro
         "launch", path, "--profile", SANDBOX, rc=3, **stand_in(tmp_path / "bin", "sbatch", script)
     )
     assert says in refused.stderr
-    assert [row["phase"] for row in rows(slurm)] == ["planned"] * 2
+    assert [row["phase"] for row in rows()] == ["planned"] * 2
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
-    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
+    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 2
 
 
 def test_a_submit_limit_is_met_with_smaller_arrays(slurm, study, root, rows, tmp_path):
@@ -142,16 +142,16 @@ def test_a_submit_limit_is_met_with_smaller_arrays(slurm, study, root, rows, tmp
     slurm(
         "launch", path, "--profile", SANDBOX, "--wait", rc=0, **stand_in(tmp_path / "bin", "sbatch", script)
     )
-    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 4
+    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 4
 
 
 def test_while_accounting_is_down_nothing_is_called_ended_that_might_not_be(slurm, study, rows, tmp_path):
     path = study("matrix: {train.steps: [1000000]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     down = stand_in(tmp_path / "bin", "sacct", "echo 'sacct: error: slurmdbd is down' >&2; exit 1")
-    until(lambda: rows(slurm)[0]["phase"] == "running")
+    until(lambda: rows()[0]["phase"] == "running")
     shown = slurm("status", "--json", rc=0, **down)
     assert '"running"' in shown.stdout
     assert "slurmdbd is down" in shown.stderr
     slurm("cancel", path, rc=0)
-    until(lambda: rows(slurm)[0]["outcome"] == "cancelled")
+    until(lambda: rows()[0]["outcome"] == "cancelled")

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
+from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, environment, until
 from tests.faults.daemons import Daemons, training
 from tests.slurm.test_cluster import SANDBOX
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 TWO = "matrix: {seed: [0, 1]}\n"
-LONGER = ("--set", "train.steps=6000", "--set", "train.log_every=500")
+LONGER = ("--set", "train.steps=120")
 FOR_EVER = ("--set", "train.steps=1000000")
 NO_DELAY = "runner.execute.reconcile:ACCOUNTING_DELAY=timedelta(0)"
 
@@ -38,7 +38,7 @@ def patched(cluster, root):
     def call(setting, *arguments, **env):
         return subprocess.run(
             [sys.executable, "-m", "tests.faults.patched", setting, "--", "--root", str(root), *map(str, arguments)],
-            cwd=REPOSITORY, env=environment(**{**cluster, **env}), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+            cwd=REPOSITORY, env=environment(**{**cluster, **PACED, **env}), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
 
     return call
@@ -51,8 +51,8 @@ def first_training(root):
     return process, attempt, json.loads((attempt / "manifest.json").read_text())["slurm"]["SLURMD_NODENAME"]
 
 
-def stands(rows, slurm):
-    return sorted((row["outcome"] or row["phase"], row["attempt"]) for row in rows(slurm))
+def stands(rows):
+    return sorted((row["outcome"] or row["phase"], row["attempt"]) for row in rows())
 
 
 def completed_attempts(root):
@@ -60,11 +60,11 @@ def completed_attempts(root):
     return sorted(result["run_id"] for result in results if result["outcome"] == "completed")
 
 
-def all_completed(root, rows, slurm):
+def all_completed(root, rows):
     """Wait for it, and make sure that each run completed once."""
-    until(lambda: {row["outcome"] for row in rows(slurm)} == {"completed"})
+    until(lambda: {row["outcome"] for row in rows()} == {"completed"})
     done = completed_attempts(root)
-    assert len(done) == len(set(done)) == len(rows(slurm))
+    assert len(done) == len(set(done)) == len(rows())
 
 
 def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, daemons):
@@ -73,8 +73,8 @@ def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, ro
     daemons.end(f"slurmd.{node}", signal.SIGKILL)
     assert process.is_running()
     daemons.start(f"slurmd.{node}")
-    all_completed(root, rows, slurm)
-    assert {row["attempt"] for row in rows(slurm)} == {1}
+    all_completed(root, rows)
+    assert {row["attempt"] for row in rows()} == {1}
 
 
 def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
@@ -83,8 +83,8 @@ def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
     slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
     _, attempt, node = first_training(root)
     daemons.crash(node)
-    all_completed(root, rows, slurm)
-    assert stands(rows, slurm) == [("completed", 1), ("completed", 2)]
+    all_completed(root, rows)
+    assert stands(rows) == [("completed", 1), ("completed", 2)]
     again = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
     assert again["slurm"]["SLURMD_NODENAME"] != node
     told = json.loads(slurm("explain", attempt.parent.name, "--json", rc=0).stdout)
@@ -101,7 +101,7 @@ def test_a_launch_while_a_job_is_on_its_way_back_into_the_queue_submits_nothing(
     daemons.down(node)
     for _ in range(4):
         assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0).stderr
-    all_completed(root, rows, slurm)
+    all_completed(root, rows)
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
@@ -110,12 +110,12 @@ def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(slurm, s
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
     process, _, _ = first_training(root)
-    job_id = rows(slurm)[0]["job_id"]
+    job_id = rows()[0]["job_id"]
     process.kill()
-    until(lambda: rows(slurm)[0]["outcome"] == "failed")
+    until(lambda: rows()[0]["outcome"] == "failed")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
     daemons.ask("scontrol", "requeue", job_id)
-    all_completed(root, rows, slurm)
+    all_completed(root, rows)
     until(lambda: not daemons.ask("squeue", "-h"))
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
     assert len(completed_attempts(root)) == 1
@@ -125,9 +125,9 @@ def test_a_completed_run_whose_job_is_put_back_into_the_queue_is_not_trained_aga
     slurm, study, root, rows, daemons
 ):
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, "--wait", rc=0)
-    daemons.ask("scontrol", "requeue", rows(slurm)[0]["job_id"])
+    daemons.ask("scontrol", "requeue", rows()[0]["job_id"])
     until(lambda: not daemons.ask("squeue", "-h"))
-    assert stands(rows, slurm) == [("completed", 1)]
+    assert stands(rows) == [("completed", 1)]
     assert len(list(root.glob("tiny/*/attempt-*"))) == 1
 
 
@@ -138,10 +138,10 @@ def test_a_run_that_something_else_than_slurm_terminated_is_cancelled_and_goes_o
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
     first_training(root)[0].terminate()
-    until(lambda: rows(slurm)[0]["phase"] == "ended")
-    assert stands(rows, slurm) == [("cancelled", 1)]
+    until(lambda: rows()[0]["phase"] == "ended")
+    assert stands(rows) == [("cancelled", 1)]
     slurm("launch", path, "--profile", SANDBOX, *LONGER, "--wait", rc=0)
-    assert stands(rows, slurm) == [("completed", 2)]
+    assert stands(rows) == [("completed", 2)]
     assert json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())["resumed_attempt"] == 1
 
 
@@ -158,8 +158,8 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
     again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
     assert "0 submitted" in again.stderr, again.stderr
-    all_completed(root, rows, slurm)
-    assert {row["attempt"] for row in rows(slurm)} == {1}
+    all_completed(root, rows)
+    assert {row["attempt"] for row in rows()} == {1}
 
 
 def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
@@ -168,11 +168,11 @@ def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, rc=0)
     first_training(root)
     daemons.end("slurmctld")
-    assert rows(slurm)[0]["phase"] == "running"
+    assert rows()[0]["phase"] == "running"
     time.sleep(2)
     daemons.start("slurmctld")
-    all_completed(root, rows, slurm)
-    assert stands(rows, slurm) == [("completed", 1)]
+    all_completed(root, rows)
+    assert stands(rows) == [("completed", 1)]
 
 
 def test_while_neither_controller_nor_accounting_answers_status_says_so_and_nothing_has_ended(
@@ -188,9 +188,9 @@ def test_while_neither_controller_nor_accounting_answers_status_says_so_and_noth
         assert "Traceback" not in refused.stderr
     daemons.start("slurmdbd")
     daemons.start("slurmctld")
-    assert rows(slurm)[0]["phase"] == "running"
+    assert rows()[0]["phase"] == "running"
     slurm("cancel", path, rc=0)
-    until(lambda: rows(slurm)[0]["outcome"] == "cancelled")
+    until(lambda: rows()[0]["outcome"] == "cancelled")
 
 
 def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_end(
@@ -201,7 +201,7 @@ def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_
     (run,) = [path.name for path in (root / "tiny").glob("[0-9a-f]*")]
     repeat = subprocess.Popen(
         [sys.executable, "-P", "-m", "runner", "--root", str(root), "reproduce", run, "--profile", str(SANDBOX)],
-        cwd=tmp_path, env=environment(**cluster), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        cwd=tmp_path, env=environment(**cluster, **PACED), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     _, attempt, _ = first_training(root)
     manifest = json.loads((attempt / "manifest.json").read_text())

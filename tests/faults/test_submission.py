@@ -60,7 +60,7 @@ def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits
     assert "to find out whether the jobs exist" in said
     assert "Traceback" not in said
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
-    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
+    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
@@ -71,6 +71,6 @@ def test_an_sbatch_that_outlives_its_launcher_is_waited_for(slurm, cluster, stud
     launch.kill()
     launch.communicate(timeout=PATIENCE_SECONDS)
     assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, rc=0).stderr
-    until(lambda: all(row["job_id"] for row in rows(slurm)))
+    until(lambda: all(row["job_id"] for row in rows()))
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
-    assert [(row["outcome"], row["attempt"]) for row in rows(slurm)] == [("completed", 1)] * 2
+    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("completed", 1)] * 2

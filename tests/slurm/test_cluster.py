@@ -1,5 +1,6 @@
 """Studies on a real Slurm cluster: arrays, real kills, real out-of-memory, and outcomes that are true."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import REPOSITORY, until
+from tests.conftest import PACED, REPOSITORY, until
 
 pytestmark = pytest.mark.slurm
 SANDBOX = Path(__file__).with_name("sandbox.yaml")
@@ -17,20 +18,25 @@ SANDBOX = Path(__file__).with_name("sandbox.yaml")
 
 @pytest.fixture
 def slurm(runner, cluster):
-    """The command line with a cluster in reach."""
-    return lambda *arguments, rc=None: runner(*arguments, rc=rc, **cluster)
-
-
-def outcomes(slurm):
-    rows = json.loads(slurm("status", "--json", rc=0).stdout)
-    return {row["run_id"]: row["outcome"] or row["phase"] for row in rows}
+    """The command line with a cluster in reach, and runs that take their time."""
+    return lambda *arguments, rc=None: runner(*arguments, rc=rc, **cluster, **PACED)
 
 
 def training(root, study="*"):
     """The process of a run that has written a step record and no result."""
-    for manifest in root.glob(f"{study}/*/attempt-*/manifest.json"):
+    runs = study if "/" in study else f"{study}/*"
+    for manifest in root.glob(f"{runs}/attempt-*/manifest.json"):
         if (manifest.parent / "steps.jsonl").exists() and not (manifest.parent / "result.json").exists():
-            return psutil.Process(json.loads(manifest.read_text())["pid"])
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return psutil.Process(json.loads(manifest.read_text())["pid"])
+    return None
+
+
+def by_steps(root, steps):
+    """The process of the run of so many steps, once it trains."""
+    for run in root.glob("tiny/*/run.json"):
+        if json.loads(run.read_text())["config"]["train"]["steps"] == steps:
+            return training(run.parent.parent.parent, f"tiny/{run.parent.name}")
     return None
 
 
@@ -64,7 +70,7 @@ def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcom
 
 
 def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
-    slurm, study, root, cluster
+    slurm, study, root, cluster, outcomes
 ):
     path = study(
         "matrix: {seed: [0, 1, 2, 3]}\n"
@@ -73,7 +79,7 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     shown = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
     assert re.findall(r"--time=\d+", shown) == ["--time=10", "--time=33"]
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
-    assert set(outcomes(slurm).values()) == {"completed"}
+    assert set(outcomes().values()) == {"completed"}
     asked = {}
     for run in (root / "tiny").glob("[0-9a-f]*"):
         job = json.loads((run / "attempt-1" / "manifest.json").read_text())["slurm"]
@@ -89,46 +95,46 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     assert asked[1][0] != asked[0][0]
 
 
-def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study):
+def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study, outcomes):
     path = study("matrix: {train.steps: [1000000, 5, 6]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
-    until(lambda: training(root)).kill()
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
-    assert sorted(outcomes(slurm).values()) == ["completed", "completed", "failed"]
+    until(lambda: by_steps(root, 1_000_000)).kill()
+    until(lambda: not {"queued", "running"} & set(outcomes().values()))
+    assert sorted(outcomes().values()) == ["completed", "completed", "failed"]
     (reason,) = [row["reason"] for row in json.loads(slurm("status", "--json").stdout) if row["reason"]]
     assert reason.startswith("Slurm: FAILED")
 
 
-def test_cancel_ends_running_and_waiting_jobs(slurm, root, study):
+def test_cancel_ends_running_and_waiting_jobs(slurm, root, study, outcomes):
     path = study("matrix: {train.steps: [1000000], seed: [0, 1, 2, 3, 4, 5]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: training(root))
     assert "6 of 6 runs were in flight" in slurm("cancel", path, rc=0).stderr
-    until(lambda: set(outcomes(slurm).values()) == {"cancelled"})
+    until(lambda: set(outcomes().values()) == {"cancelled"})
 
 
-def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path):
+def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path, outcomes):
     if not Path("/sys/fs/cgroup/memory").is_dir():
         pytest.skip("no memory cgroup of version 1 on this machine")
     (profile := tmp_path / "small.yaml").write_text(
         "executor: slurm\nslurm: {options: {mem: 150M}}\n"  # less than importing torch takes
     )
     slurm("launch", study(), "--profile", profile, "--wait", rc=1)
-    assert list(outcomes(slurm).values()) == ["oom_host"]
+    assert list(outcomes().values()) == ["oom_host"]
 
 
 @pytest.mark.parametrize(
     ("setting", "says"),
     [("partition: nowhere", "nvalid partition"), ("gres: 'gpu:9'", "not available")],
 )
-def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, says):
+def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, says, outcomes):
     (profile := tmp_path / "wrong.yaml").write_text(f"executor: slurm\nslurm: {{{setting}}}\n")
     refused = slurm("launch", study(), "--profile", profile, rc=3).stderr
     assert says in refused
     assert ("wrong.yaml:2:9: " in refused) == ("partition" in setting), (
         "the profile's line, where Slurm names it"
     )
-    assert list(outcomes(slurm).values()) == ["planned"], "nothing was submitted, nothing is lost"
+    assert list(outcomes().values()) == ["planned"], "nothing was submitted, nothing is lost"
 
 
 def test_a_run_gets_its_own_gpu_from_gres(slurm, study, root, tmp_path):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import environment, until
-from tests.slurm.test_cluster import outcomes, training
+from tests.conftest import PACED, environment, until
+from tests.slurm.test_cluster import by_steps, training
 
 pytestmark = pytest.mark.slurm
 RUNNER = [sys.executable, "-P", "-m", "runner"]
@@ -17,12 +17,8 @@ PACKED = Path(__file__).with_name("packed.yaml")
 
 @pytest.fixture
 def slurm(runner, cluster):
-    """The command line with a cluster in reach."""
-    return lambda *arguments, rc=None: runner(*arguments, rc=rc, **cluster)
-
-
-def rows(slurm):
-    return json.loads(slurm("status", "--json", rc=0).stdout)
+    """The command line with a cluster in reach, and runs that take their time."""
+    return lambda *arguments, rc=None: runner(*arguments, rc=rc, **cluster, **PACED)
 
 
 def manifests(root):
@@ -39,49 +35,49 @@ def adjusted(tmp_path, *changes):
     return path
 
 
-def test_runs_share_a_job_and_each_has_a_gpu_of_its_own(slurm, root, study):
+def test_runs_share_a_job_and_each_has_a_gpu_of_its_own(slurm, root, study, rows, outcomes):
     """Three runs on nodes of two slots are an array of two elements, one of them half empty."""
     slurm("launch", study("matrix: {seed: [0, 1, 2]}\n"), "--profile", PACKED, "--wait", rc=0)
-    assert set(outcomes(slurm).values()) == {"completed"}
-    jobs = [row["job_id"] for row in rows(slurm)]
+    assert set(outcomes().values()) == {"completed"}
+    jobs = [row["job_id"] for row in rows()]
     assert sorted(jobs.count(job) for job in set(jobs)) == [1, 2]
     slots = {(m["slurm"]["SLURM_JOB_ID"], m["slurm"]["CUDA_VISIBLE_DEVICES"]) for m in manifests(root)}
     assert len(slots) == 3, "no two runs of a job see the same GPU"
     assert all(len(gpu.split(",")) == 1 for _, gpu in slots), "and each sees one"
 
 
-def test_a_run_that_is_killed_leaves_the_run_that_shares_its_node(slurm, root, study):
+def test_a_run_that_is_killed_leaves_the_run_that_shares_its_node(slurm, root, study, outcomes):
     """The longest run is killed; the other one goes on to its end."""
-    slurm("launch", study("matrix: {train.steps: [1000000, 3000]}\n"), "--profile", PACKED, rc=0)
+    slurm("launch", study("matrix: {train.steps: [1000000, 60]}\n"), "--profile", PACKED, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
     by_steps(root, 1_000_000).kill()
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
-    assert sorted(outcomes(slurm).values()) == ["completed", "failed"]
+    until(lambda: not {"queued", "running"} & set(outcomes().values()))
+    assert sorted(outcomes().values()) == ["completed", "failed"]
 
 
-def test_cancelling_a_run_leaves_the_run_that_shares_its_job(slurm, root, study):
+def test_cancelling_a_run_leaves_the_run_that_shares_its_job(slurm, root, study, rows, outcomes):
     """One is cancelled as it waits or runs, the other completes."""
-    slurm("launch", study("matrix: {train.steps: [1000000, 6000]}\n"), "--profile", PACKED, rc=0)
+    slurm("launch", study("matrix: {train.steps: [1000000, 120]}\n"), "--profile", PACKED, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
-    (long,) = [row["run_id"] for row in rows(slurm) if row["factors"]["train.steps"] == 1_000_000]
+    (long,) = [row["run_id"] for row in rows() if row["factors"]["train.steps"] == 1_000_000]
     slurm("cancel", long, rc=0)
-    assert outcomes(slurm)[long] == "cancelled"
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
-    assert sorted(outcomes(slurm).values()) == ["cancelled", "completed"]
+    assert outcomes()[long] == "cancelled"
+    until(lambda: not {"queued", "running"} & set(outcomes().values()))
+    assert sorted(outcomes().values()) == ["cancelled", "completed"]
     until(lambda: training(root) is None)
     (result,) = root.glob(f"tiny/{long}/attempt-1/result.json")
     assert json.loads(result.read_text())["outcome"] == "cancelled", "its process has stopped by itself"
 
 
 def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_done_does_not(
-    slurm, root, study, tmp_path
+    slurm, root, study, tmp_path, rows, outcomes
 ):
     """Of two jobs with two runs each one holds a short run, which trains once; the others save and go on."""
     minute = adjusted(tmp_path, ("0:10:00", "0:01:00"))
     path = study("matrix: {train.steps: [20, 1000000, 1000001, 1000002]}\n")
     slurm("launch", path, "--profile", minute, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3)
-    found = {row["factors"]["train.steps"]: row for row in rows(slurm)}
+    found = {row["factors"]["train.steps"]: row for row in rows()}
     slurm("cancel", path, rc=0)
     jobs = [found[steps]["job_id"] for steps in (20, 1_000_000, 1_000_001, 1_000_002)]
     assert jobs[0] == jobs[1] != jobs[2] == jobs[3]
@@ -92,10 +88,10 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
                 json.loads(path.read_text().splitlines()[at]) for path, at in ((first, -1), (second, 0))
             )
             assert next_["step"] - next_["steps"] == last["step"], "it goes on where it stopped"
-    until(lambda: not {"queued", "running"} & set(outcomes(slurm).values()))
+    until(lambda: not {"queued", "running"} & set(outcomes().values()))
 
 
-def test_a_full_queue_is_filled_again_as_it_empties(slurm, root, study, tmp_path):
+def test_a_full_queue_is_filled_again_as_it_empties(slurm, root, study, tmp_path, rows, outcomes):
     """At most one job waits or runs; without --wait the rest is named and left for the next launch."""
     one = adjusted(tmp_path, ("max_parallel: 4", "max_parallel: 4\nmax_queued: 1"))
     path = study("matrix: {seed: [0, 1, 2, 3]}\n")
@@ -103,8 +99,8 @@ def test_a_full_queue_is_filled_again_as_it_empties(slurm, root, study, tmp_path
     assert "max_queued of 1" in refused
     assert "2 submitted, 2 left" in refused
     slurm("launch", path, "--profile", one, "--wait", rc=0)
-    assert list(outcomes(slurm).values()) == ["completed"] * 4
-    assert len({row["job_id"] for row in rows(slurm)}) == 2
+    assert list(outcomes().values()) == ["completed"] * 4
+    assert len({row["job_id"] for row in rows()}) == 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 4
 
 
@@ -127,13 +123,3 @@ def test_all_arrays_of_a_launch_keep_to_one_cap(slurm, cluster, root, study, tmp
     waits = said.splitlines()
     assert sorted(("afterany" in line) for line in waits) == [False, False, True], waits
     slurm("cancel", path, rc=0)
-
-
-def by_steps(root, steps):
-    """The process of the run of so many steps."""
-    import psutil
-
-    for run in root.glob("tiny/*/run.json"):
-        if json.loads(run.read_text())["config"]["train"]["steps"] == steps:
-            return psutil.Process(json.loads((run.parent / "attempt-1" / "manifest.json").read_text())["pid"])
-    return None

@@ -3,6 +3,9 @@
 FAULT_FILE is a regular expression. Right before a path that it finds is opened for writing for the first
 time, by whatever process, the disk under FAULT_ROOT is filled up, or becomes read-only, as FAULT says.
 
+PACE_SECONDS is how long each step record waits before it is written: a run that a test only needs to be there
+then leaves the processor to the others.
+
 CLOCK_FILE holds the seconds by which the wall clock is off, and may change at any time. The monotonic clock
 is as it is. (Debian's faketime lets time.sleep of Python 3.11 fail.)
 """
@@ -56,6 +59,14 @@ def arm(pattern, root, kind):
     sys.addaudithook(hook)
 
 
+def keep_pace(seconds):
+    def hook(event, arguments):
+        if event == "open" and str(arguments[0]).endswith("/steps.jsonl") and (arguments[2] or 0) & WRITES:
+            time.sleep(seconds)
+
+    sys.addaudithook(hook)
+
+
 def set_clock(file):
     real, seconds = time.time, lambda: int(file.read_text())
 
@@ -71,5 +82,7 @@ def set_clock(file):
 
 if "CLOCK_FILE" in os.environ:
     set_clock(Path(os.environ["CLOCK_FILE"]))
+if "PACE_SECONDS" in os.environ:
+    keep_pace(float(os.environ["PACE_SECONDS"]))
 if "FAULT_FILE" in os.environ:
     arm(re.compile(os.environ["FAULT_FILE"]), os.environ["FAULT_ROOT"], os.environ["FAULT"])
