@@ -61,7 +61,7 @@ class DataConfig(Frozen):
         description="`bytes`, or a Hugging Face tokenizer: a tokenizer.json, its folder, or a hub name.",
     )
     mode: Literal["pad", "pack"] = Field(
-        "pack", description="`pad`: one document a sample, cut and padded. `pack`: documents joined."
+        "pack", description="`pad`: one document per sample, truncated or padded. `pack`: documents joined."
     )
 
 
@@ -69,8 +69,8 @@ class TrainConfig(Frozen):
     """How long, how large and how precise."""
 
     steps: Positive = Field(1000, description="Optimizer steps.")
-    sequence_length: Positive = Field(4096, description="Tokens a sample that the model sees.")
-    batch_size: Positive = Field(1, description="Samples a step.")
+    sequence_length: Positive = Field(4096, description="Tokens per sample.")
+    batch_size: Positive = Field(1, description="Samples per step.")
     learning_rate: float = Field(5e-5, gt=0, description="Of AdamW, reached after the warm-up.")
     warmup_steps: int = Field(100, ge=0, description="Linear warm-up; constant afterwards.")
     clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")

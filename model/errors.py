@@ -5,7 +5,7 @@ AssayError
 ├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
 ├── Interrupted          asked to stop; a checkpoint of step N is saved
-└── (runner.errors adds InvalidFile and SchedulerError)
+└── (runner.spec.problems and runner.state.slurm add InvalidFile and SchedulerError)
 """
 
 from __future__ import annotations

@@ -84,10 +84,10 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     study, run_id = reader.key
     path = attempt.path
     # What cannot be read goes to quarantine, and counts as missing.
-    attempt.manifest = reader.read(path / "manifest.json", lambda: _placed(attempt.manifest, path))
-    attempt.result = reader.read(path / "result.json", lambda: _placed(attempt.result, path))
+    manifest = reader.read(path / "manifest.json", lambda: _placed(attempt.manifest, path))
+    result = reader.read(path / "result.json", lambda: _placed(attempt.result, path))
     row = {"study": study, "run_id": run_id, "attempt": attempt.number}
-    reader.rows.attempts.append(row | _attempt_row(attempt))
+    reader.rows.attempts.append(row | _attempt_row(attempt.holding(manifest, result)))
     if (path / "steps.jsonl").exists():
         reader.rows.step_files.append({**row, "path": str(path / "steps.jsonl")})
 

@@ -56,6 +56,12 @@ class Attempt:
         """Whether its claim was given up before anything was started, and nobody has claimed it since."""
         return bool(self.noted) and self.noted[-1].event == "released"
 
+    def holding(self, manifest: Manifest | None, result: Result | None) -> Attempt:
+        """The same attempt with these records, whatever its files hold."""
+        other = Attempt(self._run, self.number, self._ledger)
+        other.manifest, other.result = manifest, result
+        return other
+
     @property
     def started(self) -> bool:
         """Whether it has said where it runs."""

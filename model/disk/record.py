@@ -47,7 +47,8 @@ class Provenance(Frozen):
     user: str | None = Field(None, description="Who launched.")
     host: str | None = Field(None, description="Where the launch was made.")
     environment: dict[str, str] = Field(
-        default={}, description="Of the launch: the variables listed in runner.provenance, where set."
+        default={},
+        description="Of the launch: the variables listed in runner.state.code.provenance, where set.",
     )
     diff: str | None = Field(
         None, description="SHA-256 of the uncommitted changes, STUDY/.provenance/HASH.diff; None without any."

@@ -1,7 +1,7 @@
 """The application: every file of `runner/commands` whose name has no leading underscore is a verb.
 
 A verb's file defines `command`, whose signature gives the verb's options; the file's docstring is its help
-text. Only the invoked verb is imported, which keeps help and completion fast.
+text. Only the invoked verb is imported, which keeps a call and the list of verbs fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -27,6 +27,10 @@ def verbs() -> dict[str, Path]:
 
 class _Verbs(TyperGroup):
     """Finds verbs by their files. Click's types are Any: some typer versions bundle their own click."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast(Any, dict.fromkeys(verbs()))  # typer suggests these for a mistyped verb
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(verbs())

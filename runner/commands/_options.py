@@ -39,9 +39,6 @@ Wait = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Root = Annotated[
-    Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
-]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix of it.")]
 
 

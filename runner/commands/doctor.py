@@ -43,8 +43,8 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """`ok`, `no`, or `NEEDED` if it is missing and the profile needs it."""
-        return "ok" if self.works else "NEEDED" if self.needed else "no"
+        """`ok`, `no`, or `MISSING` if it is missing and the profile needs it."""
+        return "ok" if self.works else "MISSING" if self.needed else "no"
 
 
 def checks(cluster: Cluster, root: Path) -> list[Check]:

@@ -22,7 +22,7 @@ def command(
     root, name = Settings.root, study and study_name(study)
     reconciled(root, name)
     items = clean.plan(root, name)
-    table(["path", "bytes", "inodes", "why"], clean.rows(root, items))
+    table(["path", "bytes", "inodes", "reason"], clean.rows(root, items))
     if dry_run:
         say(clean.summary(items, "would free"))
     else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import typer
 
+from model.units import clock
 from runner.commands._console import say, table
 from runner.commands._options import (
     DryRun,
@@ -20,8 +22,8 @@ from runner.commands._options import (
     Wait,
     Yes,
 )  # fmt: skip
-from runner.commands._price import price
 from runner.plan import cost
+from runner.plan.cost import Basis, Estimate
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
@@ -76,7 +78,7 @@ def _show(planned: Plan) -> None:
         ]
         for run, state in planned.runs
     ]
-    table(["run", "factors", "expected", "would"], rows)
+    table(["run", "factors", "expected", "action"], rows)
     _say_price(planned)
     if planned.cluster.profile.executor == "slurm":
         _show_scripts(planned)
@@ -102,3 +104,30 @@ def _say_start(script: str) -> None:
         say(f"no start estimate: {error}")
     else:
         say(f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate")
+
+
+def price(cost: Estimate) -> Iterator[str]:
+    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note."""
+    if not cost.runs:
+        yield "nothing to run"
+        return
+    yield f"{_total(cost)}: {cost.basis}"
+    limits = [limit for run in cost.runs if (limit := run.limit_passed)]
+    for limit, count in sorted(Counter(limits).items()):
+        yield f"{count} of them will exceed the time limit of {clock(limit)}"
+    if cost.note:
+        yield cost.note
+
+
+def _total(cost: Estimate) -> str:
+    if cost.wall_seconds is None:
+        return "cost unknown"
+    hours = f"{_hours(cost.gpu_hours or 0.0)} GPU-hours" if cost.gpus else ""
+    nodes = "" if cost.node_hours is None else f" ({_hours(cost.node_hours)} node-hours)"
+    bound = {0: "about", len(cost.runs): "at most"}.get(cost.counts[Basis.LIMIT], "at most about")
+    paid = f"{hours}{nodes}, " if hours or nodes else ""
+    return f"{bound} {paid}{clock(cost.wall_seconds)} with {cost.parallel} at once"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from runner.commands._comparison import compare
+from model.disk.files import read_lines
+from model.disk.record import Manifest, StepRecord
 from runner.commands._console import say, table
 from runner.commands._options import ProfileName, RunName, Settings
 from runner.commands._progress import watcher
+from runner.state.code import provenance
+from runner.state.ledger import RunState
+
+Row = list[str]
+_SAME, _DIFFERS, _UNKNOWN = "same", "differs", "unknown"
 
 
 def command(
@@ -25,6 +33,106 @@ def command(
     if prepared.state.phase == "planned":
         repeat.start(prepared, watcher())
     found = compare(prepared.original, repeat.wait_for(prepared))
-    table(["", "then", "now", ""], found.rows)
+    table(["", "original", "repeat", ""], found.rows)
     say(found.verdict)
     raise typer.Exit(0 if found.same_outcome else 1)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of comparing a run with its repeat.
+
+    Attributes:
+        rows: table rows of item, original value, repeated value, and `same` or the difference.
+        verdict: a one-line summary.
+    """
+
+    same_outcome: bool
+    rows: list[Row]
+    verdict: str
+
+
+def compare(then: RunState, now: RunState) -> Comparison:
+    """Compare two ended runs. Raises Unreadable."""
+    same = then.outcome is now.outcome
+    losses, verdict = _losses(_steps(then), _steps(now))
+    differing = [*_manifests(then, now), *_packages(then, now)]
+    rows = [_row("outcome", then.outcome, now.outcome), *losses, *differing]
+    outcome = (
+        f"the outcome is the same, {now.outcome}" if same else f"{now.outcome} instead of {then.outcome}"
+    )
+    changed = [row[0] for row in differing if row[3] == _DIFFERS]
+    around = f"; changed: {', '.join(changed)}" if changed else ""
+    if unknown := [row[0] for row in differing if row[3] == _UNKNOWN]:
+        around += f"; unknown: {', '.join(unknown)}"
+    return Comparison(same, rows, f"{outcome}; {verdict}{around}")
+
+
+def _row(what: str, then: Any, now: Any) -> Row:
+    words = [_UNKNOWN if value is None else str(value) for value in (then, now)]
+    return [what, *words, _UNKNOWN if _UNKNOWN in words else _SAME if then == now else _DIFFERS]
+
+
+def _steps(state: RunState) -> dict[int, StepRecord]:
+    """Step records of all attempts by step; where attempts overlap, the later one wins."""
+    attempts = (attempt for attempt in state.folder.attempts() if attempt.number <= state.attempt)
+    files = (attempt.path / "steps.jsonl" for attempt in attempts)
+    return {record.step: record for file in files for record in read_lines(file, StepRecord)}
+
+
+def _losses(then: dict[int, StepRecord], now: dict[int, StepRecord]) -> tuple[list[Row], str]:
+    both = sorted(then.keys() & now.keys())
+    rows = [_row("step records", len(then), len(now))]
+    if not both:
+        return rows, "no steps to compare"
+    rows.append(_row(f"loss at step {both[-1]}", _shown(then[both[-1]]), _shown(now[both[-1]])))
+    unequal = [step for step in both if then[step].loss != now[step].loss]
+    if not unequal:
+        return rows, f"the losses of {len(both)} steps are bit-identical"
+    worst = max(unequal, key=lambda step: _difference(then[step].loss, now[step].loss))
+    difference = _difference(then[worst].loss, now[worst].loss)
+    what = f"largest loss difference, step {worst}"
+    rows.append([what, _shown(then[worst]), _shown(now[worst]), f"{difference:.2g}"])
+    return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference:.2g}"
+
+
+def _shown(record: StepRecord) -> str:
+    return "not finite" if record.loss is None else str(record.loss)
+
+
+def _difference(then: float | None, now: float | None) -> float:
+    """Absolute difference; infinite if either loss is not finite."""
+    return float("inf") if then is None or now is None else abs(then - now)
+
+
+def _manifests(then: RunState, now: RunState) -> Iterator[Row]:
+    before, after = (state.latest.manifest if state.latest else None for state in (then, now))
+    if before is None or after is None:  # one of the runs never started
+        return
+    yield _row("device", before.device_name, after.device_name)
+    yield _row("host", before.host, after.host)
+    yield from _versions(_software(before), _software(after))
+
+
+def _software(manifest: Manifest) -> dict[str, str]:
+    return {f"{name} (job)": version for name, version in manifest.software.items()}
+
+
+def _packages(then: RunState, now: RunState) -> Iterator[Row]:
+    """Packages of the launching Python: a row for each that differs, else one row for all."""
+    before, after = (provenance.lock_of(state.folder) for state in (then, now))
+    if before is None or after is None:
+        yield [
+            "packages",
+            *(_UNKNOWN if lock is None else f"{len(lock)}" for lock in (before, after)),
+            _UNKNOWN,
+        ]
+        return
+    differing = list(_versions(before, after))
+    yield from differing or [["packages", f"{len(before)}", f"{len(after)}", _SAME]]
+
+
+def _versions(then: dict[str, str], now: dict[str, str]) -> Iterator[Row]:
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            yield [name, then.get(name, "absent"), now.get(name, "absent"), _DIFFERS]

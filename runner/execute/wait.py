@@ -62,7 +62,7 @@ def _resubmit(plan: Plan, states: Sequence[RunState]) -> Sequence[Task]:
     """Submit the next attempts of these runs; return those that do not fit in the queue."""
     bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
     for state in states:
-        log.info("%s: attempt %d ended %s; retrying", label(state.brief), state.attempt, state.outcome)
+        log.info("%s: attempt %d ended as %s; retrying", label(state.brief), state.attempt, state.outcome)
     with alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return submit_tasks(current, write_runs(current), sorted(bad), wait=True)

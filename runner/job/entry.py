@@ -16,11 +16,10 @@ from runner.state import ledger
 STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})
 
 
-def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
+def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     """Run the attempt of this task's slot inside a Slurm job.
 
-    Submitit pickles only a reference to this function by name, plus folders and numbers, so editing code
-    before the job starts cannot change what was planned.
+    A job gets folders and numbers alone, so editing code before it starts cannot change what was planned.
     """
     slot = int(os.environ.get("SLURM_LOCALID", "0"))
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]

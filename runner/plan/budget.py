@@ -277,7 +277,7 @@ class _Nodes:
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class _Use:
     """When an attempt held its GPUs, in Unix seconds, and whether it is over."""
 
     job: str
@@ -292,19 +292,19 @@ class _Attempt:
         return max(0.0, self.end - self.start)
 
 
-def _attempts(folder: RunFolder) -> Iterator[_Attempt]:
+def _uses(folder: RunFolder) -> Iterator[_Use]:
     for attempt in folder.attempts():
         manifest, over = attempt.manifest, attempt.released or attempt.settled is not None
         end = attempt.ended_at or now()
         start = manifest.started_at if manifest else end  # an attempt that never started cost nothing
         job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
         gpus = manifest.gpus if manifest else 0
-        yield _Attempt(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, over)
+        yield _Use(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, over)
 
 
 def _add(usage: Usage, folder: RunFolder, limit: Limit, found: _Found | None, whole: _Nodes) -> None:
     """Add a run's attempts: finished ones to the spending, one in flight to the reservations."""
-    attempts = list(_attempts(folder))
+    attempts = list(_uses(folder))
     share = found[0] if found else _NOTHING
     for attempt in attempts:
         # An attempt that ended before it opened a device records 0 GPUs, although they were allocated.
@@ -326,7 +326,7 @@ def _hold(usage: Usage, hours: float) -> None:
     usage.in_flight += 1
 
 
-def _pending(line: Reservation, attempts: Sequence[_Attempt]) -> bool:
+def _pending(line: Reservation, attempts: Sequence[_Use]) -> bool:
     """Whether the launcher that made a reservation may still claim the run."""
     made = line.time.timestamp()
     if any(attempt.end > made for attempt in attempts):

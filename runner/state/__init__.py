@@ -1,1 +1,1 @@
-"""What is known of runs, on disk and in Slurm's words. It starts, stops and prints nothing."""
+"""What is known of runs, on disk and in Slurm's words. It starts and stops no run, and prints nothing."""

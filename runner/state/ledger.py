@@ -76,12 +76,12 @@ class RunState:
 
 def state(folder: RunFolder) -> RunState:
     """Read a run's status and its complete run.json. Raises Unreadable."""
-    found = standing(folder)
+    found = brief_state(folder)
     _ = found.run
     return found
 
 
-def standing(folder: RunFolder) -> RunState:
+def brief_state(folder: RunFolder) -> RunState:
     """Read a run's status; the complete run.json is read on first use. Raises Unreadable."""
     brief, latest = brief_of(folder), None
     for attempt in folder.attempts():

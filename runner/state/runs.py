@@ -25,7 +25,7 @@ def states(root: Path, study: str | None = None) -> list[RunState]:
     found = []
     for folder in run_folders(root, study):
         try:
-            found.append(ledger.standing(folder))
+            found.append(ledger.brief_state(folder))
         except Unreadable as error:
             _warn_once(f"{error}; skipping this run")  # collect puts the file in quarantine
     # Sorted by timestamp, because comparing aware datetimes is slow.

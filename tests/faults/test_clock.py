@@ -135,7 +135,7 @@ def test_a_process_is_told_from_another_by_its_start_since_boot_which_no_clock_m
     assert process.runs(os.getpid(), mine)
     assert not process.runs(os.getpid(), mine + 1)
     with subprocess.Popen(["true"]) as ended:
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_SECONDS
         started = process.started(ended.pid)
         while process.runs(ended.pid, started) and time.monotonic() < until:
             time.sleep(0.05)

@@ -9,7 +9,7 @@ from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
 from tests.faults.test_launcher import STUDY, stand_in
 from tests.slurm.test_cluster import SANDBOX
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 SUBMITS = '/usr/bin/sbatch "$@" >/dev/null; '
 UNANSWERED = (
     'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; '

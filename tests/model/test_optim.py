@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from model import optim
+from tests.conftest import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -57,7 +58,7 @@ print(sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
         [sys.executable, "-c", code, backend, corpus],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -25,7 +25,7 @@ from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.execute.slurm import client
 from runner.execute.slurm.script import Array, executor
-from runner.job.entry import run_in_job
+from runner.slurm import run_in_job
 from runner.spec.profile import Profile
 from runner.state import ledger
 from runner.state.slurm import SchedulerError

@@ -16,7 +16,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.start import PACKAGES, digest, read
 
@@ -92,11 +91,6 @@ def options(root_study: Path, code: str | None) -> list[str]:
         code: the snapshot's hash; None, for runs older than snapshots, starts the installed code.
     """
     return ["-P"] if code is None else ["-P", str(path_of(root_study, code) / "runner" / "start.py")]
-
-
-def options_of(folder: RunFolder) -> list[str]:
-    """The same, for the snapshot that a run was planned with. Raises Unreadable."""
-    return options(folder.path.parent, folder.run.provenance.code)
 
 
 def path_of(root_study: Path, code: str) -> Path:

@@ -8,7 +8,7 @@ from model.attention import flex, for_compile
 
 
 @pytest.mark.parametrize("length", [1, 100, 128, 300, 512])
-def testflex_writes_down_the_mask_that_pytorch_would_find(length: int) -> None:
+def test_flex_writes_down_the_mask_that_pytorch_would_find(length: int) -> None:
     mine = flex._causal_blocks(length, torch.device("cpu"))
     theirs = create_block_mask(flex._before, None, None, length, length, device="cpu")
     assert torch.equal(mine.to_dense(), theirs.to_dense())
@@ -17,7 +17,7 @@ def testflex_writes_down_the_mask_that_pytorch_would_find(length: int) -> None:
     assert mine.seq_lengths == theirs.seq_lengths == (length, length)
 
 
-def testflex_compiles_itself_inside_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flex_compiles_itself_inside_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model's graph ends before it; its own is compiled all the same, and is not run piece by piece."""
     graphs = []
     own = torch.compile(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from model.attention import Case
-from model.verify import cases, data, memory, numbers, reference
+from model.verify import cases, data, numbers, reference, surroundings
 from model.verify.reference import STEPS, Inputs
 from tests.model.verify import planted
 from tests.model.verify.planted import CASE
@@ -39,7 +39,7 @@ def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str,
 
 def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
     q, k = torch.zeros(2, 160, 4, 32, requires_grad=True), torch.zeros(2, 160, 2, 32)
-    with memory.poisoned(q, k):
+    with surroundings.poisoned(q, k):
         made = (torch.empty(7), torch.empty_like(q), q.new_empty(3, 5), torch.empty_strided((2, 3), (3, 1)))
         kept = torch.zeros_like(q)
     for x in made:

@@ -6,12 +6,10 @@ import sys
 
 import pytest
 
+from runner.cli.app import verbs
 from tests.conftest import REPOSITORY, environment
 
-VERBS = [
-    "init", "data", "schema", "validate", "expand", "launch", "status", "logs", "cancel", "collect", "sql",
-    "report", "verify", "doctor", "retry", "explain", "reproduce", "gc",
-]  # fmt: skip
+VERBS = list(verbs())
 
 
 def test_help_lists_every_verb(runner):
@@ -25,10 +23,8 @@ def test_every_verb_explains_itself_and_is_documented(runner, verb):
     assert f"`runner {verb}" in (REPOSITORY / "docs" / "command-line.md").read_text()
 
 
-def test_the_command_line_lists_no_verb_that_is_not_tested_here():
-    from runner.cli.app import verbs
-
-    assert list(verbs()) == sorted(VERBS)
+def test_a_mistyped_verb_is_answered_with_the_nearest(runner):
+    assert "Did you mean 'launch'?" in runner("lanch", rc=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -12,7 +11,7 @@ from model.disk.files import append, write
 from model.disk.folder import RunFolder
 from model.disk.record import NAME, Manifest, Outcome, Result, StepRecord
 from model.errors import UserError
-from runner.commands._comparison import compare
+from runner.commands.reproduce import compare
 from runner.execute import repeat
 from runner.plan.write import next_task
 from runner.spec.expansion import expand
@@ -20,7 +19,7 @@ from runner.spec.study import read_study
 from runner.state import ledger
 from runner.state.code import provenance
 from tests.analysis.fabricate import START, plan
-from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
 
 
 @pytest.fixture
@@ -88,11 +87,8 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
 
 def test_code_that_is_edited_while_runs_wait_changes_none_of_them(copy, launcher, study, root):
     launch = launcher("launch", study("matrix: {train.steps: [400, 5]}\n"), wait=False)
-    end = time.monotonic() + 60
-    while not list(root.glob("*/*/attempt-1/steps.jsonl")):
-        assert time.monotonic() < end
-        assert launch.poll() is None, launch.communicate()
-        time.sleep(0.05)
+    until(lambda: list(root.glob("*/*/attempt-1/steps.jsonl")) or launch.poll() is not None)
+    assert launch.poll() is None, launch.communicate()
     edit(copy, "model/trainer.py", "import torch\n", 'raise SystemExit("edited")\n')
     out, err = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 0, out + err

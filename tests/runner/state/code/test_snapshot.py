@@ -119,6 +119,16 @@ def test_submitit_starts_a_pickled_function_from_the_snapshot(taken, tmp_path):
     assert result == ("success", str(taken / "runner" / "state" / "tasks.py"))
 
 
+def test_a_job_starts_by_a_name_that_snapshots_of_other_versions_know():
+    from inspect import signature
+
+    from runner.execute.slurm.submit import run_in_job
+
+    assert (run_in_job.__module__, run_in_job.__qualname__) == ("runner.slurm", "run_in_job")
+    assert list(signature(run_in_job).parameters) == ["run_folders", "attempts"]
+    assert (Path(start.__file__).parent / "job" / "__main__.py").is_file(), "python -m runner.job"
+
+
 def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, elsewhere):
     (taken / "numpy.py").touch()
     done = run(taken, "-m", "probe", path=[elsewhere])
