@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
-    """Run the attempt of this task's slot, given folder and attempt number of each run that shares the job."""
+    """Run the attempt of this task's slot, given folder and attempt of each run that shares the job."""
     from runner.job.entry import run_slot
 
     return run_slot(run_folders, attempts)

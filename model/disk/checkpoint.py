@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -35,7 +35,6 @@ from model.config import Frozen, RunConfig
 from model.data import Position
 from model.disk import files
 from model.disk.files import Unreadable
-from model.disk.record import SCHEMA_VERSION, Version
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Meta(Frozen):
     The checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
     """
 
-    schema_version: Version = SCHEMA_VERSION
+    schema_version: Literal[2] = 2  # 1 kept its tensors in a format of its own
     step: int = Field(ge=1, description="The last step done.")
     config: str = Field(description="Canonical JSON of the run's configuration.")
     data_fingerprint: str

@@ -107,8 +107,8 @@ class Attempt:
         """When it ended, by its own word, or when that was noticed; None while it is in flight."""
         if self.result:
             return self.result.ended_at
-        noticed = self.event("ended")
-        return noticed.time if noticed and noticed.outcome else None
+        noticed = [event.time for event in self.events if event.event == "ended" and event.outcome]
+        return noticed[-1] if noticed else None
 
     def _if_there(self, name: str, kind: type[Record]) -> Record | None:
         path = f"{self._path}/{name}"

@@ -48,7 +48,7 @@ class Provenance(Frozen):
     host: str | None = Field(None, description="Where the launch was made.")
     environment: dict[str, str] = Field(
         default={},
-        description="Of the launch: the variables listed in runner.state.code.provenance, where set.",
+        description="Of the launch: the variables listed in runner/state/code/provenance.py, if set.",
     )
     diff: str | None = Field(
         None, description="SHA-256 of the uncommitted changes, STUDY/.provenance/HASH.diff; None without any."

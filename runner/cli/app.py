@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from runner import commands
 
@@ -30,14 +30,21 @@ class _Verbs(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        self.called = ""
         self.commands = cast(Any, dict.fromkeys(verbs()))  # typer suggests these for a mistyped verb
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(verbs())
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        self.called = args[0]
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in (known := verbs()):
             return None
+        if ctx.resilient_parsing and cmd_name != self.called:  # a shell completes verbs: their names will do
+            return TyperCommand(cmd_name, help=_summary(known[cmd_name]))
         module = import_module(f"runner.commands.{known[cmd_name].stem}")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(cmd_name, help=module.__doc__)(module.command)

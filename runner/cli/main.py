@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from model.errors import AssayError
 from runner.cli.app import app
+from runner.commands._console import say
 
 
 def main() -> None:
@@ -31,15 +32,22 @@ def main() -> None:
         _stop(141)
 
 
+class _Said(logging.Handler):
+    """Says a message as the verbs do: where sys.stderr is now, and a broken pipe ends the command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
 def _show_messages() -> None:
     """Send log messages of the runner packages to standard error, unformatted."""
     messages = logging.getLogger("runner")
-    messages.addHandler(logging.StreamHandler())
+    messages.addHandler(_Said())
     messages.setLevel(logging.INFO)
     messages.propagate = False
 
 
 def _stop(code: int, text: str = "") -> NoReturn:
     if text:
-        sys.stderr.write(f"{text}\n")
+        say(text)
     sys.exit(code)

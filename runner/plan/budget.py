@@ -295,7 +295,7 @@ class _Use:
 def _uses(folder: RunFolder) -> Iterator[_Use]:
     for attempt in folder.attempts():
         manifest, over = attempt.manifest, attempt.released or attempt.settled is not None
-        end = attempt.ended_at or now()
+        end = attempt.ended_at or (attempt.noted[-1].time if attempt.released else now())
         start = manifest.started_at if manifest else end  # an attempt that never started cost nothing
         job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
         gpus = manifest.gpus if manifest else 0

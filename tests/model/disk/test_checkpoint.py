@@ -278,7 +278,7 @@ DAMAGES = {
     "meta empty": ("meta.json", truncate(0)),
     "meta cut": ("meta.json", truncate(0.5)),
     "meta no UTF-8": ("meta.json", lambda path: path.write_bytes(b"\xff" + path.read_bytes())),
-    "another schema": ("meta.json", edit(schema_version=2)),
+    "another schema": ("meta.json", edit(schema_version=1)),
     "another step": ("meta.json", edit(step=8)),
     "another position": ("meta.json", edit(position={"epoch": 0, "row": 3, "used": 0})),
     "a folder for a file": ("state-7.safetensors", lambda path: (path.unlink(), path.mkdir())),

@@ -23,6 +23,50 @@ def test_every_verb_explains_itself_and_is_documented(runner, verb):
     assert f"`runner {verb}" in (REPOSITORY / "docs" / "command-line.md").read_text()
 
 
+def shell(line, folder, **env):
+    return subprocess.run(
+        ["bash", "-c", line.replace("runner", f"{sys.executable} -P -m runner")],
+        cwd=folder, env=environment(**env), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
+def test_a_closed_stderr_changes_no_exit_code(tmp_path, closed):
+    assert shell(f"runner status nope {closed}", tmp_path).returncode == 2
+
+
+def test_a_pipe_that_is_closed_before_the_first_run_starts_none(study, runner, tmp_path, root):
+    """Whoever reads has gone, and the launch stops before it claims a run."""
+    shell(f"runner --root {root} launch {study()} 2>&1 >/dev/null | head -1", tmp_path)
+    assert not list(root.glob("tiny/*/attempt-*"))
+    runner("launch", study(), rc=0)
+
+
+def test_messages_go_wherever_stderr_is_by_then(capsys):
+    """Rich puts another stderr in place while it draws."""
+    import logging
+
+    from runner.cli.main import _Said
+
+    _Said().emit(logging.makeLogRecord({"msg": "%d left", "args": (3,)}))
+    assert capsys.readouterr().err == "3 left\n"
+
+
+def test_completing_a_verb_imports_no_verb(tmp_path):
+    code = (
+        "import os, sys\n"
+        "os.environ |= {'_RUNNER_COMPLETE': 'complete_bash', 'COMP_WORDS': 'runner l', 'COMP_CWORD': '1'}\n"
+        "from runner.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'runner.commands.launch', 'runner.commands.logs'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.split() == ["launch", "logs"]
+
+
 def test_a_mistyped_verb_is_answered_with_the_nearest(runner):
     assert "Did you mean 'launch'?" in runner("lanch", rc=2).stderr
 
