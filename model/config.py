@@ -71,7 +71,7 @@ class TrainConfig(Frozen):
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens per sample.")
     batch_size: Positive = Field(1, description="Samples per step.")
-    learning_rate: float = Field(5e-5, gt=0, description="Of AdamW, reached after the warm-up.")
+    learning_rate: float = Field(5e-5, gt=0, description="AdamW's learning rate, reached after the warm-up.")
     warmup_steps: int = Field(100, ge=0, description="Linear warm-up; constant afterwards.")
     clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
     weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay of AdamW.")
@@ -89,7 +89,9 @@ class RunConfig(Frozen):
         "auto", description="Attention backend: a file in model/attention, or an entry point."
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds the weights and the order of the documents.")
-    device: Literal["cuda", "cpu"] = Field("cuda", description="Where the run trains. Never guessed.")
+    device: Literal["cuda", "cpu"] = Field(
+        "cuda", description="Where the run trains; never chosen automatically."
+    )
     model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
     data: DataConfig = Field(description="The training text.")
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")

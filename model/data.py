@@ -216,7 +216,9 @@ def check_vocabulary(config: RunConfig, tokenizer: Tokenizer) -> None:
     """Refuse a tokenizer with ids that the model's embedding has no row for. Raises UserError."""
     if tokenizer.vocab_size > config.model.vocab_size:
         name, ids = config.data.tokenizer, tokenizer.vocab_size
-        too_few = f"tokenizer '{name}' has {ids:,} ids and the model {config.model.vocab_size:,}"
+        too_few = (
+            f"tokenizer '{name}' has {ids:,} ids, but the model has room for {config.model.vocab_size:,}"
+        )
         raise UserError(f"{too_few}: set model.vocab_size to {ids} or more")
 
 

@@ -4,7 +4,7 @@ AssayError
 ├── UserError            something to type differently: exit code 2
 ├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
-├── Interrupted          asked to stop; a checkpoint of step N is saved
+├── Interrupted          stopped on request; a checkpoint was saved at step N
 └── (runner.spec.problems and runner.state.slurm add InvalidFile and SchedulerError)
 """
 
@@ -47,7 +47,7 @@ class Interrupted(AssayError):
     """
 
     def __init__(self, step: int) -> None:
-        super().__init__(f"asked to stop; a checkpoint of step {step} is kept")
+        super().__init__(f"stopped on request; a checkpoint was saved at step {step}")
         self.step = step
 
 

@@ -74,7 +74,7 @@ class Keeper:
         except OSError as error:
             if self.stopping:
                 raise
-            sys.stderr.write(f"no checkpoint of step {step}; training continues: {error}\n")
+            sys.stderr.write(f"could not save a checkpoint at step {step}; training continues: {error}\n")
         self.saved = time.monotonic()
         if self.stopping:
             raise Interrupted(step)

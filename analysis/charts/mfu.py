@@ -42,9 +42,7 @@ def _rate(rows: list[Row], styles: Styles) -> Figure:
         "would divide by the peak."
     )
     axis = Axis("model TFLOP/s", ".3~g")
-    return dots(
-        rows, styles, axis, rate("tflops"), what, title="Model TFLOP/s (the peak is not known)", note=note
-    )
+    return dots(rows, styles, axis, rate("tflops"), what, title="Model TFLOP/s (peak unknown)", note=note)
 
 
 chart = Chart(

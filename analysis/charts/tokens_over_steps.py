@@ -30,7 +30,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             f"its runs together. The warm-up (shaded, up to step {warmup}) is shown here but counts nowhere "
             "else."
         ),
-        description="Tokens per second over steps, one line a group. The figure above has the numbers.",
+        description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",
         used=frozenset(run for row in rows for run in row["run_ids"]),
     )

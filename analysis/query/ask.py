@@ -52,7 +52,7 @@ def answer(connection: DuckDBPyConnection, sql: str) -> Answer:
     try:
         relation = connection.sql(sql)
         if relation is None:
-            raise UserError("the statement gives no rows: ask with SELECT, SHOW or DESCRIBE")
+            raise UserError("the statement returns no rows: use SELECT, SHOW or DESCRIBE")
         documents = tuple(str(kind) == "JSON" for kind in relation.types)
         table = relation.to_arrow_table()
     except duckdb.Error as error:

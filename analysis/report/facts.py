@@ -91,7 +91,7 @@ def _ending(outcome: str | None, expected: bool) -> str:
         return "without an outcome yet"
     if outcome == "completed" and expected:
         return outcome
-    return f"{outcome} {'as expected' if expected else 'not expected'}"
+    return f"{outcome} {'as expected' if expected else 'unexpected'}"
 
 
 def literal(sql: str, study: str) -> str:
@@ -197,9 +197,7 @@ def differences(runs: list[Row]) -> list[str]:
         sentences.append(f"Completed runs ran with different software: {', '.join(mixed)}.")
     unsure = _distinct(run["attention"] for run in done if run["verdict"] != "right")
     if unsure:
-        sentences.append(
-            f"No certificate says that these backends of completed runs are right: {', '.join(unsure)}."
-        )
+        sentences.append(f"Completed runs of these backends have no valid certificate: {', '.join(unsure)}.")
     if any(run["git_dirty"] for run in done):
         sentences.append("Some completed runs were planned from a working tree with uncommitted changes.")
     return sentences

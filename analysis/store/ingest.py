@@ -104,7 +104,7 @@ def _placed(record: Placed | None, attempt: Path) -> Placed | None:
 
 def _placed_run(folder: RunFolder) -> RunRecord:
     if not (folder.path / "run.json").exists():
-        raise Unreadable("missing: the folder has records but not the plan of its run")
+        raise Unreadable("missing, although the folder has records of its run")
     run = folder.run
     if (run.study, run.run_id) != (folder.path.parent.name, folder.path.name):
         raise Unreadable(f"it belongs to study {run.study} run {run.run_id}, not to this folder")

@@ -87,7 +87,7 @@ def float32_on_cpu(case: Case) -> list[str]:
     if case.device != "cpu" or case.dtype == "float32":
         return []
     return [
-        f"adds up dK and dV in {case.dtype} on a CPU, which loses digits: "
+        f"sums dK and dV in {case.dtype} on a CPU, which loses precision: "
         "use --set train.dtype=float32, or --set attention=math"
     ]
 
@@ -107,7 +107,7 @@ def package(module: str, symbol: str, install: str) -> list[str]:
             return [f"the package with `{module}` is not installed: {install}"]
         return [f"`{module}` is installed, but lacks the module `{error.name}`: {install}"]
     except AttributeError:
-        return [f"the installed `{module}` has no `{symbol}`, so it is another package: {install}"]
+        return [f"the installed `{module}` has no `{symbol}`, so it is a different package: {install}"]
     except Exception as error:  # a foreign binary may raise anything
         return [f"`{module}` cannot be loaded ({_one_line(error)}): {install}"]
     return []
@@ -169,7 +169,9 @@ def _cuda_is_there(case: Case) -> list[str]:
     if case.device != "cuda":
         return []
     if torch.version.cuda is None:
-        return [f"needs a CUDA build of PyTorch, and {torch.__version__} is not one: install one with CUDA"]
+        return [
+            f"needs a CUDA build of PyTorch, and {torch.__version__} is a CPU build: install one with CUDA"
+        ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # with a driver that is too old, PyTorch warns and says no
         if not torch.cuda.is_available():

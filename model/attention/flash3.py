@@ -52,7 +52,7 @@ def graph_break() -> str:
 
     if hasattr(torch.ops.flash_attn_3, "_flash_attn_forward"):
         return ""
-    return "this build tells torch.compile no output shapes: a newer flash_attn_interface does"
+    return "this build does not tell torch.compile its output shapes; a newer flash_attn_interface does"
 
 
 SUPPORTS = Supports(

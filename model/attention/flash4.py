@@ -46,5 +46,5 @@ backend = Backend(
     supports=SUPPORTS,
     modules=("flash_attn.cute",),
     compiles=True,
-    graph_break=lambda: "its package has no PyTorch operators, and makes its kernels at the first call",
+    graph_break=lambda: "its package has no PyTorch operators, and compiles its kernels on the first call",
 )

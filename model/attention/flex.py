@@ -114,5 +114,5 @@ backend = Backend(
     supports=SUPPORTS,
     modules=("triton",),
     compiles=True,
-    graph_break=lambda: "flex_attention is compiled by itself, so that it is its kernel or an error",
+    graph_break=lambda: "flex_attention is compiled by itself: it either runs its own kernel or fails",
 )

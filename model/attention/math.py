@@ -32,5 +32,5 @@ backend = Backend(
     attend=_sdpa.pin(_sdpa.MATH),
     launches=Launches(cuda=KERNELS, cpu=KERNELS),
     supports=SUPPORTS,
-    graph_break=lambda: "in a graph, inductor would put a FlashAttention kernel in the place of MATH",
+    graph_break=lambda: "in a graph, inductor would replace MATH with a FlashAttention kernel",
 )

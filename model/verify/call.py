@@ -125,9 +125,9 @@ def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tens
         for step, like in zip(STEPS[1:], tensors, strict=True):
             sound &= step not in results or look(subject, step, results[step], like)
         after_o = torch.equal(o.detach(), results["o"]) or not results["o"].isfinite().all()
-        subject.note("inputs unchanged", "o", bool(after_o), "the backward wrote into the output")
+        subject.note("inputs unchanged", "o", bool(after_o), "the backward pass modified the output")
         for name, x, was in zip(("q", "k", "v", "do"), (*tensors, inputs.do), before, strict=True):
-            subject.note("inputs unchanged", name, torch.equal(x, was), f"{name} was written into")
+            subject.note("inputs unchanged", name, torch.equal(x, was), f"{name} was modified")
         return results if sound else {}
     return {}
 

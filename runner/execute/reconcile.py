@@ -30,7 +30,7 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
     in_doubt = [state for state in found if state.job_id and _in_doubt(state)]
     said = poll(state.job_id for state in in_doubt if state.job_id)
     if said.problem and in_doubt:
-        log.warning("%s: how jobs ended is unknown until it answers again", said.problem)
+        log.warning("%s: cannot tell how jobs ended until it answers again", said.problem)
     endings = [(state, ending) for state in in_doubt if (ending := _ending(state, said))]
     for state, ending in endings:
         ledger.ended(state.folder, state.attempt, ending)

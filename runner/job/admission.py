@@ -50,7 +50,7 @@ def refusal(certificate: Certificate, root: Path) -> str:
     first, *others = certificate.reasons
     more = f", and {len(others)} more" if others else ""
     where = root / FOLDER / f"{certificate.key}.json"
-    return f"attention backend '{certificate.backend}' is wrong here: {first}{more}; see {where}"
+    return f"attention backend '{certificate.backend}' failed verification here: {first}{more}; see {where}"
 
 
 def keep(certificate: Certificate, root: Path) -> None:

@@ -153,7 +153,7 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
     shown = slurm("status", "--json", rc=0)
     assert {row["phase"] for row in json.loads(shown.stdout)} <= {"queued", "running"}
-    assert "is unknown until it answers again" in shown.stderr
+    assert "cannot tell how jobs ended until it answers again" in shown.stderr
     daemons.start("slurmdbd")
     # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
     again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)

@@ -136,7 +136,9 @@ def test_a_model_with_too_few_ids_is_refused(path):
     config = run_config().model_copy(
         update={"model": run_config().model.model_copy(update={"vocab_size": 100})}
     )
-    with pytest.raises(UserError, match=r"258 ids and the model 100: set model.vocab_size to 258"):
+    with pytest.raises(
+        UserError, match=r"258 ids, but the model has room for 100: set model.vocab_size to 258"
+    ):
         next(Batches(config, Source(path)))
 
 

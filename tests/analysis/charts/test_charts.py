@@ -112,7 +112,7 @@ def test_mfu_says_why_it_is_missing_and_shows_tflops(root: Path) -> None:
     assert figure.note
     assert "AMD EPYC 9454" in figure.note
     assert "never guessed" in " ".join(figure.note.split())
-    assert figure.title == "Model TFLOP/s (the peak is not known)"
+    assert figure.title == "Model TFLOP/s (peak unknown)"
     assert "model TFLOP/s" in json.dumps(figure.spec)
 
 

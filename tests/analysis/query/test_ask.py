@@ -17,7 +17,7 @@ from model.errors import UserError
     [
         ("SELECT * FROM rums", 'Did you mean "runs"'),
         ("SELEC 1", "syntax error"),
-        ("", "gives no rows"),
+        ("", "returns no rows"),
         ("SELECT nope FROM runs", "nope"),
     ],
 )

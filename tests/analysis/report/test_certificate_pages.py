@@ -93,7 +93,7 @@ def test_a_run_leads_to_its_certificate(root: Path, report: Path) -> None:
         assert found <= anchors
         assert {row[0] for row in ask(root, "SELECT key FROM certificates").rows} <= found
         assert "without" in found
-    said = "No certificate says that these backends of completed runs are right: flash3."
+    said = "Completed runs of these backends have no valid certificate: flash3."
     assert said in words(report / "index.html")
     assert "flash3 is wrong: 25 of 53 checks failed" in words(report / "index.html")
     assert "8 right; 1 wrong; 1 unsupported; 1 without a certificate" in words(report / "index.html")
@@ -107,7 +107,7 @@ def test_a_certificate_that_is_named_but_gone_or_torn_is_said_to_be(tmp_path: Pa
     collect(tmp_path)
     text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
     assert f"the certificate {'a' * 64} is not among the records" in text
-    assert f"the certificate {torn} does not count: Invalid JSON" in text
+    assert f"the certificate {torn} is not valid for these runs: Invalid JSON" in text
     assert "2 without a certificate" in text
 
 
@@ -120,8 +120,8 @@ def test_a_certificate_of_another_backend_or_device_speaks_for_no_run(tmp_path: 
     verdicts = ask(tmp_path, "SELECT run_id, verdict FROM runs ORDER BY run_id").rows
     assert verdicts == (("r-auto", None), ("r-flash", "right"), ("r-math", None))
     text = words(build_report(tmp_path, "backends", tmp_path / "out").with_name("certificates.html"))
-    assert f"the certificate {flash} does not count: it is for flash on NVIDIA H200" in text
-    assert f"the certificate {h100} does not count: it is for math on NVIDIA H100" in text
+    assert f"the certificate {flash} is not valid for these runs: it is for flash on NVIDIA H200" in text
+    assert f"the certificate {h100} is not valid for these runs: it is for math on NVIDIA H100" in text
 
 
 def test_a_study_that_has_not_started_says_so(tmp_path: Path) -> None:

@@ -462,7 +462,7 @@ def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
     assert first.records[-1].step == 30
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("no checkpoint of step 12")
+    assert said[0].startswith("could not save a checkpoint at step 12")
     assert "No space left" in said[0]
     assert files(first) == ["meta.json", "state-4.safetensors"]
     assert [path.name for path in full_disk.iterdir()] == ["checkpoint"], "what did not fit is gone"

@@ -28,9 +28,7 @@ def test_an_honest_backend_is_right(name: str) -> None:
     assert found.kernels["forward"] and found.kernels["backward"]
     assert found.deterministic is True
     assert found.graph_break == (
-        "in a graph, inductor would put a FlashAttention kernel in the place of MATH"
-        if name == "math"
-        else ""
+        "in a graph, inductor would replace MATH with a FlashAttention kernel" if name == "math" else ""
     )
     assert found == type(found).model_validate_json(found.model_dump_json())
 
@@ -40,7 +38,7 @@ def test_flash_and_auto_leave_16_bits_on_a_cpu_out_and_say_why() -> None:
     for name in ("auto", "flash"):
         found = certify_case(name, planted.HALF)
         assert found.verdict == "unsupported"
-        assert "adds up dK and dV in bfloat16" in found.reasons[0]
+        assert "sums dK and dV in bfloat16" in found.reasons[0]
 
 
 def test_the_16_bit_kernel_that_they_refuse_would_be_found_wrong(monkeypatch) -> None:

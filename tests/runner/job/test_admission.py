@@ -74,7 +74,7 @@ def test_a_torn_certificate_is_made_again(runner, study, root, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("half", "attention backend 'half' is wrong here: "),
+        ("half", "attention backend 'half' failed verification here: "),
         ("refuse", "no such tile"),
         ("crash", "attention backend 'crash' was killed by SIGSEGV during its trial"),
     ],
