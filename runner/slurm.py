@@ -12,5 +12,9 @@ from collections.abc import Sequence
 def run_in_job(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     """Run the attempt of this task's slot, given folder and attempt of each run that shares the job."""
     from runner.job.entry import run_slot
+    from runner.job.stop import QuickExit
 
-    return run_slot(run_folders, attempts)
+    leaving = QuickExit()
+    said = run_slot(run_folders, attempts)
+    leaving.done = True
+    return said

@@ -9,14 +9,16 @@ import sys
 
 from model.disk.folder import RunFolder
 from runner.job.attempt import run_attempt
-from runner.job.stop import die_with
+from runner.job.stop import QuickExit, die_with
 
 
 def main() -> None:
     """Run an attempt, and die with the launcher: an orphan would distort later timings."""
     run_folder, number, launcher = sys.argv[1:]
     die_with(int(launcher))
+    leaving = QuickExit()
     run_attempt(RunFolder(run_folder), int(number))
+    leaving.done = True
 
 
 if __name__ == "__main__":

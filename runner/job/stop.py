@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -72,3 +73,23 @@ def deadline(end: float | None, grace_seconds: float) -> float | None:
         return None
     # Even with a short limit, three quarters of the time are left for training.
     return end - min(grace_seconds, 0.25 * (end - time.monotonic()))
+
+
+class QuickExit:
+    """Ends this process without tearing torch down, which takes most of a second and frees nothing.
+
+    Made before torch is imported, so that everything registered with atexit later has run by then.
+
+    Attributes:
+        done: whether the work has ended well, so that the exit code is 0.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        atexit.register(self._leave)
+
+    def _leave(self) -> None:
+        if self.done:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from model.attention import Case
 from model.errors import AssayError
 from model.verify.certificate import Certificate
-from runner.job.stop import die_with
+from runner.job.stop import QuickExit, die_with
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def main() -> None:
     """Run the trials given on the command line, and stop after the first that raises."""
     parent, device, asked = sys.argv[1:]
     die_with(int(parent))
+    leaving = QuickExit()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
     from model.verify.certify import certify, certify_case
@@ -108,6 +109,7 @@ def main() -> None:
             print(json.dumps({"raised": type(error).__name__, "text": text}), file=answers, flush=True)
             break
         print(json.dumps({"certificate": made.model_dump_json()}), file=answers, flush=True)
+    leaving.done = True
 
 
 if __name__ == "__main__":
