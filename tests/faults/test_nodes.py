@@ -125,6 +125,7 @@ def test_a_completed_run_whose_job_is_put_back_into_the_queue_is_not_trained_aga
     slurm, study, root, rows, daemons
 ):
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, "--wait", rc=0)
+    until(lambda: not daemons.ask("squeue", "-h"))  # the run ends before its job does
     daemons.ask("scontrol", "requeue", rows()[0]["job_id"])
     until(lambda: not daemons.ask("squeue", "-h"))
     assert stands(rows) == [("completed", 1)]
