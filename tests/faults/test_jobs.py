@@ -106,8 +106,9 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
         with contextlib.suppress(psutil.NoSuchProcess):
             asleep["hangs"].send_signal(signal.SIGSTOP)
         for name in ("goes", "stays"):
-            if name in asleep and time.time() - asleep[name].create_time() > 45:
-                asleep.pop(name).send_signal(signal.SIGCONT)
+            with contextlib.suppress(psutil.NoSuchProcess):  # Slurm has woken it, and it has ended
+                if name in asleep and time.time() - asleep[name].create_time() > 45:
+                    asleep.pop(name).send_signal(signal.SIGCONT)
         found = rows()
         return all(row["phase"] == "ended" for row in found) and found
 
