@@ -265,15 +265,7 @@ def _open(path: Path) -> Iterator[BufferedReader]:
 def _publish(part: Path, kept: Path, name: str) -> None:
     """Move the state, then the record that makes it count; each is on disk before what follows it."""
     kept.mkdir(exist_ok=True)
-    _sync(kept.parent)
+    files.to_disk(kept.parent)
     for file in (name, _META):
         (part / file).replace(kept / file)
-        _sync(kept)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        files.to_disk(kept)

@@ -46,7 +46,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
     try:
         yield aside
         if sync:
-            _to_disk(aside)
+            to_disk(aside)
         aside.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -54,7 +54,8 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         raise
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
