@@ -53,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=place)
     for item in items:
+        if item.nodeid.startswith("tests/faults/"):
+            item.add_marker(pytest.mark.fault)
         if place(item) == len(LONGEST_FIRST):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
@@ -193,21 +195,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     subprocess.run([SCRIPT, "down", folder], check=True, timeout=PATIENCE_SECONDS)
 
 
-_faults: dict[str, str] = {}  # outcome of each injected fault, by test
+TALLIES = {"fault": "faults survived", "refused": "bad inputs refused"}
+_tallies: dict[str, dict[str, str]] = {marker: {} for marker in TALLIES}  # a test's outcome by its id
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Record the outcome of each fault's test; with several workers, in the process that prints."""
-    if "tests/faults/" in report.nodeid and (report.when == "call" or report.outcome != "passed"):
-        _faults[report.nodeid] = report.outcome
+    """Record the outcomes that are counted; with several workers, in the process that prints."""
+    for marker, found in _tallies.items():
+        if marker in report.keywords and (report.when == "call" or report.outcome != "passed"):
+            found[report.nodeid] = report.outcome
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many faults were tried, survived and skipped."""
-    if _faults:
-        words = list(_faults.values())
-        tried = len(words) - words.count("skipped")
-        terminalreporter.section("faults")
-        terminalreporter.line(
-            f"tried {tried}, survived {words.count('passed')}, not tried here {words.count('skipped')}"
-        )
+    """Print how many faults were survived and how many bad inputs were refused, of those tried."""
+    for marker, found in _tallies.items():
+        if words := list(found.values()):
+            skipped = words.count("skipped")
+            terminalreporter.line(
+                f"{TALLIES[marker]}: {words.count('passed')} of {len(words) - skipped}; {skipped} not tried here"
+            )
