@@ -113,7 +113,14 @@ def study(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
 
 
 # A step record takes so long that a run which trains while a test waits does not keep a core busy.
-PACED = {"PYTHONPATH": str(REPOSITORY / "tests" / "faults" / "site"), "PACE_SECONDS": "0.1"}
+PACED = {"PACE_SECONDS": "0.1"}
+
+
+@pytest.fixture(autouse=True)
+def trainer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs get a stand-in for the trainer, unless the test is marked `trains`."""
+    if not request.node.get_closest_marker("trains"):
+        monkeypatch.setenv("STAND_IN_TRAINER", "1")
 
 
 @pytest.fixture
@@ -133,6 +140,7 @@ def environment(**more: str) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
     return {
         **clean,
+        "PYTHONPATH": str(REPOSITORY / "tests" / "faults" / "site"),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
         "RUNNER_CERTIFICATES": os.environ["ASSAY_TEST_CERTIFICATES"],

@@ -52,6 +52,7 @@ def test_a_killed_step_daemon_is_not_success(slurm, study, root, rows):
     assert rows()[0]["outcome"] in ("failed", "node_failed", "lost")
 
 
+@pytest.mark.trains
 def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows):
     path = study(MIDDLING)
     slurm("launch", path, "--profile", SANDBOX, rc=0)
@@ -128,6 +129,7 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
     assert counted == [{"tokens": 400 * 64, "once": True}]
 
 
+@pytest.mark.trains
 def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows):
     path = study("matrix: {train.steps: [180]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)

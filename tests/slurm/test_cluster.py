@@ -40,6 +40,7 @@ def by_steps(root, steps):
     return None
 
 
+@pytest.mark.trains
 def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcome(slurm, root, corpus):
     study = REPOSITORY / "experiments" / "backends.yaml"
     arguments = [
@@ -69,6 +70,7 @@ def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcom
     assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 7}
 
 
+@pytest.mark.trains
 def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
     slurm, study, root, cluster, outcomes
 ):
@@ -113,6 +115,7 @@ def test_cancel_ends_running_and_waiting_jobs(slurm, root, study, outcomes):
     until(lambda: set(outcomes().values()) == {"cancelled"})
 
 
+@pytest.mark.trains
 def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path, outcomes):
     if not Path("/sys/fs/cgroup/memory").is_dir():
         pytest.skip("no memory cgroup of version 1 on this machine")

@@ -131,9 +131,12 @@ def packages() -> dict[str, str]:
     """Versions by name of all installed packages that this Python can import."""
     found: dict[str, tuple[str, str]] = {}
     for package in metadata.distributions():
-        name = package.metadata["Name"]
-        if name:  # None for the remains of an uninstalled package
-            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), (name, package.version))
+        # Its `metadata` and `version` parse the whole file, twice: most of the time of a small launch.
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        header = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
+        if "Name" in header:  # it is missing in the remains of an uninstalled package
+            key = re.sub(r"[-_.]+", "-", header["Name"]).lower()
+            found.setdefault(key, (header["Name"], header["Version"]))
     return dict(found[key] for key in sorted(found))
 
 

@@ -106,6 +106,7 @@ def test_packages_come_from_the_project_whatever_lies_in_the_working_directory(t
     assert done.stdout.strip() == str(REPOSITORY / package / "__init__.py")
 
 
+@pytest.mark.trains
 def test_a_stray_module_in_the_working_directory_does_not_reach_a_run(runner, study, tmp_path):
     (tmp_path / "model.py").write_text("raise SystemExit('the wrong model')")
     runner("launch", study(), rc=0)
@@ -231,6 +232,7 @@ def test_init_writes_a_study_that_validates_and_never_overwrites(runner, tmp_pat
     assert (tmp_path / "new/experiments/first.yaml").read_text() == "mine"
 
 
+@pytest.mark.trains
 def test_init_data_launch_collect_sql_and_report_are_one_path(runner, tmp_path):
     """What a newcomer does, from an empty folder to a report."""
     runner("init", "new", rc=0)

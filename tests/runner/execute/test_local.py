@@ -69,11 +69,13 @@ def test_a_launch_trains_every_run_and_a_second_one_has_nothing_to_do(runner, st
     assert len(list(root.glob("*/[!.]*/**/*"))) <= 2 * 10, "at most about ten files a run"
 
 
+@pytest.mark.trains
 def test_an_outcome_that_is_not_the_expected_one_gives_exit_code_1(runner, study):
     runner("launch", study("rules: []\nmatrix: {attention: [custom, auto]}\n"), rc=1)
     assert outcomes(runner) == [("unsupported", 1), ("completed", 1)]
 
 
+@pytest.mark.trains
 def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study):
     path = study(
         "matrix: {attention: [custom]}\nrules: [{where: {attention: custom}, expect: unsupported}]\n"
@@ -82,6 +84,7 @@ def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study):
     assert "0 to do" in runner("launch", path, rc=0).stderr
 
 
+@pytest.mark.trains
 def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked_for(runner, study, tmp_path):
     (profile := tmp_path / "small.yaml").write_text("executor: local\nmemory: 2GiB\n")
     path = study("matrix: {attention: [math], train.sequence_length: [16384]}\n")
@@ -91,6 +94,7 @@ def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked
     assert result["requested_bytes"] >= 16384**2 * 4
 
 
+@pytest.mark.trains
 def test_a_loss_that_is_not_finite_ends_diverged(runner, study):
     runner("launch", study("matrix: {train.learning_rate: [1e30]}\n"), rc=1)
     assert outcomes(runner) == [("diverged", 1)]
@@ -145,6 +149,7 @@ def test_ctrl_c_stops_the_run_and_notes_it(runner, study, start, root):
     assert outcomes(runner) == [("cancelled", 1), ("planned", 0), ("planned", 0)]
 
 
+@pytest.mark.trains
 def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(runner, study, start, root):
     path = study("matrix: {train.steps: [3000]}\n")
     launch = start("launch", path, "--set", "train.log_every=50")
@@ -163,6 +168,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(ru
     assert covered == list(range(1, 3001))
 
 
+@pytest.mark.trains
 def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_story(runner, study):
     path = study("matrix: {attention: [custom, auto]}\n")
     runner("launch", path, rc=1)
@@ -177,6 +183,7 @@ def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_s
     assert "needs an NVIDIA GPU" in runner("explain", run_id, rc=0).stdout
 
 
+@pytest.mark.trains
 def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, study, root):
     path = study("matrix: {attention: [auto, custom]}\n")
     shown = runner("launch", path, "--rehearse", rc=1)
@@ -238,6 +245,7 @@ def test_a_changed_data_file_is_not_mixed_with_earlier_results(runner, study, tm
     assert "has changed since run" in runner("launch", path, rc=2).stderr
 
 
+@pytest.mark.trains
 def test_the_environment_of_the_profile_reaches_the_run(runner, study, tmp_path):
     (profile := tmp_path / "p.yaml").write_text("executor: local\nenv: {PYTHONVERBOSE: '1'}\n")
     runner("launch", study(), "--profile", profile, rc=0)

@@ -6,6 +6,8 @@ import pytest
 
 from tests.conftest import environment
 
+pytestmark = pytest.mark.trains
+
 PLANTED = """
 import os, signal
 from model.attention import Backend, Kernels, Launches

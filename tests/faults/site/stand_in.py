@@ -1,0 +1,87 @@
+"""A stand-in for torch and the trainer: a job then takes half a second of processor time, not two and a half.
+
+For tests of what happens around training: it keeps the trainer's contract with the job (records in order, a
+checkpoint in the right format when asked, resuming from one), but its checkpoints hold no tensors.
+"""
+
+import math
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+
+STEP_SECONDS = 0.001
+
+
+class NoTensors(dict):
+    """A model's tensors, of which there are none; a random generator's state is asked for by name."""
+
+    def __missing__(self, name):
+        return None
+
+
+def train(config, source, report, checkpoints=None):
+    """Do what `model.trainer.train` does, without a model."""
+    from model import data
+    from model.disk import checkpoint
+    from model.disk.record import StepRecord, now
+    from model.keeper import Keeper
+
+    checkpoint._tensors = lambda state: NoTensors()
+    keeper = Keeper(
+        checkpoints,
+        checkpoint.State(config, data.fingerprint(source, config.data.text_column), None, None),
+    )
+    done, position = keeper.start()
+    settings, last = config.train, done
+    for step in range(done + 1, settings.steps + 1):
+        time.sleep(STEP_SECONDS)
+        keep = keeper.due(step)
+        if keep or step == 1 or step % settings.log_every == 0 or step == settings.steps:
+            tokens = (step - last) * settings.batch_size * settings.sequence_length
+            report(
+                StepRecord(
+                    step=step,
+                    steps=step - last,
+                    time=now(),
+                    loss=5.0 + 1 / math.sqrt(step),
+                    learning_rate=settings.learning_rate,
+                    grad_norm=1.0,
+                    step_seconds=STEP_SECONDS,
+                    tokens=tokens,
+                    training_tokens=tokens,
+                    memory_bytes=2**20,
+                )
+            )
+            last = step
+            if keep:
+                keeper.keep(step, position)
+
+
+class Backends(ModuleType):
+    """`model.attention.auto`, whose `backend` takes every case."""
+
+    @property
+    def backend(self):
+        from model.attention import Backend
+
+        return Backend(summary="stand-in", unsupported_reasons=lambda case: [], attend=lambda *tensors: None)
+
+
+def module(name, **contents):
+    sys.modules[name] = ModuleType(name)
+    vars(sys.modules[name]).update(contents)
+
+
+def install():
+    """Put the stand-ins where the job will import them from."""
+    module(
+        "torch",
+        __version__="stand-in",
+        uint8=None,
+        get_num_threads=lambda: 1,
+        empty=lambda *shape, dtype: None,
+        set_rng_state=lambda state: None,
+    )
+    module("model.trainer", train=train)
+    module("runner.job.admission", admit=lambda *arguments: SimpleNamespace(key="stand-in"))
+    sys.modules["model.attention.auto"] = Backends("model.attention.auto")
