@@ -69,7 +69,10 @@ class RunRecord(Frozen):
     run_id: str
     group: str = Field(description="Id that runs differing by seed alone share.")
     study: str
-    study_file: str
+    study_file: str = Field(description="The study's file, as it was given to the launch.")
+    launched_in: str | None = Field(
+        None, description="Working directory of the launch, to which `study_file` is relative."
+    )
     title: str
     description: str = ""
     factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
@@ -78,7 +81,10 @@ class RunRecord(Frozen):
     because: str | None = Field(description="Why that outcome is expected, where the study says so.")
     why: list[str] = Field(description="FILE:LINE:COL of what made this cell.")
     scale: str
-    profile: str
+    profile: str = Field(description="Name of the profile.")
+    profile_file: str | None = Field(
+        None, description="Absolute path of the profile: several may have one name."
+    )
     memory_bytes: int | None = Field(description="Host memory that the run may use, enforced on its process.")
     time_limit_seconds: int | None
     cpus: int | None = Field(None, description="CPUs of the run; None: as its profile says.")

@@ -37,9 +37,18 @@ Wait = Annotated[
     bool | None,
     typer.Option("--wait/--detach", help="Wait for all runs to end, or return at once [local: wait]."),
 ]
+FailFast = Annotated[
+    bool,
+    typer.Option(
+        "--fail-fast",
+        help="After a run that ends unexpectedly, start no more; on a cluster with --wait only.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or a unique prefix of it.")]
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: its id, STUDY/ID, or a unique prefix of either.")
+]
 
 
 class Settings:

@@ -13,7 +13,7 @@ from runner.state.runs import find, study_names
 
 def command(
     target: Annotated[
-        str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run's id.")
+        str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
     ],
 ) -> None:
     from runner.execute.cancel import cancel

@@ -11,7 +11,8 @@ import typer
 
 from runner.commands._console import say
 from runner.commands._options import RunName, Settings
-from runner.state.runs import find
+from runner.state.ledger import brief_state
+from runner.state.runs import find, name_of
 
 POLL_SECONDS = 0.5
 
@@ -20,10 +21,10 @@ def command(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
 ) -> None:
-    run_id = find(Settings.root, run).run.run_id
+    folder = find(Settings.root, run).folder
     read: dict[Path, int] = {}
     while True:
-        state = find(Settings.root, run_id)
+        state = brief_state(folder)
         over = state.phase == "ended"
         for name in ("stdout.log", "stderr.log"):
             _print_new(state.folder.attempt(state.attempt).path / name, read)
@@ -31,7 +32,7 @@ def command(
             break
         time.sleep(POLL_SECONDS)
     reason = f": {state.reason}" if state.reason else ""
-    say(f"{run_id} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
+    say(f"{name_of(state)} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:

@@ -16,6 +16,7 @@ from runner.commands._options import ProfileName, RunName, Settings
 from runner.commands._progress import watcher
 from runner.state.code import provenance
 from runner.state.ledger import RunState
+from runner.state.runs import name_of
 
 Row = list[str]
 _SAME, _DIFFERS, _UNKNOWN = "same", "differs", "unknown"
@@ -29,7 +30,7 @@ def command(
     from runner.execute import repeat
 
     prepared = repeat.prepare(Settings.root, run, out and out.absolute(), profile)
-    say(f"repeating {repeat.title(prepared.original)} as {prepared.folder.path}")
+    say(f"repeating {name_of(prepared.original)} as {prepared.folder.path}")
     if prepared.state.phase == "planned":
         repeat.start(prepared, watcher())
     found = compare(prepared.original, repeat.wait_for(prepared))

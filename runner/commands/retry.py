@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from model.disk.record import Outcome
-from model.errors import UserError, did_you_mean
+from model.errors import UserError
 from runner.commands._console import say
 from runner.commands._options import ProfileName, Settings, Wait, study_name
+from runner.commands._select import by_outcome
 from runner.state.ledger import RunState
+
+if TYPE_CHECKING:
+    from runner.spec.profile import Cluster
 
 
 def command(
@@ -25,24 +29,39 @@ def command(
     from runner.commands._start import start
     from runner.execute.reconcile import reconciled
     from runner.plan.plan import planned_again
-    from runner.spec.profile import read_cluster
 
-    chosen = _ended(reconciled(Settings.root, study_name(study)), outcome)
+    chosen = _ended(reconciled(Settings.root, study_name(study)), outcome or ())
     if not chosen:
         say("nothing to restart")
         return
-    cluster = read_cluster(profile or chosen[0].run.profile)
-    raise typer.Exit(start(planned_again(Settings.root, chosen, cluster), wait))
+    raise typer.Exit(start(planned_again(Settings.root, chosen, _cluster(chosen, profile)), wait))
 
 
-def _ended(found: Iterable[RunState], outcomes: Sequence[str] | None) -> list[RunState]:
+def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
+    """The given profile, else the one that the runs were launched with.
+
+    Raises:
+        UserError: they were launched with several, or with one that is gone.
+    """
+    from runner.plan.plan import cluster_of
+    from runner.spec.profile import read_cluster
+
+    if profile:
+        return read_cluster(profile)
+    found = {cluster.file: cluster for cluster in (cluster_of(state.run) for state in chosen)}
+    if len(found) > 1:
+        files = ", ".join(sorted(map(str, found)))
+        raise UserError(
+            f"these runs were launched with {len(found)} profiles: {files}; choose with --profile"
+        )
+    return next(iter(found.values()))
+
+
+def _ended(found: Iterable[RunState], outcomes: Sequence[str]) -> list[RunState]:
     """Ended runs with one of these outcomes; by default, those that neither completed nor ended as expected.
 
     Raises:
         UserError: no such outcome.
     """
-    valid = [outcome.value for outcome in Outcome]
-    if unknown := [word for word in outcomes or () if word not in valid]:
-        raise UserError(f"--outcome {unknown[0]}: no such outcome {did_you_mean(unknown[0], valid)}")
-    over = [state for state in found if state.phase == "ended"]
-    return [state for state in over if (state.outcome in outcomes if outcomes else not state.done)]
+    over = [state for state in by_outcome(found, outcomes, list(Outcome)) if state.phase == "ended"]
+    return [state for state in over if outcomes or not state.done]

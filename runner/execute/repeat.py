@@ -19,18 +19,19 @@ from typing import Any
 from model.data import Source, fingerprint
 from model.disk.files import write_text
 from model.disk.folder import RunFolder
-from model.disk.record import RunRecord, now
+from model.disk.record import now
 from model.errors import UserError
 from runner.execute import local
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm import submit as slurm
+from runner.plan.plan import cluster_of
 from runner.plan.write import next_task
 from runner.spec.profile import Cluster, read_cluster
 from runner.state import ledger
 from runner.state.code import provenance, snapshot
 from runner.state.ledger import RunState
 from runner.state.lock import study_lock
-from runner.state.runs import find, states
+from runner.state.runs import find, name_of, states
 from runner.state.tasks import jobs_folder
 
 SUFFIX = ".reproduced"
@@ -93,7 +94,7 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
 
     Args:
         root: the workspace of the run.
-        name: the run's id, or a unique prefix of it.
+        name: the run's id or STUDY/ID, or a unique prefix of it.
         out: a different workspace for the repeat.
         profile: a profile to use instead of the run's.
 
@@ -103,10 +104,10 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     original = find(root, name)
     run = original.run
     if original.phase != "ended":
-        raise UserError(f"run {run.run_id} has not ended ({original.phase}): nothing to reproduce yet")
+        raise UserError(f"{name_of(original)} has not ended ({original.phase}): nothing to reproduce yet")
     files = _code(original)
-    _check_data(run)
-    cluster = _cluster(run, profile)
+    _check_data(original)
+    cluster = read_cluster(profile) if profile else cluster_of(run)
     study = (out or root) / _study_name(run.study)
     if study.is_dir():
         reconciled(study.parent, study.name)  # notices a repeat that was lost
@@ -115,21 +116,16 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
             raise UserError(
                 f"another command has held {study.name} for {LOCK_SECONDS:.0f} s; try again later"
             )
-        folder = _under_way(study, original) or _plan(original, files, study, cluster.name)
+        folder = _under_way(study, original) or _plan(original, files, study, cluster)
     return Repeat(original, folder, study.parent, cluster)
 
 
 def _under_way(study: Path, original: RunState) -> RunFolder | None:
     """An earlier repeat of this run that has not ended."""
     for state in states(study.parent, study.name):
-        if state.run.provenance.reproduces == title(original) and state.phase != "ended":
+        if state.run.provenance.reproduces == name_of(original) and state.phase != "ended":
             return state.folder
     return None
-
-
-def title(state: RunState) -> str:
-    """`STUDY/RUN_ID`."""
-    return f"{state.run.study}/{state.run.run_id}"
 
 
 def _study_name(study: str) -> str:
@@ -142,14 +138,14 @@ def _code(original: RunState) -> dict[str, bytes]:
     if run.provenance.code is None:
         commit = run.provenance.git_sha or "its code"
         raise UserError(
-            f"run {run.run_id} has no code snapshot: it was planned by a version without them; "
+            f"{name_of(original)} has no code snapshot: it was planned by a version without them; "
             f"check out {commit} and launch {run.study_file} with another --root"
         )
     return snapshot.verify(snapshot.path_of(original.folder.path.parent, run.provenance.code))
 
 
-def _check_data(run: RunRecord) -> None:
-    cannot = f"run {run.run_id} cannot be reproduced"
+def _check_data(original: RunState) -> None:
+    run, cannot = original.run, f"{name_of(original)} cannot be reproduced"
     try:
         found = fingerprint(Source(Path(run.data_file), run.tokenizer), run.config.data.text_column)
     except UserError as error:
@@ -160,24 +156,14 @@ def _check_data(run: RunRecord) -> None:
         log.warning("the tokenizer %s comes from the hub: it may have changed", run.tokenizer)
 
 
-def _cluster(run: RunRecord, profile: str | None) -> Cluster:
-    """The run's profile as it is today; the limits still come from the run's record."""
-    try:
-        return read_cluster(profile or run.profile)
-    except UserError as error:
-        raise UserError(
-            f"{error}; run {run.run_id} was launched with it: choose one with --profile"
-        ) from error
-
-
-def _plan(original: RunState, files: dict[str, bytes], study: Path, profile: str) -> RunFolder:
+def _plan(original: RunState, files: dict[str, bytes], study: Path, cluster: Cluster) -> RunFolder:
     """Write everything the repeat needs, run.json last. The caller holds the study's lock."""
     here = provenance.provenance(study).model_dump()
     try:
         snapshot.place(files, study)
         provenance.keep_for_repeat(original.folder, study)
         for number in count(1):
-            record = _record(original, study.name, number, profile, here)
+            record = _record(original, study.name, number, cluster, here)
             folder = study / record["run_id"]
             if not (folder / "run.json").exists():
                 folder.mkdir(exist_ok=True)
@@ -189,21 +175,23 @@ def _plan(original: RunState, files: dict[str, bytes], study: Path, profile: str
 
 
 def _record(
-    original: RunState, study: str, number: int, profile: str, here: dict[str, Any]
+    original: RunState, study: str, number: int, cluster: Cluster, here: dict[str, Any]
 ) -> dict[str, Any]:
     """The original's record with the repeat's values; no new keys, because the original's code reads it."""
     record: dict[str, Any] = json.loads((original.folder.path / "run.json").read_bytes())
     origin = record["provenance"]
     for key in ("command", "python", "user", "host", "environment", "packages"):
         origin[key] = here[key]
-    origin["reproduces"] = title(original)
+    origin["reproduces"] = name_of(original)
     own = {
-        "run_id": _hash(f"{title(original)} again, {number}"),
+        "run_id": _hash(f"{name_of(original)} again, {number}"),
         "group": _hash(f"{original.run.group} again"),
         "study": study,
-        "profile": profile,
+        "profile": cluster.name,
         "created_at": now().isoformat(),
     }
+    if "profile_file" in record:
+        own["profile_file"] = str(cluster.file)
     return record | own
 
 

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -45,6 +46,7 @@ class Limit:
         unit: `gpu_hours` or `node_hours`.
         mark: position of the limit in its file.
         study, profile: only runs of these count; None for any.
+        profile_file: the profile's file, because another one may have its name.
     """
 
     unit: Unit
@@ -52,6 +54,13 @@ class Limit:
     mark: Mark
     study: str | None = None
     profile: str | None = None
+    profile_file: Path | None = None
+
+    def covers(self, profile: str, file: str | None) -> bool:
+        """Whether the runs of a profile count, by the name and file that they recorded."""
+        if self.profile is None:
+            return True
+        return profile == self.profile and not _another(file, self.profile_file)
 
     @property
     def words(self) -> str:
@@ -67,7 +76,10 @@ def of_study(name: str, budget: Budget | None, document: Document) -> list[Limit
 def of_profile(cluster: Cluster) -> list[Limit]:
     """A profile's limits, which count all of its runs under a root."""
     numbers = _numbers(cluster.profile.budget, cluster.document)
-    return [Limit(unit, hours, mark, profile=cluster.name) for unit, hours, mark in numbers]
+    return [
+        Limit(unit, hours, mark, profile=cluster.name, profile_file=cluster.file)
+        for unit, hours, mark in numbers
+    ]
 
 
 def limits_of(plan: Plan) -> list[Limit]:
@@ -81,6 +93,20 @@ def _numbers(budget: Budget | None, document: Document) -> Iterator[tuple[Unit, 
         yield "gpu_hours", budget.gpu_hours, document.mark(("budget", "gpu_hours"))
     if budget and budget.node_hours is not None:
         yield "node_hours", budget.node_hours, document.mark(("budget", "node_hours"))
+
+
+@cache
+def _another(file: str | None, mine: Path | None) -> bool:
+    """Whether a recorded file is another profile of the same name.
+
+    A file that is unknown, gone or a copy is the same one: a folder that moved must not reset its budget.
+    """
+    if file is None or mine is None or file == str(mine):
+        return False
+    try:
+        return not mine.samefile(file) and mine.read_bytes() != Path(file).read_bytes()
+    except OSError:
+        return False
 
 
 class Reserved(Frozen):
@@ -117,6 +143,7 @@ class Reservation(Frozen):
     pid: int
     pid_started: float
     profile: str
+    profile_file: str | None = None
     runs: dict[str, Reserved]
 
 
@@ -204,7 +231,8 @@ def _write(folder: Path, planned: Estimate) -> None:
         for longest in [max(run.wall_seconds or 0.0 for run in pack)]
         for run in pack
     }
-    line = Reservation(time=now(), profile=planned.profile, runs=runs, **process.me())
+    whose = {"profile": planned.profile, "profile_file": planned.profile_file}
+    line = Reservation(time=now(), **whose, runs=runs, **process.me())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         append(folder / NAME, line, sync=True)
@@ -218,12 +246,12 @@ def measure(root: Path, limit: Limit) -> Usage:
     for folder in run_folders(root, limit.study):
         found = shares.of(folder)
         try:
-            if limit.profile is None or folder.run.profile == limit.profile:
+            if limit.profile is None or limit.covers(folder.run.profile, folder.run.profile_file):
                 _add(usage, folder, limit, found, whole)
         except Unreadable:
             usage.unreadable += 1
     for share, line in shares.without_folder(limit.study):
-        if limit.profile in (None, line.profile) and _pending(line, ()):
+        if limit.covers(line.profile, line.profile_file) and _pending(line, ()):
             _hold(usage, share.hours(limit.unit))
     usage.spent += whole.hours
     return usage

@@ -38,7 +38,7 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 # Runs with these outcomes end before the first step completes, however many were planned.
-_AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})
+AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Estimate:
 
     Attributes:
         gpus: GPUs per run.
-        profile: name of the profile.
+        profile, profile_file: the profile's name and file.
         parallel: maximum number of concurrent runs.
         slots: runs that share a whole node; None if nodes are shared with other users.
         note: why some past runs are not used.
@@ -135,6 +135,7 @@ class Estimate:
     gpus: int
     parallel: int
     profile: str = ""
+    profile_file: str | None = None
     slots: int | None = None
     note: str | None = None
 
@@ -200,6 +201,7 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Esti
         gpus=profile.gpus,
         parallel=profile.max_parallel,
         profile=runs[0].profile if runs else "",
+        profile_file=runs[0].profile_file if runs else None,
         slots=profile.runs_per_job if whole else None,
         note=past.note,
     )
@@ -247,7 +249,7 @@ class _Index:
 
 def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
     """Past start-up time plus the planned steps at the past pace; None if no past run measured its steps."""
-    if run.expected_outcome in _AT_START:
+    if run.expected_outcome in AT_START:
         early = [past.wall_seconds for past in alike if past.outcome is run.expected_outcome]
         return median(early) if early else None
     done = [past for past in alike if past.outcome is Outcome.COMPLETED and past.step_seconds and past.steps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,13 @@ from model.disk.record import Provenance, RunRecord, now
 from model.errors import UserError
 from runner.spec.expansion import Cell
 from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Cluster
+from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import Study, read_study
 from runner.state import ledger
 from runner.state.code import provenance
 from runner.state.ledger import RunState
+
+REHEARSAL = ".rehearsal"  # ends the name of a rehearsal's study
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ def _record(
         group=cell.group,
         study=study.name,
         study_file=str(study.path),
+        launched_in=str(Path.cwd()),
         title=study.file.title,
         description=study.file.description,
         factors=cell.factors,
@@ -117,6 +121,7 @@ def _record(
         why=list(cell.why),
         scale=scale,
         profile=cluster.name,
+        profile_file=str(cluster.file),
         memory_bytes=profile.memory_bytes,
         time_limit_seconds=profile.time_limit_seconds,
         cpus=profile.cpus,
@@ -135,9 +140,10 @@ def _record(
 def rehearsal(plan: Plan) -> Plan:
     """The plan's cells as a separate study with two steps each, to catch failures early.
 
-    Two steps, because the second is the first to use the optimizer's state.
+    Two steps, because the second is the first to use the optimizer's state. The runs have their own ids:
+    a run's id names it in every command.
     """
-    study = dataclasses.replace(plan.study, name=f"{plan.study.name}.rehearsal")
+    study = dataclasses.replace(plan.study, name=plan.study.name + REHEARSAL)
     cluster = dataclasses.replace(plan.cluster, profile=plan.cluster.profile.rehearsal)
     short = {"steps": 2, "log_every": 1}
     profile, limit = cluster.profile, {}
@@ -147,9 +153,15 @@ def rehearsal(plan: Plan) -> Plan:
     for run, _ in plan.runs:
         train = run.config.train.model_copy(update=short)
         config = run.config.model_copy(update={"train": train})
-        runs.append(run.model_copy(update={"study": study.name, "config": config, "requeue": False, **limit}))
+        ids = {name: _rehearsed(run.study, getattr(run, name)) for name in ("run_id", "group")}
+        short_run = {"study": study.name, "config": config, "requeue": False, **ids, **limit}
+        runs.append(run.model_copy(update=short_run))
     known = [(run, _known(plan.root, run)) for run in runs]
     return Plan(study, plan.scale, cluster, plan.root, known, again=True)
+
+
+def _rehearsed(study: str, identity: str) -> str:
+    return hashlib.sha256(f"rehearsal of {study}/{identity}".encode()).hexdigest()[:12]
 
 
 def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> Plan:
@@ -159,6 +171,26 @@ def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> P
         InvalidFile: the study's file, which defines its budget, cannot be read.
     """
     first = states[0].run
-    study = read_study(Path(first.study_file))
+    study = read_study(Path(first.launched_in or "", first.study_file))
     named = dataclasses.replace(study, name=first.study)
-    return Plan(named, first.scale, cluster, root, [(state.run, state) for state in states], again=True)
+    runs: list[tuple[RunRecord, RunState | None]] = [(_under(state.run, cluster), state) for state in states]
+    return Plan(named, first.scale, cluster, root, runs, again=True)
+
+
+def _under(run: RunRecord, cluster: Cluster) -> RunRecord:
+    """The run with this profile's name and file, where its record has them: older code rejects new keys."""
+    now = {"profile": cluster.name, "profile_file": str(cluster.file)}
+    return run.model_copy(update={key: now[key] for key in now.keys() & run.model_fields_set})
+
+
+def cluster_of(run: RunRecord) -> Cluster:
+    """The profile that a run was launched with, as it is today; older records have its name only.
+
+    Raises:
+        UserError: there is no such profile any more.
+    """
+    try:
+        return read_cluster(run.profile_file or run.profile)
+    except UserError as error:
+        launched = f"{run.study}/{run.run_id} was launched with it"
+        raise UserError(f"{error}; {launched}: choose a profile with --profile") from error

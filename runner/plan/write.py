@@ -43,7 +43,14 @@ def write_runs(plan: Plan) -> list[Task]:
 
 # Fields of an already planned run that a study or profile may still change: its limits and descriptions.
 _ABOUT = ("expected_outcome", "because", "title", "description")
-_LIMITS = ("profile", *Shape.__dataclass_fields__, "checkpoint_seconds", "grace_seconds", "requeue")
+_LIMITS = (
+    "profile",
+    "profile_file",
+    *Shape.__dataclass_fields__,
+    "checkpoint_seconds",
+    "grace_seconds",
+    "requeue",
+)
 
 
 def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:

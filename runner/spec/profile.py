@@ -261,6 +261,11 @@ class Cluster:
     profile: Profile
     document: Document
 
+    @property
+    def file(self) -> Path:
+        """Absolute path of its file."""
+        return Path(self.document.source).absolute()
+
 
 def profile_files() -> dict[str, Path]:
     """Profile files by name; those in the working directory override those shipped with the package."""

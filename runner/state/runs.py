@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from model.disk.files import Unreadable
 from model.disk.folder import folders, run_folders
 from model.disk.record import StepRecord
-from model.errors import UserError
+from model.errors import UserError, did_you_mean
 from runner.state import ledger
 from runner.state.ledger import RunState
 
+MOST_NAMED = 8  # runs that one message lists
 log = logging.getLogger(__name__)
 
 
@@ -37,19 +38,29 @@ def _warn_once(text: str) -> None:
     log.warning(text)
 
 
+def name_of(state: RunState) -> str:
+    """`STUDY/RUN`: a run's name in messages and tables, which every command takes."""
+    return f"{state.folder.path.parent.name}/{state.folder.path.name}"
+
+
 def find(root: Path, name: str) -> RunState:
-    """Find one run by its id or a unique prefix of it.
+    """Find one run by its id, a unique prefix of it, or either of them after `STUDY/`.
 
     Raises:
         UserError: no run matches, or several do.
+        Unreadable: its run.json cannot be read.
     """
-    found = [state for state in states(root) if state.brief.run_id.startswith(name)]
+    study, slash, run = name.rpartition("/")
+    if slash and study not in (known := study_names(root)):
+        raise UserError(f"no runs of study '{study}' under {root} {did_you_mean(study, known)}")
+    found = [folder for folder in run_folders(root, study or None) if folder.path.name.startswith(run)]
     if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(state.brief.run_id for state in found)
-        raise UserError(f"'{name}' matches {len(found)} runs: {ids}")
-    raise UserError(f"no run '{name}' under {root}; list them with `runner status`")
+        return ledger.brief_state(found[0])
+    if not found:
+        raise UserError(f"no run '{name}' under {root}; list them with `runner status`")
+    names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
 
 
 def study_names(root: Path) -> list[str]:

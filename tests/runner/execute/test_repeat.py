@@ -197,11 +197,21 @@ def test_the_limits_are_those_that_the_run_had(ended, root):
         (lambda run: change(run, provenance={"code": None}), "no code snapshot"),
         (lambda run: change(run, data_file="/nowhere"), "cannot be reproduced: /nowhere: no such file"),
         (lambda run: change(run, data_fingerprint="0" * 16), "has changed since it was planned"),
-        (lambda run: change(run, profile="gone"), "no profile 'gone' .*choose one with --profile"),
+        (lambda run: change(run, profile_file="/gone.yaml"), "/gone.yaml: No such file.*--profile"),
+        (lambda run: change(run, profile="gone", profile_file=None), "no profile 'gone' .*with --profile"),
         (lambda run: (next(run.parent.glob(".code/*")) / "x.py").touch(), "was edited after it was taken"),
         (lambda run: shutil.rmtree(run.parent / ".code"), "is missing"),
     ],
-    ids=["in flight", "old record", "no data", "other data", "no profile", "edited code", "no code"],
+    ids=[
+        "in flight",
+        "old record",
+        "no data",
+        "other data",
+        "no profile",
+        "no profile of that name",
+        "edited code",
+        "no code",
+    ],
 )
 def test_what_cannot_be_repeated_is_refused_with_the_reason(ended, root, spoil, says):
     spoil(ended)

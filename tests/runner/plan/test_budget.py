@@ -135,6 +135,28 @@ def test_a_profiles_budget_counts_the_runs_of_all_studies_that_used_it(tmp_path)
     assert budget.measure(tmp_path, limit(study="two")).spent == 2
 
 
+def test_a_budget_leaves_out_the_runs_of_another_profile_of_its_name(tmp_path):
+    mine, other, copy = (tmp_path / name / "alps.yaml" for name in ("mine", "other", "copy"))
+    for path, text in ((mine, "gpus: 1\n"), (other, "gpus: 4\n"), (copy, "gpus: 1\n")):
+        path.parent.mkdir()
+        path.write_text(text)
+    for number, file in enumerate((mine, other, copy, tmp_path / "moved.yaml", None)):
+        completed(tmp_path, f"r{number}", profile_file=file and str(file)).end(seconds=3600)
+    count = limit(profile="alps", profile_file=mine)
+    assert budget.measure(tmp_path, count).spent == 4, "all but those of the other file"
+    assert budget.measure(tmp_path, limit(profile="alps", profile_file=other)).spent == 3
+
+
+def test_a_reservation_remembers_the_profiles_file(tmp_path):
+    mine, other = tmp_path / "mine.yaml", tmp_path / "other.yaml"
+    mine.write_text("gpus: 1\n")
+    other.write_text("gpus: 4\n")
+    runs = [plan("a", profile_file=str(mine))]
+    reserve(tmp_path, "backends", [limit()], estimate(runs, profile(), History()))
+    counts = [limit(profile="alps", profile_file=file) for file in (mine, other)]
+    assert [budget.measure(tmp_path, count).reserved for count in counts] == [1, 0]
+
+
 def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
     whole = {"slurm": {"exclusive": True}, "gpus_per_node": 4, "max_parallel": 4}
     for run_id, seconds in (("a", 3600), ("b", 1800)):

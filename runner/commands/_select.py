@@ -1,0 +1,111 @@
+"""Selects runs by outcome and by setting, also by a setting's short name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from model.disk.files import Unreadable
+from model.disk.record import Outcome
+from model.errors import UserError, did_you_mean
+from runner.commands._console import say
+from runner.spec.settings import leaves
+from runner.state.ledger import RunState
+
+PHASES = ("planned", "queued", "running")
+WORDS = (*Outcome, *PHASES)
+
+
+def by_outcome(
+    states: Iterable[RunState], outcomes: Sequence[str], valid: Sequence[str] = WORDS
+) -> list[RunState]:
+    """The runs with one of these outcomes or phases; all runs if none is given.
+
+    Raises:
+        UserError: no such outcome.
+    """
+    if unknown := [word for word in outcomes if word not in valid]:
+        raise UserError(f"--outcome {unknown[0]}: no such outcome {did_you_mean(unknown[0], valid)}")
+    return [state for state in states if not outcomes or (state.outcome or state.phase) in outcomes]
+
+
+def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState]:
+    """The runs that match each `SETTING=VALUE[,VALUE]`; values of the same setting add up.
+
+    Raises:
+        UserError: no such setting, or no run has such a value.
+    """
+    wanted: dict[str, list[str]] = {}
+    for text in only:
+        name, equals, values = text.partition("=")
+        if not equals:
+            raise UserError(f"--only {text}: expected SETTING=VALUE, such as train.sequence_length=4096")
+        wanted.setdefault(setting(name, states), []).extend(values.split(","))
+    for dotted, texts in wanted.items():
+        states = _having(states, dotted, texts)
+    return list(states)
+
+
+def _having(states: Sequence[RunState], dotted: str, texts: Sequence[str]) -> list[RunState]:
+    found = [(state, value) for state in states for value in _values(state, dotted)]
+    seen = list(dict.fromkeys(str(value) for _, value in found))
+    for text in texts:
+        if found and not any(_same(value, text) for _, value in found):
+            raise UserError(f"--only {dotted}={text}: no run has this value {did_you_mean(text, seen)}")
+    return [state for state, value in found if any(_same(value, text) for text in texts)]
+
+
+def _values(state: RunState, dotted: str) -> Iterable[Any]:
+    """The value of a setting in a run's configuration; none if that cannot be read."""
+    if dotted in state.brief.factors:
+        yield state.brief.factors[dotted]
+        return
+    try:
+        value: Any = state.run.config
+    except Unreadable as error:
+        say(f"{error}; skipping this run")
+        return
+    for part in dotted.split("."):
+        value = getattr(value, part)
+    yield value
+
+
+def _same(value: Any, text: str) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).lower() == text.lower()
+    try:
+        return value == float(text)
+    except ValueError:
+        return False
+
+
+def setting(name: str, states: Iterable[RunState]) -> str:
+    """The setting that a name or short name means: `train.learning_rate`, `learning_rate`, `learn`, `lr`.
+
+    Raises:
+        UserError: it means none, or several.
+    """
+    varied = {axis: None for state in states for axis in state.brief.factors}
+    known = list(dict.fromkeys([*varied, *leaves()]))
+    if name in known:
+        return name
+    for tier in (_is_last, _begins, _has_word):
+        matching = [dotted for dotted in known if tier(dotted.rpartition(".")[2], name)]
+        # What varies comes first: nobody filters by a setting that all runs share.
+        if found := [dotted for dotted in matching if dotted in varied] or matching:
+            if len(found) > 1:
+                raise UserError(f"--only {name}: this can mean {', '.join(found)}")
+            return found[0]
+    raise UserError(f"--only {name}: no such setting {did_you_mean(name, known)}")
+
+
+def _is_last(last: str, name: str) -> bool:
+    return last == name
+
+
+def _begins(last: str, name: str) -> bool:
+    return bool(name) and (last.startswith(name) or "".join(word[0] for word in last.split("_")) == name)
+
+
+def _has_word(last: str, name: str) -> bool:
+    return bool(name) and any(word.startswith(name) for word in last.split("_"))

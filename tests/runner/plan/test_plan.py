@@ -1,0 +1,93 @@
+"""A plan remembers which study and which profile it came from, wherever the next command is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from model.disk.files import write
+from model.errors import UserError
+from runner.commands.retry import _cluster
+from runner.plan.plan import plan, planned_again, rehearsal
+from runner.plan.write import write_runs
+from runner.spec.expansion import expand
+from runner.spec.profile import read_cluster
+from runner.spec.study import read_study
+from runner.state.runs import states
+
+
+@pytest.fixture
+def planned(study, root, tmp_path, monkeypatch):
+    """A study and a profile, named by relative paths, whose runs are on disk."""
+    study()
+    (tmp_path / "mine.yaml").write_text("executor: local\nbudget: {gpu_hours: 1}\n")
+    monkeypatch.chdir(tmp_path)
+    return written("tiny.yaml", "mine.yaml", root)
+
+
+def written(study, profile, root):
+    parsed = read_study(Path(study))
+    made = plan(parsed, expand(parsed), "full", read_cluster(profile), root)
+    for run, _ in made.runs:
+        made.folder(run).path.mkdir(parents=True)
+        write(made.folder(run).path / "run.json", run)
+    return made
+
+
+def test_a_rehearsal_has_ids_of_its_own(planned):
+    short = rehearsal(planned)
+    assert {run.run_id for run, _ in short.runs}.isdisjoint(run.run_id for run, _ in planned.runs)
+    assert {run.group for run, _ in short.runs}.isdisjoint(run.group for run, _ in planned.runs)
+    again = rehearsal(planned)
+    assert [run.run_id for run, _ in again.runs] == [run.run_id for run, _ in short.runs]
+
+
+def test_retry_takes_the_profile_and_the_study_of_the_launch_from_any_folder(
+    planned, root, tmp_path, monkeypatch
+):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "cluster_profiles").mkdir(parents=True)
+    (elsewhere / "cluster_profiles" / "mine.yaml").write_text("executor: slurm\nslurm: {}\n")
+    monkeypatch.chdir(elsewhere)
+    chosen = states(root)
+    cluster = _cluster(chosen, None)
+    assert cluster.file == tmp_path / "mine.yaml"
+    again = planned_again(root, chosen, cluster)
+    assert again.study.path == tmp_path / "tiny.yaml"
+    assert [run for run, _ in again.runs] == [run for run, _ in planned.runs]
+
+
+def test_a_retry_under_another_profile_records_that_profile(planned, root, tmp_path):
+    (tmp_path / "other.yaml").write_text("executor: local\n")
+    again = planned_again(root, states(root), read_cluster("other.yaml"))
+    write_runs(again)
+    (run,) = [state.run for state in states(root)]
+    assert (run.profile, run.profile_file) == ("other", str(tmp_path / "other.yaml"))
+
+
+def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planned, root):
+    (path,) = root.glob("tiny/*/run.json")
+    old = json.loads(path.read_text())
+    del old["profile_file"], old["launched_in"]
+    path.write_text(json.dumps(old | {"profile": "local"}))
+    chosen = states(root)
+    assert _cluster(chosen, None).name == "local"
+    write_runs(planned_again(root, chosen, read_cluster("mine.yaml")))
+    assert json.loads(path.read_text()).keys() == old.keys()
+
+
+@pytest.mark.refused
+def test_runs_of_several_profiles_are_retried_under_one_that_is_named(planned, root, tmp_path, study):
+    study(name="second")
+    (tmp_path / "other.yaml").write_text("executor: local\n")
+    written("second.yaml", "other.yaml", root)
+    with pytest.raises(UserError, match=r"2 profiles: .*mine.yaml, .*other.yaml; choose"):
+        _cluster(states(root), None)
+    assert _cluster(states(root), "other.yaml").name == "other"
+
+
+@pytest.mark.refused
+def test_a_profile_that_is_gone_is_named_with_the_run(planned, root, tmp_path):
+    (tmp_path / "mine.yaml").unlink()
+    with pytest.raises(UserError, match=r"mine.yaml: No such file.*tiny/\w+ was launched with it"):
+        _cluster(states(root), None)

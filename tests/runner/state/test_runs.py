@@ -1,0 +1,62 @@
+"""A run has one name, which every command takes and which messages print."""
+
+import pytest
+
+from model.errors import UserError
+from runner.state.runs import find, name_of, states
+from tests.analysis.fabricate import Folder, plan
+
+
+@pytest.fixture
+def two_studies(tmp_path):
+    """A root from before rehearsals had their own ids."""
+    for study in ("tiny", "tiny.rehearsal"):
+        Folder(tmp_path, plan("abc123", study=study))
+    Folder(tmp_path, plan("abd456", study="tiny"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("abd", "tiny/abd456"),
+        ("tiny/abc123", "tiny/abc123"),
+        ("tiny/abc", "tiny/abc123"),
+        ("tiny.rehearsal/a", "tiny.rehearsal/abc123"),
+    ],
+)
+def test_a_run_is_found_by_the_shortest_name_that_no_other_has(two_studies, typed, name):
+    assert name_of(find(two_studies, typed)) == name
+
+
+@pytest.mark.refused
+def test_an_ambiguous_name_is_answered_with_names_that_can_be_typed(two_studies):
+    with pytest.raises(UserError, match="'abc123' is the start of 2 runs") as error:
+        find(two_studies, "abc123")
+    for state in states(two_studies):
+        assert (name_of(state) in str(error.value)) == (state.brief.run_id == "abc123")
+        assert find(two_studies, name_of(state)).folder.path == state.folder.path
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("tin/abc", "no runs of study 'tin' .*did you mean 'tiny'"),
+        ("../tiny/abc", "no runs of study"),
+        ("/abc", "no runs of study ''"),
+        ("tiny/x", "no run 'tiny/x'"),
+        ("x", "no run 'x'"),
+    ],
+)
+def test_a_name_that_no_run_has_is_refused(two_studies, typed, says):
+    with pytest.raises(UserError, match=says):
+        find(two_studies, typed)
+
+
+@pytest.mark.refused
+def test_many_matches_are_not_all_listed(tmp_path):
+    for number in range(20):
+        Folder(tmp_path, plan(f"a{number:02}"))
+    with pytest.raises(UserError, match=r"start of 20 runs: .*backends/a07 and 12 more; type more of one$"):
+        find(tmp_path, "a")
