@@ -135,6 +135,11 @@ if "ASSAY_TEST_CERTIFICATES" not in os.environ:
     os.environ["ASSAY_TEST_CERTIFICATES"] = _folder.name
 
 
+# Local launches of one user wait for each other: each worker has its own queue, apart from the user's.
+_state = tempfile.TemporaryDirectory(prefix="assay-state-")
+os.environ["RUNNER_STATE"] = _state.name
+
+
 def environment(**more: str) -> dict[str, str]:
     """The caller's environment without RUNNER_* and SLURM_* variables, and with one thread per run."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "SLURM_"))}
@@ -144,6 +149,7 @@ def environment(**more: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
         "RUNNER_CERTIFICATES": os.environ["ASSAY_TEST_CERTIFICATES"],
+        "RUNNER_STATE": _state.name,
         **more,
     }
 

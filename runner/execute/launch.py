@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from model.errors import UserError
 from runner.execute import local
+from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm import submit as slurm
 from runner.execute.slurm.submit import SubmitLimit
@@ -24,8 +25,18 @@ log = logging.getLogger(__name__)
 
 
 def run_here(plan: Plan, watcher: local.Watcher) -> None:
-    """Run the plan's remaining runs on this machine and wait for them."""
+    """Run the plan's remaining runs on this machine, once it is free, and wait for them."""
     reconciled(plan.root, plan.study.name)
+    if not refreshed(plan).left:
+        _run(plan, watcher)
+        return
+    with turn(f"{plan.study.name} in {plan.root}") as waited:
+        if waited:
+            reconciled(plan.root, plan.study.name)
+        _run(plan, watcher)
+
+
+def _run(plan: Plan, watcher: local.Watcher) -> None:
     with alone(plan):
         tasks = _next_tasks(plan)
     where = plan.root / plan.study.name

@@ -22,6 +22,7 @@ from model.disk.folder import RunFolder
 from model.disk.record import now
 from model.errors import UserError
 from runner.execute import local
+from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm import submit as slurm
 from runner.plan.plan import cluster_of
@@ -75,7 +76,8 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     expected = repeat.original.outcome or run.expected_outcome
     task = replace(next_task(repeat.folder, run), expected=expected)
     if profile.executor == "local":
-        local.run_queue([task], profile, watcher)
+        with turn(name_of(repeat.state)):
+            local.run_queue([task], profile, watcher)
     else:
         slurm.submit([task], profile, jobs_folder(repeat.folder.path.parent), repeat.study)
 

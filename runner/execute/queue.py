@@ -1,0 +1,76 @@
+"""One queue for this machine: a user's local launches run one after another, over all studies and roots.
+
+Two at once would spoil each other's timings. The kernel releases the queue when the process that holds it
+dies, so nothing is ever left behind that blocks it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def turn(launch: str) -> Iterator[bool]:
+    """Hold this machine for one launch; yields whether it had to wait for another one.
+
+    Where the queue cannot be used, this warns and continues.
+
+    Args:
+        launch: what the launches that wait are told, such as `tiny in /home/me/runs`.
+
+    Raises:
+        KeyboardInterrupt: the wait was interrupted.
+    """
+    descriptor = None
+    try:
+        try:
+            descriptor = os.open(_file(), os.O_RDWR | os.O_CREAT, 0o600)
+            waited = _acquire(descriptor, launch)
+        except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
+            log.warning("cannot tell whether another launch runs on this machine: %s", _why(error))
+            waited = False
+        yield waited
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _file() -> Path:
+    """The lock's file: one for each machine, because machines may share a home."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(os.environ.get("RUNNER_STATE") or Path(home, "assay"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{socket.gethostname()}.queue"
+
+
+def _acquire(descriptor: int, launch: str) -> bool:
+    waited = False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        waited = True
+        holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another launch"
+        log.info(
+            "waiting until %s is done, so that neither spoils the other's timings; "
+            "Ctrl-C or `kill %d` stops waiting",
+            holder,
+            os.getpid(),
+        )
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{launch} (process {os.getpid()})".encode(), 0)
+    return waited
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'its lock'}: {error.strerror}; set RUNNER_STATE to a folder of your own"
+    return f"{error}; set RUNNER_STATE to a folder of your own"

@@ -1,0 +1,94 @@
+"""Local launches of one user run one after another on a machine, and nothing that dies blocks the next."""
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from runner.execute import launch, local
+from runner.execute.queue import turn
+from runner.plan.plan import Plan
+from runner.spec.profile import read_cluster
+from runner.spec.study import read_study
+from tests.conftest import environment, until
+
+
+@pytest.fixture(autouse=True)
+def _own_queue(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def second():
+    """A launch in another thread that waits for its turn; its entry is whether it had waited."""
+    got = []
+
+    def wait():
+        with turn("second in /b") as waited:
+            got.append(waited)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    yield lambda: thread.start() or got
+    thread.join(60)
+
+
+def waits(caplog):
+    return [record.getMessage() for record in caplog.records if "waiting until" in record.getMessage()]
+
+
+def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
+    caplog.set_level(logging.INFO, "runner")
+    with turn("first in /a") as waited:
+        got = second()
+        (said,) = until(lambda: waits(caplog), 0.01)
+        assert said.startswith("waiting until first in /a (process ")
+        assert "Ctrl-C or `kill" in said
+        assert not got
+    until(lambda: got, 0.01)
+    assert (waited, got, len(waits(caplog))) == (False, [True], 1)
+
+
+HOLD = "from runner.execute.queue import turn\nwith turn('dead in /a'): print('held', flush=True); input()"
+
+
+@pytest.mark.fault
+def test_a_killed_launch_leaves_the_machine_to_the_next(second, caplog, tmp_path):
+    caplog.set_level(logging.INFO, "runner")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=environment(RUNNER_STATE=str(tmp_path / "state")),
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        got = second()
+        until(lambda: waits(caplog), 0.01)
+        assert not got
+        holder.kill()
+    until(lambda: got, 0.01)
+    with turn("third in /c") as waited:
+        assert not waited, "what the dead launch wrote blocks nobody"
+
+
+def test_a_launch_with_nothing_to_do_does_not_wait(study, root):
+    parsed = read_study(study())
+    nothing = Plan(parsed, "full", read_cluster("local"), root, [])
+    with turn("first in /a"):
+        launch.run_here(nothing, local.Watcher())
+
+
+@pytest.mark.fault
+def test_a_queue_that_cannot_be_used_is_said_and_stops_nobody(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "file"))
+    with turn("first in /a") as waited:
+        assert not waited
+    assert "set RUNNER_STATE to a folder of your own" in caplog.text
+
+
+def test_no_test_uses_the_queue_of_the_person_who_runs_it():
+    queue = Path(environment()["RUNNER_STATE"])
+    assert queue.is_dir()
+    assert not queue.is_relative_to(Path.home() / ".local")
