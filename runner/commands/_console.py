@@ -38,7 +38,9 @@ def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | N
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(*columns, title=title)
+    drawn = Table(title=title)
+    for place, column in enumerate(columns):  # nothing is cut off: names stay whole, the rest wraps
+        drawn.add_column(column, no_wrap=not place, overflow="fold")
     for row in rows:
         drawn.add_row(*map(escape, row))
     return drawn

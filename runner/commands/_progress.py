@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from model.disk.record import Outcome, StepRecord
+from model.units import clock
 from runner.commands._console import say
+from runner.commands._forecast import Forecast
 from runner.execute.local import Watcher
 from runner.state.tasks import Task
 
@@ -14,9 +18,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-def watcher() -> Watcher:
-    """Choose bars if standard error is a terminal, else plain lines."""
-    return Bar() if sys.stderr.isatty() else Lines()
+def watcher(forecast: Forecast | None = None, fail_fast: bool = False) -> Watcher:
+    """Choose bars if standard error is a terminal, else plain lines.
+
+    Args:
+        forecast: estimates the queue's time left.
+        fail_fast: start no more runs after one that ended unexpectedly.
+    """
+    return (Bar if sys.stderr.isatty() else Lines)(forecast, fail_fast)
 
 
 def verdict(outcome: Outcome, expected: Outcome) -> str:
@@ -29,35 +38,66 @@ def verdict(outcome: Outcome, expected: Outcome) -> str:
 class Lines(Watcher):
     """One line when a run starts, at each tenth of it, and when it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:
+        self.forecast, self.fail_fast, self.foretold = forecast, fail_fast, False
         self.total = self.begun = 0
         self.numbers: dict[str, int] = {}
         self.tenths: dict[str, int] = {}
 
-    def queued(self, total: int) -> None:
+    def queued(self, tasks: Sequence[Task]) -> None:
         """Remember the total for the `[1/6]` prefix."""
-        self.total = total
+        self.total = len(tasks)
+        if self.forecast:
+            self.forecast.queued(task.folder.path.name for task in tasks)
 
     def line(self, task: Task, text: str) -> None:
         """Print a line that starts with the run's number and name."""
         say(f"[{self.numbers[str(task.folder.path)]}/{self.total}] {task.label}: {text}")
 
-    def started(self, task: Task) -> None:
-        """Number the run and print its attempt's folder."""
+    def number(self, task: Task) -> None:
+        """Count a run that starts."""
         self.begun += 1
         self.numbers[str(task.folder.path)] = self.begun
+        if self.forecast:
+            self.forecast.started(task.folder.path.name, time.monotonic())
+
+    def started(self, task: Task) -> None:
+        """Number the run and print its attempt's folder."""
+        self.number(task)
         self.line(task, f"started, {task.folder.attempt(task.attempt).path}")
 
     def stepped(self, task: Task, record: StepRecord) -> None:
-        """Print progress at each tenth of the run."""
+        """Print progress at each tenth of the run, and once how long the queue's training takes."""
+        self.foretell(task, record)
         tenth = 10 * record.step // task.steps
         if tenth > self.tenths.get(str(task.folder.path), 0):
             self.tenths[str(task.folder.path)] = tenth
             self.line(task, progress_text(task, record))
 
+    def foretell(self, task: Task, record: StepRecord) -> None:
+        """Update the forecast; say the first one if several runs are to come."""
+        if not self.forecast:
+            return
+        self.forecast.stepped(task.folder.path.name, record, time.monotonic())
+        seconds = self.forecast.training_seconds
+        if seconds is not None and not self.foretold and self.total > 1:
+            self.foretold = True
+            self.line(
+                task, f"at the pace of this run, all {self.total} runs train for about {clock(seconds)}"
+            )
+
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
-        """Print the outcome, whether it was expected, and the reason."""
-        self.line(task, f"{verdict(outcome, task.expected)}{f': {reason}' if reason else ''}")
+        """Print the outcome, whether it was expected, the reason, and how much time is left."""
+        self.stop_early |= self.fail_fast and outcome is not task.expected
+        said = f"{verdict(outcome, task.expected)}{f': {reason}' if reason else ''}"
+        if self.forecast:
+            self.forecast.ended(task.folder.path.name, time.monotonic())
+        self.line(task, said + self.left())
+
+    def left(self) -> str:
+        """`; about 0:12:00 left`, if runs are left and a pace is known."""
+        seconds = self.forecast.seconds if self.forecast and not self.stop_early else None
+        return f"; about {clock(seconds)} left" if seconds else ""
 
 
 def progress_text(task: Task, record: StepRecord) -> str:
@@ -72,8 +112,8 @@ def progress_text(task: Task, record: StepRecord) -> str:
 class Bar(Lines):
     """Two bars: the queue, and the run with its step, loss, tokens/s and time left."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:
+        super().__init__(forecast, fail_fast)
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -86,10 +126,10 @@ class Bar(Lines):
         )
         self.rows: dict[str, TaskID] = {}
 
-    def queued(self, total: int) -> None:
+    def queued(self, tasks: Sequence[Task]) -> None:
         """Show the queue's bar."""
-        super().queued(total)
-        self.all = self.bars.add_task("runs", total=total, text=f"0/{total}")
+        super().queued(tasks)
+        self.all = self.bars.add_task("runs", total=self.total, text=f"0/{self.total}")
         self.bars.start()
 
     def line(self, task: Task, text: str) -> None:
@@ -102,12 +142,12 @@ class Bar(Lines):
 
     def started(self, task: Task) -> None:
         """Add the run's bar."""
-        self.begun += 1
-        self.numbers[str(task.folder.path)] = self.begun
+        self.number(task)
         self.rows[str(task.folder.path)] = self.bars.add_task(task.label, total=task.steps, text="starting")
 
     def stepped(self, task: Task, record: StepRecord) -> None:
         """Move the run's bar."""
+        self.foretell(task, record)
         self.bars.update(
             self.rows[str(task.folder.path)], completed=record.step, text=progress_text(task, record)
         )
@@ -117,6 +157,6 @@ class Bar(Lines):
         self.bars.remove_task(self.rows.pop(str(task.folder.path)))
         super().ended(task, outcome, reason)
         done = self.begun - len(self.rows)
-        self.bars.update(self.all, completed=done, text=f"{done}/{self.total}")
-        if done == self.total:
+        self.bars.update(self.all, completed=done, text=f"{done}/{self.total}{self.left()}")
+        if done == self.total or (self.stop_early and not self.rows):
             self.bars.stop()

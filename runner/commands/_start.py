@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from model.disk.record import Outcome
+from model.errors import UserError
 from runner.commands._console import say, table
+from runner.commands._forecast import Forecast
+from runner.commands._options import Settings
 from runner.commands._progress import verdict, watcher
+from runner.commands._table import labels, newest, written
 from runner.execute.launch import run_here, submit
 from runner.execute.wait import states_of, wait_for
-from runner.plan.plan import Plan
+from runner.plan.plan import REHEARSAL, Plan
 from runner.state.ledger import RunState
-from runner.state.tasks import label
+from runner.state.runs import name_of
 
 
-def start(plan: Plan, wait: bool | None) -> int:
+def start(plan: Plan, wait: bool | None, fail_fast: bool = False) -> int:
     """Start the plan's remaining runs under its profile, and return the exit code.
 
     Args:
         wait: whether to wait for all runs to end; None waits on this machine but not on a cluster.
+        fail_fast: start no more runs after one that ended unexpectedly.
+
+    Raises:
+        UserError: `fail_fast` on a cluster without waiting.
     """
-    if plan.cluster.profile.executor == "local":
+    profile = plan.cluster.profile
+    if profile.executor == "local":
         if wait is False:
             return _detach(plan.root)
-        run_here(plan, watcher())
+        run_here(plan, watcher(Forecast([run for run, _ in plan.runs], profile.max_parallel), fail_fast))
     else:
+        if fail_fast and not wait:
+            raise UserError("--fail-fast needs --wait on a cluster: something has to see how the runs end")
         left = submit(plan, wait=bool(wait))
         if not wait:
             return 0
-        wait_for(plan, left)
+        wait_for(plan, left, fail_fast)
     return _summary(plan)
 
 
@@ -52,11 +67,31 @@ def _summary(plan: Plan) -> int:
     found = {state.brief.run_id: state for state in states_of(plan)}
     states = [found[run.run_id] for run, _ in plan.runs]
     rows = [
-        [state.brief.run_id, label(state.brief), _verdict(state), state.reason or state.brief.because or ""]
-        for state in states
+        [
+            name_of(state),
+            label,
+            _verdict(state),
+            *written(*newest(state)),
+            state.reason or state.brief.because or "",
+        ]
+        for state, label in zip(states, labels(states), strict=True)
     ]
-    table(["run", "factors", "outcome", "reason"], rows)
+    table(["run", "factors", "outcome", "loss", "tokens/s", "reason"], rows)
+    if not plan.study.name.endswith(REHEARSAL):
+        _say_next(states)
     return 0 if all(state.as_expected for state in states) else 1
+
+
+def _say_next(states: Sequence[RunState]) -> None:
+    """Say what a user does next: look at the first surprise, then at the results."""
+    runner = "runner"
+    if Settings.root != Path.cwd() / "runs" and "RUNNER_ROOT" not in os.environ:
+        runner += f" --root {shlex.quote(str(Settings.root))}"
+    for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
+        say(f"next: `{runner} explain {name_of(state)}` tells what happened")
+    if any(state.outcome is Outcome.COMPLETED for state in states):
+        study = states[0].brief.study
+        say(f"next: `{runner} collect`, then `{runner} sql QUERY`; or `{runner} report {study}`")
 
 
 def _verdict(state: RunState) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from model.errors import UserError
 from model.units import clock
 from runner.commands._console import say, table
 from runner.commands._options import (
     DryRun,
+    FailFast,
     Only,
     ProfileName,
     Rehearse,
@@ -23,10 +28,10 @@ from runner.commands._options import (
     Yes,
 )  # fmt: skip
 from runner.plan import cost
-from runner.plan.cost import Basis, Estimate
+from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.spec.expansion import expand
-from runner.spec.profile import read_cluster
+from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Shape, jobs_folder, label
@@ -42,23 +47,43 @@ def command(
     rehearse: Rehearse = False,
     wait: Wait = None,
     yes: Yes = False,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once, in place of the profile's max_parallel.")
+    ] = None,
+    fail_fast: FailFast = False,
+    scripts: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --dry-run: also write the batch scripts to this folder."),
+    ] = None,
 ) -> None:
     from runner.commands._start import start
 
-    cluster, parsed = read_cluster(profile), read_study(study)
+    if scripts and not dry_run:
+        raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
+    cluster, parsed = _at_once(read_cluster(profile), parallel), read_study(study)
     at = parsed.scale_for(scale, cluster.profile.scale)
     planned = plan(parsed, expand(parsed, at, sets or (), only or ()), at, cluster, Settings.root)
     if dry_run:
-        _show(planned)
+        _show(planned, scripts)
         return
     if rehearse:
         short = rehearsal(planned)
         say(f"rehearsal: {len(short.runs)} runs of two steps, as study {short.study.name}")
-        raise typer.Exit(start(short, wait=True))
+        raise typer.Exit(start(short, True, fail_fast))
     _say_price(planned)
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
         typer.confirm(f"Submit {len(planned.left)} runs to {cluster.name}?", abort=True)
-    raise typer.Exit(start(planned, wait))
+    raise typer.Exit(start(planned, wait, fail_fast))
+
+
+def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
+    """The profile with another number of concurrent runs."""
+    if parallel is None:
+        return cluster
+    profile = cluster.profile.model_copy(update={"max_parallel": parallel})
+    if parallel > 1 and profile.executor == "local" and not profile.gpus:
+        say(f"{parallel} runs at once share this machine: do not compare their timings")
+    return replace(cluster, profile=profile)
 
 
 def _say_price(planned: Plan) -> None:
@@ -66,12 +91,12 @@ def _say_price(planned: Plan) -> None:
         say(line)
 
 
-def _show(planned: Plan) -> None:
+def _show(planned: Plan, scripts: Path | None) -> None:
     """Print the runs, what a launch would do with each, the cost, and on Slurm the batch scripts."""
     left = {run.run_id for run in planned.left}
     rows = [
         [
-            run.run_id,
+            f"{run.study}/{run.run_id}",
             label(run),
             run.expected_outcome.value,
             "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
@@ -81,17 +106,31 @@ def _show(planned: Plan) -> None:
     table(["run", "factors", "expected", "action"], rows)
     _say_price(planned)
     if planned.cluster.profile.executor == "slurm":
-        _show_scripts(planned)
+        _show_scripts(planned, scripts)
+    elif scripts:
+        raise UserError(f"profile {planned.cluster.name} has no batch scripts: it runs on this machine")
 
 
-def _show_scripts(planned: Plan) -> None:
+def _show_scripts(planned: Plan, folder: Path | None) -> None:
     from runner.execute.slurm.script import script
 
     profile, name = planned.cluster.profile, planned.study.name
-    for shape, count in Counter(Shape.of(run) for run in planned.left).items():
+    shapes = Counter(Shape.of(run) for run in planned.left)
+    for number, (shape, count) in enumerate(shapes.items(), start=1):
         text = script(profile, jobs_folder(planned.root / name), name, shape, count)
         sys.stdout.write("\n" + text)
+        if folder:
+            _write(folder / f"{name}-{number}.sh", text)
         _say_start(text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; choose another folder with --scripts") from error
+    say(f"{path}")
 
 
 def _say_start(script: str) -> None:
@@ -107,11 +146,21 @@ def _say_start(script: str) -> None:
 
 
 def price(cost: Estimate) -> Iterator[str]:
-    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note."""
+    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
+
+    What is not known from past runs is no part of the total: a limit says little about a cost.
+    """
     if not cost.runs:
         yield "nothing to run"
         return
-    yield f"{_total(cost)}: {cost.basis}"
+    parts = {basis: tuple(run for run in cost.runs if run.basis is basis) for basis in Basis}
+    if known := parts[Basis.SAME] + parts[Basis.SCALED]:
+        of_known = replace(cost, runs=known)
+        yield f"{_total(of_known)}: {of_known.basis}"
+    if limited := parts[Basis.LIMIT]:
+        yield f"no estimate yet{_for(limited, cost)}; {_limit(replace(cost, runs=limited))}"
+    if unknown := parts[Basis.UNKNOWN]:
+        yield f"no estimate yet{_for(unknown, cost)}; no limit: the profile has no time_limit"
     limits = [limit for run in cost.runs if (limit := run.limit_passed)]
     for limit, count in sorted(Counter(limits).items()):
         yield f"{count} of them will exceed the time limit of {clock(limit)}"
@@ -119,14 +168,27 @@ def price(cost: Estimate) -> Iterator[str]:
         yield cost.note
 
 
+def _for(part: Sequence[RunCost], cost: Estimate) -> str:
+    return f" for {len(part)} of the {len(cost.runs)} runs" if len(part) < len(cost.runs) else ""
+
+
+def _limit(cost: Estimate) -> str:
+    """`limit 1:00:00 a run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
+    least, *others = sorted({run.wall_seconds or 0.0 for run in cost.runs})
+    said = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
+    said += " a run"
+    return f"{said}, at most {_paid(cost)}" if _paid(cost) else said
+
+
 def _total(cost: Estimate) -> str:
-    if cost.wall_seconds is None:
-        return "cost unknown"
+    paid = f"{_paid(cost)}, " if _paid(cost) else ""
+    return f"about {paid}{clock(cost.wall_seconds or 0.0)} with {cost.parallel} at once"
+
+
+def _paid(cost: Estimate) -> str:
     hours = f"{_hours(cost.gpu_hours or 0.0)} GPU-hours" if cost.gpus else ""
     nodes = "" if cost.node_hours is None else f" ({_hours(cost.node_hours)} node-hours)"
-    bound = {0: "about", len(cost.runs): "at most"}.get(cost.counts[Basis.LIMIT], "at most about")
-    paid = f"{hours}{nodes}, " if hours or nodes else ""
-    return f"{bound} {paid}{clock(cost.wall_seconds)} with {cost.parallel} at once"
+    return f"{hours}{nodes}".strip()
 
 
 def _hours(hours: float) -> str:

@@ -4,37 +4,61 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from statistics import mean, median
 from typing import Annotated, Any
 
 import typer
 
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
+from runner.commands._select import by_outcome, by_setting
+from runner.commands._table import labels, newest, written
 from runner.execute.reconcile import reconciled
 from runner.state.ledger import RunState
-from runner.state.runs import last_step
-from runner.state.tasks import label
+from runner.state.runs import last_step, name_of
 
 REFRESH_SECONDS = 2.0
-HEADS = ("run", "study", "factors", "status", "step", "loss", "tokens/s", "reason")
+MOST_ROWS = 40  # above that, a table has a row for each group
+HEADS = ("run", "factors", "status", "step", "loss", "tokens/s", "reason")
+GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median tokens/s")
 
 
 def command(
     study: StudyName = None,
+    outcome: Annotated[
+        list[str] | None,
+        typer.Option(help="Only runs with this outcome, or planned, queued, running; repeatable."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="SETTING=VALUE",
+            help="Only runs with this setting, such as train.sequence_length=4096; a short name will do "
+            "(seq=4096); VALUE,VALUE for several; repeatable.",
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help=f"A row for each run, also above {MOST_ROWS} runs.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until nothing is in flight.")] = False,
     as_json: AsJson = False,
 ) -> None:
     root, name = Settings.root, study and study_name(study)
-    if watch and not as_json:
-        _watch(root, name)
-        return
-    states = reconciled(root, name)
+
+    def chosen() -> list[RunState]:
+        return by_setting(by_outcome(reconciled(root, name), outcome or ()), only or ())
+
     if as_json:
-        print_json(rows(states))
+        print_json(rows(chosen()))
+    elif watch:
+        _watch(chosen)
+    elif every:
+        show(chosen())
     else:
-        show(states)
+        summarize(chosen())
 
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
@@ -66,35 +90,56 @@ def show(states: Sequence[RunState]) -> None:
     say(_counts(states))
 
 
+def summarize(states: Sequence[RunState]) -> None:
+    """Print a row for each group if there are many runs and fewer groups, else a row for each run."""
+    groups: dict[tuple[str, str], list[RunState]] = {}
+    for state in states:
+        groups.setdefault((state.brief.study, state.brief.group), []).append(state)
+    if len(states) <= MOST_ROWS or len(groups) == len(states):
+        show(states)
+        return
+    shown = labels([members[0] for members in groups.values()], without=["seed"])
+    table(GROUP_HEADS, [_group(*row) for row in zip(groups.values(), shown, strict=True)])
+    say(f"{_counts(states)}; in {len(groups)} groups that differ by more than the seed; --all shows each run")
+
+
+def _group(members: Sequence[RunState], label: str) -> list[str]:
+    known = [newest(state) for state in members]
+    losses = [loss for loss, _ in known if loss is not None]
+    rates = [rate for _, rate in known if rate is not None]
+    figures = written(mean(losses) if losses else None, median(rates) if rates else None)
+    return [members[0].brief.study, label, str(len(members)), _words(members), *figures]
+
+
 def _lines(states: Sequence[RunState]) -> list[list[str]]:
-    return [_line(state, row) for state, row in zip(states, rows(states), strict=True)]
+    return [_line(*each) for each in zip(states, rows(states), labels(states), strict=True)]
 
 
-def _line(state: RunState, row: dict[str, Any]) -> list[str]:
+def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
     mark = " (as expected)" if state.outcome and state.as_expected and state.outcome != "completed" else ""
-    rate, loss = row["tokens_per_second"], row["loss"]
     return [
-        state.brief.run_id,
-        state.brief.study,
-        label(state.brief),
+        name_of(state),
+        label,
         f"{state.outcome or state.phase}{mark}",
         f"{row['step']}/{row['steps']}",
-        "" if loss is None else f"{loss:.3f}",
-        "" if rate is None else f"{rate:,.0f}",
+        *written(row["loss"], row["tokens_per_second"]),
         state.reason or "",
     ]
 
 
 def _counts(states: Sequence[RunState]) -> str:
-    words = [str(state.outcome or state.phase) for state in states]
-    return f"{len(states)} runs: " + (
-        ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words)) or "none"
-    )
+    return f"{len(states)} runs: {_words(states) or 'none'}"
 
 
-def _watch(root: Path, study: str | None) -> None:
+def _words(states: Sequence[RunState]) -> str:
+    """`3 completed, 1 running`."""
+    counts = Counter(str(state.outcome or state.phase) for state in states)
+    return ", ".join(f"{count} {word}" for word, count in counts.items())
+
+
+def _watch(chosen: Callable[[], list[RunState]]) -> None:
     """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
-    changing = _changing(root, study)
+    changing = _changing(chosen)
     if sys.stdout.isatty():
         live(HEADS, ((_lines(sorted(states, key=_interest)), _counts(states)) for states in changing))
         return
@@ -102,9 +147,9 @@ def _watch(root: Path, study: str | None) -> None:
         show(states)
 
 
-def _changing(root: Path, study: str | None) -> Iterator[list[RunState]]:
+def _changing(chosen: Callable[[], list[RunState]]) -> Iterator[list[RunState]]:
     while True:
-        states = reconciled(root, study)
+        states = chosen()
         yield states
         if not any(state.in_flight for state in states):
             return

@@ -25,9 +25,15 @@ log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Receives the queue's events. This base class ignores them."""
+    """Receives the queue's events. This base class ignores them.
 
-    def queued(self, total: int) -> None:
+    Attributes:
+        stop_early: set to start no more runs; those that are running go on.
+    """
+
+    stop_early = False
+
+    def queued(self, tasks: Sequence[Task]) -> None:
         """Called once, before the first run starts."""
 
     def started(self, task: Task) -> None:
@@ -73,10 +79,10 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
         KeyboardInterrupt: after the running ones have been stopped and recorded as cancelled.
     """
     waiting, children = list(tasks), list[Child]()
-    watcher.queued(len(waiting))
+    watcher.queued(tasks)
     try:
-        while waiting or children:
-            while waiting and len(children) < profile.max_parallel:
+        while (waiting and not watcher.stop_early) or children:
+            while waiting and not watcher.stop_early and len(children) < profile.max_parallel:
                 if _claimed(task := waiting.pop(0)):
                     slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
                     children.append(_start(task, profile, slot))

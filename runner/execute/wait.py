@@ -8,12 +8,13 @@ import time
 from collections.abc import Sequence
 
 from model.disk.record import Outcome
+from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks
 from runner.execute.reconcile import reconciled
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state.ledger import RunState
-from runner.state.runs import in_flight
+from runner.state.runs import in_flight, name_of
 from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0
@@ -23,19 +24,23 @@ RETRIED = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED, Outcome.LOST})
 log = logging.getLogger(__name__)
 
 
-def wait_for(plan: Plan, left: Sequence[Task]) -> None:
+def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
     """Wait until all runs of a plan have ended.
 
     Args:
         left: tasks that did not fit in the queue; they are submitted as room appears, with growing intervals
             between tries.
+        fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
-    pause, due = POLL_SECONDS, time.monotonic()
+    pause, due, stopped = POLL_SECONDS, time.monotonic(), False
     while True:
         states = states_of(plan)
         waiting = {task.folder.path for task in left}
         ended = [state for state in states if state.folder.path not in waiting]
-        again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
+        retries = 0 if stopped else plan.cluster.profile.retries
+        again = [state for state in ended if _worth_another(state, retries)]
+        if fail_fast and not stopped and _surprised(ended, again):
+            left, again, stopped = (), [], True
         if again:
             left = [*left, *_resubmit(plan, again)]
         elif not left and not in_flight(states):
@@ -52,6 +57,15 @@ def states_of(plan: Plan) -> list[RunState]:
     """Reconciled status of the plan's runs, in no particular order."""
     wanted = {run.run_id for run, _ in plan.runs}
     return [state for state in reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
+
+
+def _surprised(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
+    """Cancel the runs in flight if one ended unexpectedly and is not tried again; whether that was so."""
+    over = [state for state in ended if state.phase == "ended" and not state.done and state not in again]
+    for state in over[:1]:
+        log.info("%s ended as %s: cancelling the runs that are left", name_of(state), state.outcome)
+        cancel(ended)
+    return bool(over)
 
 
 def _worth_another(state: RunState, retries: int) -> bool:

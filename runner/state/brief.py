@@ -17,6 +17,7 @@ class RunBrief(BaseModel, frozen=True):
 
     schema_version: Version = SCHEMA_VERSION
     run_id: str
+    group: str = ""
     study: str
     factors: dict[str, str | int | float | bool]
     steps: int = Field(

@@ -23,10 +23,10 @@ def start(root, tmp_path):
     """Starts the command line in the background, and leaves nothing behind."""
     started = []
 
-    def call(*arguments):
+    def call(*arguments, **env):
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "runner", "--root", str(root), *map(str, arguments)],
-            cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=tmp_path, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
         return process
@@ -73,6 +73,12 @@ def test_a_launch_trains_every_run_and_a_second_one_has_nothing_to_do(runner, st
 def test_an_outcome_that_is_not_the_expected_one_gives_exit_code_1(runner, study):
     runner("launch", study("rules: []\nmatrix: {attention: [custom, auto]}\n"), rc=1)
     assert outcomes(runner) == [("unsupported", 1), ("completed", 1)]
+
+
+@pytest.mark.trains
+def test_fail_fast_starts_nothing_after_an_end_that_was_not_expected(runner, study):
+    runner("launch", study("matrix: {attention: [custom, auto]}\n"), "--fail-fast", rc=1)
+    assert outcomes(runner) == [("unsupported", 1), ("planned", 0)]
 
 
 @pytest.mark.trains
@@ -219,9 +225,10 @@ def test_cancel_stops_the_run_in_flight(runner, study, start, root):
     assert outcomes(runner) == [("cancelled", 1), ("completed", 1), ("completed", 1)]
 
 
-def test_two_launches_at_once_run_nothing_twice(runner, study, start, root):
+def test_two_launches_at_once_run_nothing_twice(runner, study, start, root, tmp_path):
+    """Each in a queue of its own, as on two machines that share a root."""
     path = study("matrix: {seed: [0, 1, 2, 3]}\n")
-    both = [start("launch", path), start("launch", path)]
+    both = [start("launch", path, RUNNER_STATE=str(tmp_path / name)) for name in ("one", "two")]
     for launch in both:
         launch.communicate(timeout=PATIENCE_SECONDS)
     assert outcomes(runner) == [("completed", 1)] * 4

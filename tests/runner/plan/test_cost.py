@@ -64,20 +64,18 @@ def test_another_number_of_steps_costs_the_start_up_and_each_step(tmp_path):
         {"profile": "h100"},
     ],
 )
-def test_what_is_not_alike_tells_nothing_and_the_limit_is_named_an_upper_bound(tmp_path, different):
+def test_what_is_not_alike_tells_nothing_and_the_limit_is_no_estimate(tmp_path, different):
     completed(tmp_path, "a")
     collect(tmp_path)
     found = estimate([plan("new", **different)], profile(), history(tmp_path))
     assert found.counts == {Basis.LIMIT: 1}
-    assert lines(found) == (
-        "at most 1.0 GPU-hours, 1:00:00 with 1 at once: 1 run from the time limit (an upper bound)"
-    )
+    assert lines(found) == "no estimate yet; limit 1:00:00 a run, at most 1.0 GPU-hours"
 
 
 def test_without_past_runs_and_without_a_limit_nothing_is_claimed(tmp_path):
     found = estimate([plan("new", time_limit_seconds=None)], profile(), history(tmp_path))
     assert (found.gpu_hours, found.node_hours, found.wall_seconds) == (None, None, None)
-    assert lines(found).startswith("cost unknown: 1 run unknown (no past runs, and no time_limit")
+    assert lines(found) == "no estimate yet; no limit: the profile has no time_limit"
 
 
 def test_failed_runs_and_crashed_attempts_are_no_past_runs(tmp_path):
@@ -173,11 +171,11 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
     past = cost.PastRun(runs[0].config, "alps", Outcome.COMPLETED, None, 0.1, 5400.0, 100, 1)
     found = estimate(runs, profile(max_parallel=4), History((past,)))
     assert list(price(found)) == [
-        "at most about 14.0 GPU-hours, 4:00:00 with 4 at once: "
-        "8 runs from past runs of the same configuration, 2 from the time limit (an upper bound)",
+        "about 12.0 GPU-hours, 3:00:00 with 4 at once: 8 runs from past runs of the same configuration",
+        "no estimate yet for 2 of the 10 runs; limit 1:00:00 a run, at most 2.0 GPU-hours",
         "8 of them will exceed the time limit of 1:00:00",
     ]
-    assert "GPU-hours" not in lines(estimate(runs, profile(gpus=0), History()))
+    assert lines(estimate(runs, profile(gpus=0), History())) == "no estimate yet; limit 1:00:00 a run"
     assert list(price(estimate([], profile(), History()))) == ["nothing to run"]
 
 

@@ -1,0 +1,57 @@
+"""What the tables of runs share: short labels and the newest figures of each run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from runner.state.ledger import RunState
+from runner.state.runs import last_step
+
+Factors = Mapping[str, object]
+
+
+def labels(states: Sequence[RunState], without: Sequence[str] = ()) -> list[str]:
+    """A label for each run: the factors in which the runs of its study differ, by their short names.
+
+    Args:
+        without: factors to leave out.
+    """
+    studies = defaultdict(list)
+    for state in states:
+        studies[state.brief.study].append(state.brief.factors)
+    shown = {study: _differing(found) for study, found in studies.items()}
+    return [
+        _label(state.brief.factors, [axis for axis in shown[state.brief.study] if axis not in without])
+        for state in states
+    ]
+
+
+def _differing(found: Sequence[Factors]) -> list[str]:
+    """The factors that differ between these runs, in the study's order; all factors if none does."""
+    axes = list(dict.fromkeys(axis for factors in found for axis in factors))
+    return [axis for axis in axes if len({str(factors.get(axis)) for factors in found}) > 1] or axes
+
+
+def _label(factors: Factors, axes: Sequence[str]) -> str:
+    short = {axis: axis.rpartition(".")[2] for axis in factors}
+    alone = {axis: name if [*short.values()].count(name) == 1 else axis for axis, name in short.items()}
+    return " ".join(
+        f"{factors[axis]}" if axis == "attention" else f"{alone[axis]}={factors[axis]}"
+        for axis in axes
+        if axis in factors
+    )
+
+
+def newest(state: RunState) -> tuple[float | None, float | None]:
+    """Loss and tokens per second of a run's newest step record; None if there is none."""
+    last = last_step(state)
+    return (last.loss, last.tokens / last.steps / last.step_seconds) if last else (None, None)
+
+
+def written(loss: float | None, tokens_per_second: float | None) -> list[str]:
+    """Loss and rate as a table shows them; empty if unknown."""
+    return [
+        "" if loss is None else f"{loss:.3f}",
+        "" if tokens_per_second is None else f"{tokens_per_second:,.0f}",
+    ]

@@ -1,0 +1,145 @@
+"""What `launch` shows before and after its runs, and its options, without starting any run."""
+
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from model.errors import UserError
+from runner.cli.app import app
+from runner.commands import _start
+from runner.commands._options import Settings
+from runner.execute import wait
+from runner.plan.plan import plan as planned
+from runner.spec.expansion import expand
+from runner.spec.profile import read_cluster
+from runner.spec.study import read_study
+from runner.state.runs import states
+from tests.analysis.fabricate import Folder, completed, plan
+
+SLURM = "executor: slurm\ncpus: 1\nmax_parallel: 3\nslurm: {}\n"
+
+
+def launch(root, *arguments):
+    done = CliRunner().invoke(app, ["--root", str(root), "launch", *map(str, arguments)])
+    if isinstance(done.exception, UserError):
+        raise done.exception
+    return done
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    (path := tmp_path / "cluster.yaml").write_text(SLURM)
+    return path
+
+
+def test_parallel_takes_the_place_of_the_profiles_number(study, root, slurm):
+    path = study("matrix: {seed: [0, 1, 2, 3, 4]}\n")
+    assert "--array=0-4%3" in launch(root, path, "-p", slurm, "--dry-run").stdout
+    assert "--array=0-4%2" in launch(root, path, "-p", slurm, "--dry-run", "--parallel", 2).stdout
+    local = launch(root, path, "--dry-run", "--parallel", 2)
+    assert "2 runs at once share this machine" in local.stderr
+
+
+def test_the_names_of_a_dry_run_are_those_that_other_commands_take(study, root):
+    path = study("matrix: {seed: [0, 1]}\n")
+    shown = launch(root, path, "--dry-run").stdout
+    for cell in expand(read_study(path)):
+        assert f"\ntiny/{cell.run_id}  " in shown
+
+
+def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm, tmp_path):
+    rules = "rules: [{where: {seed: 1}, resources: {cpus: 2}}]\n"
+    path = study("matrix: {seed: [0, 1]}\n" + rules)
+    shown = launch(root, path, "-p", slurm, "--dry-run", "--scripts", tmp_path / "new" / "scripts")
+    written = sorted((tmp_path / "new" / "scripts").iterdir())
+    assert [file.name for file in written] == ["tiny-1.sh", "tiny-2.sh"]
+    for file in written:
+        assert file.read_text() in shown.stdout
+    assert not root.exists()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--scripts", "x"], "--scripts needs --dry-run"),
+        (["--dry-run", "--scripts", "x"], "profile local has no batch scripts"),
+        (
+            ["--dry-run", "-p", "cluster.yaml", "--scripts", "tiny.yaml"],
+            "choose another folder with --scripts",
+        ),
+        (["-p", "cluster.yaml", "--yes", "--fail-fast"], "--fail-fast needs --wait on a cluster"),
+    ],
+)
+def test_options_that_contradict_are_refused(study, root, slurm, tmp_path, monkeypatch, arguments, says):
+    study()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=says):
+        launch(root, "tiny.yaml", *arguments)
+    assert not root.exists()
+
+
+@pytest.mark.refused
+def test_parallel_takes_a_positive_number(study, root):
+    done = launch(root, study(), "--parallel", 0)
+    assert done.exit_code == 2
+    assert "'--parallel'" in done.stderr
+
+
+def ended(root):
+    """A completed run and one that failed, as `launch` finds them at its end."""
+    completed(root, "a")
+    folder = Folder(root, plan("b", attention="math"))
+    folder.start()
+    folder.step(1, steps=1, loss=5.0)
+    folder.end("failed", reason="broken")
+    return states(root)
+
+
+def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root, monkeypatch, capsys):
+    found = ended(root)
+    parsed = replace(read_study(study()), name="backends")
+    whole = replace(
+        planned(parsed, [], "full", read_cluster("local"), root), runs=[(each.run, each) for each in found]
+    )
+    monkeypatch.setattr(Settings, "root", root)
+    assert _start._summary(whole) == 1
+    said = capsys.readouterr()
+    first, second = (line.split() for line in said.out.splitlines()[1:])
+    assert first == ["backends/a", "auto", "completed", "9.000", "10,240"]
+    assert second[:2] == ["backends/b", "math"]
+    assert second[-3:] == ["5.000", "10,240", "broken"]
+    place = f"runner --root {root}"
+    assert said.err.splitlines() == [
+        f"next: `{place} explain backends/b` tells what happened",
+        f"next: `{place} collect`, then `{place} sql QUERY`; or `{place} report backends`",
+    ]
+    monkeypatch.chdir(root.parent)
+    _start._summary(whole)
+    assert "`runner collect`" in capsys.readouterr().err
+
+
+def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
+    study, root, slurm, monkeypatch
+):
+    """The failed run is seen at the first look; the one in flight ends because it is cancelled."""
+    found, cancelled = ended(root), []
+    flying = replace(found[0], phase="running", outcome=None)
+    looks = [[flying, found[1]], [found[0], found[1]]]
+    monkeypatch.setattr(wait, "states_of", lambda _: looks.pop(0))
+    monkeypatch.setattr(wait, "cancel", cancelled.append)
+    monkeypatch.setattr(wait, "POLL_SECONDS", 0)
+    monkeypatch.setattr(wait, "submit_tasks", lambda *_, **__: pytest.fail("it submitted more"))
+    whole = planned(read_study(study()), [], "full", read_cluster(str(slurm)), root)
+    (left,) = [_Waiting(root / "backends" / "c")]
+    wait.wait_for(whole, [left], fail_fast=True)
+    assert cancelled == [[flying, found[1]]]
+
+
+class _Waiting:
+    """A task that did not fit in the queue."""
+
+    def __init__(self, path):
+        self.folder = self
+        self.path = path

@@ -1,0 +1,146 @@
+"""`status` finds runs by what they are, and its table shows how they differ."""
+
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from model.config import DataConfig, RunConfig, TrainConfig
+from model.errors import UserError
+from runner.cli.app import app
+from runner.commands import _console
+from runner.commands._select import by_setting, setting
+from runner.commands._table import labels
+from runner.commands.status import summarize
+from runner.state.runs import states
+from tests.analysis.fabricate import Folder, completed, plan
+
+
+def varied(root, run_id, length, rate=1e-3, seed=0, study="lengths", steps=10):
+    train = TrainConfig(steps=steps, sequence_length=length, learning_rate=rate, batch_size=1)
+    config = RunConfig(attention="auto", seed=seed, data=DataConfig(path="x.parquet"), train=train)
+    factors = {
+        "attention": "auto",
+        "train.sequence_length": length,
+        "train.learning_rate": rate,
+        "seed": seed,
+    }
+    return completed(root, run_id, study=study, config=config, factors=factors, group=f"g{length}-{rate}")
+
+
+@pytest.fixture
+def lengths(tmp_path):
+    varied(tmp_path, "a", 256)
+    varied(tmp_path, "b", 4096)
+    varied(tmp_path, "c", 4096, rate=3e-3)
+    folder = Folder(tmp_path, plan("d", study="other"))
+    folder.start()
+    folder.end("failed", reason="broken")
+    return tmp_path
+
+
+def status(root, *arguments):
+    done = CliRunner().invoke(app, ["--root", str(root), "status", *arguments])
+    if isinstance(done.exception, UserError):
+        raise done.exception
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def ids(root, *arguments):
+    return "".join(row["run_id"] for row in json.loads(status(root, "--json", *arguments)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--only", "train.sequence_length=4096"], "bcd"),
+        (["--only", "sequence_length=256,4096"], "abcd"),
+        (["--only", "seq=256", "--only", "seq=4096"], "abcd"),
+        (["--only", "lr=0.003"], "c"),
+        (["--only", "lr=3e-3"], "c"),
+        (["--only", "seq=4096", "--only", "rate=0.001"], "b"),
+        (["--only", "batch_size=1"], "abcd"),
+        (["--only", "train.steps=100"], "d"),
+        (["--only", "compile=false"], "abcd"),
+        (["--outcome", "failed"], "d"),
+        (["--outcome", "failed", "--outcome", "completed"], "abcd"),
+        (["--outcome", "running"], ""),
+        (["lengths", "--outcome", "failed"], ""),
+    ],
+)
+def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, found):
+    assert ids(lengths, *arguments) == found
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--only", "seq"], "expected SETTING=VALUE"),
+        (["--only", "train.stpes=3"], "no such setting .*did you mean 'train.steps'"),
+        (["--only", "=3"], "no such setting"),
+        (["--only", "seq=99"], "train.sequence_length=99: no run has this value .*valid: 256, 4096"),
+        (["--only", "d=3"], "can mean"),
+        (["--outcome", "bad"], "no such outcome .*valid: completed"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused(lengths, arguments, says):
+    with pytest.raises(UserError, match=says):
+        status(lengths, *arguments)
+
+
+def test_a_short_name_means_what_varies_before_what_is_shared(lengths):
+    found = states(lengths, "lengths")
+    assert setting("l", found) == "train.learning_rate", "not layers, which no study varies"
+    assert setting("attention", found) == "attention"
+
+
+def test_a_filter_in_an_empty_root_finds_nothing(tmp_path):
+    assert by_setting(states(tmp_path), ["seq=4096"]) == []
+
+
+def test_labels_show_what_differs_and_leave_out_what_does_not(lengths):
+    assert labels(states(lengths)) == [
+        "sequence_length=256 learning_rate=0.001",
+        "sequence_length=4096 learning_rate=0.001",
+        "sequence_length=4096 learning_rate=0.003",
+        "auto seed=0",
+    ]
+
+
+def test_a_narrow_terminal_hides_neither_a_name_nor_a_factor(lengths, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    name, factors = "lengths/" + "a" * 12, "sequence_length=4096 " + "x" * 50
+    _console.table(["run", "factors"], [[name, factors]])
+    shown = terminal.getvalue()
+    assert name in shown
+    assert shown.count("x") == 50
+    assert "sequence_length=4096" in shown
+
+
+def test_many_runs_are_summarized_by_group_and_all_shows_each(tmp_path, capsys):
+    for number in range(42):
+        varied(tmp_path, f"r{number:02}", 256 if number % 2 else 4096, seed=number // 2)
+    Folder(tmp_path, plan("z", study="other"))
+    summarize(states(tmp_path))
+    said = capsys.readouterr()
+    rows = [line.split() for line in said.out.splitlines()]
+    assert rows[1] == ["lengths", "sequence_length=4096", "21", "21", "completed", "9.900", "10,240"]
+    assert [row[1] for row in rows[1:]] == ["sequence_length=4096", "sequence_length=256", "auto"]
+    assert said.err.startswith("43 runs: 42 completed, 1 planned; in 3 groups")
+    assert len(status(tmp_path, "--all").splitlines()) == 1 + 43
+    assert len(status(tmp_path, "lengths", "--only", "seq=256").splitlines()) == 1 + 21
+
+
+def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, capsys):
+    for number in range(41):
+        varied(tmp_path, f"r{number:02}", 256, rate=number + 1.0)
+    summarize(states(tmp_path))
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 41
