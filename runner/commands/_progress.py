@@ -102,11 +102,15 @@ class Lines(Watcher):
 
 def progress_text(task: Task, record: StepRecord) -> str:
     """`step 30/60, loss 4.321, 12,345 tokens/s, 0:08 left`."""
-    rate = record.tokens / record.steps / record.step_seconds
     left = int((task.steps - record.step) * record.step_seconds)
+    return f"{step_text(record, task.steps)}, {left // 60}:{left % 60:02} left"
+
+
+def step_text(record: StepRecord, steps: int) -> str:
+    """`step 30/60, loss 4.321, 12,345 tokens/s`."""
+    rate = record.tokens / record.steps / record.step_seconds
     loss = "not finite" if record.loss is None else f"{record.loss:.3f}"
-    done = f"step {record.step}/{task.steps}, loss {loss}"
-    return f"{done}, {rate:,.0f} tokens/s, {left // 60}:{left % 60:02} left"
+    return f"step {record.step}/{steps}, loss {loss}, {rate:,.0f} tokens/s"
 
 
 class Bar(Lines):

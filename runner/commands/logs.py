@@ -1,17 +1,21 @@
-"""Print the output of a run's latest attempt, and how it ended."""
+"""Print the output of a run's latest attempt, its loss about every tenth of the run, and how it ended."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from runner.commands._console import say
+from model.disk.files import read_lines
+from model.disk.record import StepRecord
+from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
-from runner.state.ledger import brief_state
+from runner.commands._progress import step_text
+from runner.state.ledger import RunState, brief_state
 from runner.state.runs import find, name_of
 
 POLL_SECONDS = 0.5
@@ -31,8 +35,18 @@ def command(
         if over or not follow:
             break
         time.sleep(POLL_SECONDS)
+    for line in losses(state):
+        show(line)
     reason = f": {state.reason}" if state.reason else ""
     say(f"{name_of(state)} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
+
+
+def losses(state: RunState) -> Iterator[str]:
+    """A line for the attempt's first step record, the first in each tenth of the run, and the last."""
+    records = read_lines(state.folder.attempt(state.attempt).path / "steps.jsonl", StepRecord)
+    shown = {10 * record.step // state.brief.steps: record for record in reversed(records)}
+    for record in dict.fromkeys([*reversed(shown.values()), *records[-1:]]):
+        yield step_text(record, state.brief.steps)
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:

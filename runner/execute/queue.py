@@ -47,7 +47,7 @@ def _file() -> Path:
     """The lock's file: one for each machine, because machines may share a home."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(os.environ.get("RUNNER_STATE") or Path(home, "assay"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     return folder / f"{socket.gethostname()}.queue"
 
 
