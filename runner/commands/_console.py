@@ -21,7 +21,7 @@ def show(value: object) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Print a table on standard output: with borders on a terminal, plain aligned columns elsewhere."""
+    """Print a table on standard output: drawn on a terminal, plain aligned columns elsewhere."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -35,14 +35,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
 
 
 def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+    """The table without its empty columns. Nothing is cut off: cells of several words wrap."""
+    from rich.box import SIMPLE
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=title)
-    for place, column in enumerate(columns):  # nothing is cut off: names stay whole, the rest wraps
-        drawn.add_column(column, no_wrap=not place, overflow="fold")
+    drawn = Table(title=title, box=SIMPLE, pad_edge=False)
+    cells = list(zip(*rows, strict=True)) or [("",) for _ in columns]
+    filled = [place for place, column in enumerate(cells) if any(column) or not rows]
+    for place in filled:
+        drawn.add_column(
+            columns[place], no_wrap=not any(" " in cell for cell in cells[place]), overflow="fold"
+        )
     for row in rows:
-        drawn.add_row(*map(escape, row))
+        drawn.add_row(*(escape(row[place]) for place in filled))
     return drawn
 
 

@@ -76,8 +76,10 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
     """Run tasks in order, `max_parallel` at a time, claiming each just before it starts.
 
     Raises:
+        UserError: the machine has too few GPUs.
         KeyboardInterrupt: after the running ones have been stopped and recorded as cancelled.
     """
+    _gpus(profile, 0)  # refuses before anything is claimed
     waiting, children = list(tasks), list[Child]()
     watcher.queued(tasks)
     try:

@@ -203,7 +203,7 @@ def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, st
 
 def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
     from model.errors import UserError
-    from runner.execute.local import _gpus
+    from runner.execute.local import Watcher, _gpus, run_queue
     from runner.spec.profile import read_cluster
 
     (tmp_path / "p.yaml").write_text("executor: local\ngpus: 2\nmax_parallel: 2\n")
@@ -213,6 +213,8 @@ def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     with pytest.raises(UserError, match="more than the 3 GPUs"):
         _gpus(profile, 0)
+    with pytest.raises(UserError, match="more than the 3 GPUs"):
+        run_queue([pytest.fail], profile, Watcher())  # before it looks at a task
 
 
 def test_cancel_stops_the_run_in_flight(runner, study, start, root):
