@@ -83,8 +83,10 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
     waiting, children = list(tasks), list[Child]()
     watcher.queued(tasks)
     try:
-        while (waiting and not watcher.stop_early) or children:
-            while waiting and not watcher.stop_early and len(children) < profile.max_parallel:
+        while waiting or children:
+            if watcher.stop_early:
+                waiting.clear()
+            while waiting and len(children) < profile.max_parallel:
                 if _claimed(task := waiting.pop(0)):
                     slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
                     children.append(_start(task, profile, slot))

@@ -75,10 +75,10 @@ def test_an_outcome_that_is_not_the_expected_one_gives_exit_code_1(runner, study
     assert outcomes(runner) == [("unsupported", 1), ("completed", 1)]
 
 
-@pytest.mark.trains
-def test_fail_fast_starts_nothing_after_an_end_that_was_not_expected(runner, study):
-    runner("launch", study("matrix: {attention: [custom, auto]}\n"), "--fail-fast", rc=1)
-    assert outcomes(runner) == [("unsupported", 1), ("planned", 0)]
+def test_fail_fast_starts_nothing_after_an_end_that_was_not_expected(runner, study, tmp_path):
+    (profile := tmp_path / "p.yaml").write_text("executor: local\nenv: {PYTHONHOME: /nowhere}\n")
+    runner("launch", study("matrix: {seed: [0, 1]}\n"), "--profile", profile, "--fail-fast", rc=1)
+    assert outcomes(runner) == [("failed", 1), ("planned", 0)]
 
 
 @pytest.mark.trains

@@ -10,7 +10,8 @@ import pytest
 
 from runner.execute import launch, local
 from runner.execute.queue import turn
-from runner.plan.plan import Plan
+from runner.plan.plan import Plan, plan
+from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 from tests.conftest import environment, until
@@ -77,6 +78,21 @@ def test_a_launch_with_nothing_to_do_does_not_wait(study, root):
     nothing = Plan(parsed, "full", read_cluster("local"), root, [])
     with turn("first in /a"):
         launch.run_here(nothing, local.Watcher())
+
+
+def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkeypatch, caplog):
+    """Else it would start what the launch before it has done by then."""
+    caplog.set_level(logging.INFO, "runner")
+    parsed, ran = read_study(study()), []
+    monkeypatch.setattr(local, "run_queue", lambda tasks, *_: ran.append([task.attempt for task in tasks]))
+    planned = plan(parsed, expand(parsed), "full", read_cluster("local"), root)
+    thread = threading.Thread(target=launch.run_here, args=(planned, local.Watcher()), daemon=True)
+    with turn("first in /a"):
+        thread.start()
+        until(lambda: waits(caplog), 0.01)
+        assert not list(root.rglob("run.json"))
+    thread.join(60)
+    assert ran == [[1]]
 
 
 @pytest.mark.fault
