@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from runner.state.ledger import RunState
 from runner.state.runs import last_step
+from runner.state.tasks import label
 
 Factors = Mapping[str, object]
 
@@ -22,7 +23,7 @@ def labels(states: Sequence[RunState], without: Sequence[str] = ()) -> list[str]
         studies[state.brief.study].append(state.brief.factors)
     shown = {study: _differing(found) for study, found in studies.items()}
     return [
-        _label(state.brief.factors, [axis for axis in shown[state.brief.study] if axis not in without])
+        label(state.brief, [axis for axis in shown[state.brief.study] if axis not in without])
         for state in states
     ]
 
@@ -31,16 +32,6 @@ def _differing(found: Sequence[Factors]) -> list[str]:
     """The factors that differ between these runs, in the study's order; all factors if none does."""
     axes = list(dict.fromkeys(axis for factors in found for axis in factors))
     return [axis for axis in axes if len({str(factors.get(axis)) for factors in found}) > 1] or axes
-
-
-def _label(factors: Factors, axes: Sequence[str]) -> str:
-    short = {axis: axis.rpartition(".")[2] for axis in factors}
-    alone = {axis: name if [*short.values()].count(name) == 1 else axis for axis, name in short.items()}
-    return " ".join(
-        f"{factors[axis]}" if axis == "attention" else f"{alone[axis]}={factors[axis]}"
-        for axis in axes
-        if axis in factors
-    )
 
 
 def newest(state: RunState) -> tuple[float | None, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,14 +38,21 @@ class Task:
     expected: Outcome = Outcome.COMPLETED
 
 
-def label(run: RunRecord | RunBrief) -> str:
-    """A run's readable name: the values of its factors, or its id if it has none."""
-    return (
-        " ".join(
-            f"{value}" if axis == "attention" else f"{axis}={value}" for axis, value in run.factors.items()
-        )
-        or run.run_id
+def label(run: RunRecord | RunBrief, axes: Iterable[str] | None = None) -> str:
+    """A run's readable name: its factors by their short names, or its id if it has none.
+
+    Args:
+        axes: only these factors.
+    """
+    factors = run.factors
+    last = {axis: axis.rpartition(".")[2] for axis in factors}
+    short = {axis: name if [*last.values()].count(name) == 1 else axis for axis, name in last.items()}
+    named = (
+        f"{factors[axis]}" if axis == "attention" else f"{short[axis]}={factors[axis]}"
+        for axis in (factors if axes is None else axes)
+        if axis in factors
     )
+    return " ".join(named) or run.run_id
 
 
 def jobs_folder(study: Path) -> Path:

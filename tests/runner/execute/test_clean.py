@@ -190,6 +190,7 @@ def test_code_that_no_run_names_goes_an_hour_after_it_was_last_asked_for(study):
     assert sorted(path.name for path in (study / ".code").iterdir()) == [CODE, "c" * 64, "mine"]
 
 
+@pytest.mark.fault
 def test_while_a_run_cannot_be_read_nothing_that_it_may_need_goes(study):
     make_run(study, "done", Outcome.COMPLETED, job_id="1")
     (make_run(study, "torn", Outcome.COMPLETED) / "run.json").write_text("{")
@@ -217,6 +218,7 @@ def test_what_was_not_planned_is_not_removed(study):
     assert len(clean.plan(study.parent)) == 4
 
 
+@pytest.mark.fault
 def test_what_a_launch_took_up_after_the_plan_stays(study):
     add_code(study, OTHER)
     items = clean.plan(study.parent)
@@ -225,6 +227,7 @@ def test_what_a_launch_took_up_after_the_plan_stays(study):
     assert (study / ".code" / OTHER / "model" / "__init__.py").exists()
 
 
+@pytest.mark.fault
 def test_while_a_launch_is_at_work_nothing_of_its_study_goes(study, caplog):
     add_code(study, OTHER)
     items = clean.plan(study.parent)
@@ -234,6 +237,7 @@ def test_while_a_launch_is_at_work_nothing_of_its_study_goes(study, caplog):
     assert len(clean.remove(study.parent, items)) == 3
 
 
+@pytest.mark.fault
 def test_what_cannot_be_removed_is_named_and_the_rest_is_gone(study, monkeypatch):
     add_code(study, OTHER)
 
@@ -247,6 +251,7 @@ def test_what_cannot_be_removed_is_named_and_the_rest_is_gone(study, monkeypatch
         clean.remove(study.parent, clean.plan(study.parent))
 
 
+@pytest.mark.fault
 def test_a_kill_while_removing_leaves_nothing_half_in_place(study, monkeypatch):
     add_code(study, OTHER)
 
@@ -296,6 +301,7 @@ def test_a_root_that_is_a_link_itself_is_cleaned(study, tmp_path):
     assert len(clean.remove(tmp_path / "runs", clean.plan(tmp_path / "runs"))) == 3
 
 
+@pytest.mark.fault
 def test_a_folder_that_became_a_link_after_the_plan_is_left_alone(study, tmp_path):
     make_run(study, "done", Outcome.COMPLETED)
     put(study / "done" / "attempt-1" / "checkpoint" / "state-1.bin")

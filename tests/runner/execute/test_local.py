@@ -227,6 +227,7 @@ def test_cancel_stops_the_run_in_flight(runner, study, start, root):
     assert outcomes(runner) == [("cancelled", 1), ("completed", 1), ("completed", 1)]
 
 
+@pytest.mark.fault
 def test_two_launches_at_once_run_nothing_twice(runner, study, start, root, tmp_path):
     """Each in a queue of its own, as on two machines that share a root."""
     path = study("matrix: {seed: [0, 1, 2, 3]}\n")
@@ -242,6 +243,7 @@ def test_a_detached_launch_returns_at_once_and_goes_on(runner, study):
     until(lambda: outcomes(runner) == [("completed", 1)])
 
 
+@pytest.mark.refused
 def test_a_changed_data_file_is_not_mixed_with_earlier_results(runner, study, tmp_path):
     from runner.commands.data import write_corpus
 
@@ -274,6 +276,7 @@ def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):
     assert "exited with code" in shown.stderr
 
 
+@pytest.mark.refused
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_root_that_cannot_be_written_is_refused(runner, study, tmp_path, root):
     root.mkdir(mode=0o500)

@@ -85,6 +85,7 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
     assert len(list((root / "tiny.reproduced" / ".code").iterdir())) == 1
 
 
+@pytest.mark.fault
 def test_code_that_is_edited_while_runs_wait_changes_none_of_them(copy, launcher, study, root):
     launch = launcher("launch", study("matrix: {train.steps: [400, 5]}\n"), wait=False)
     until(lambda: list(root.glob("*/*/attempt-1/steps.jsonl")) or launch.poll() is not None)
@@ -144,6 +145,7 @@ def step_record(step, loss):
     )  # fmt: skip
 
 
+@pytest.mark.fault
 def test_an_interrupted_repeat_is_gone_on_with_and_an_ended_one_is_not(ended, root):
     first = repeat.prepare(root, ended.name)
     assert repeat.prepare(root, ended.name).folder.path == first.folder.path
@@ -151,6 +153,7 @@ def test_an_interrupted_repeat_is_gone_on_with_and_an_ended_one_is_not(ended, ro
     assert repeat.prepare(root, ended.name).folder.path != first.folder.path
 
 
+@pytest.mark.fault
 def test_a_repeat_whose_launcher_was_killed_before_the_record_is_replaced(ended, root, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
@@ -190,6 +193,7 @@ def test_the_limits_are_those_that_the_run_had(ended, root):
     assert (shape.memory_bytes, shape.time_limit_seconds) == (2**30 + 2**19, 90061)
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -220,6 +224,7 @@ def test_what_cannot_be_repeated_is_refused_with_the_reason(ended, root, spoil, 
     assert not (root / "tiny.reproduced").exists()
 
 
+@pytest.mark.refused
 def test_a_workspace_that_cannot_be_written_is_a_users_error(ended, root, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="choose another place"):

@@ -52,6 +52,7 @@ def by_a_dead_launcher(root, planned):
     path.write_text(dead.model_dump_json() + "\n")
 
 
+@pytest.mark.refused
 def test_what_is_left_can_be_spent_and_no_more(tmp_path):
     completed(tmp_path, "done").end(seconds=3 * 3600)
     reserve(tmp_path, "backends", [limit()], asks("a"))
@@ -112,6 +113,7 @@ def test_a_run_in_flight_that_was_launched_without_a_budget_is_said(tmp_path):
         reserve(tmp_path, "backends", [limit()], asks("b"))
 
 
+@pytest.mark.fault
 def test_a_folder_that_cannot_be_read_is_said(tmp_path):
     completed(tmp_path, "done").end(seconds=9 * 3600)
     (Folder(tmp_path, plan("torn")).start() / "result.json").write_text('{"torn')
@@ -119,6 +121,7 @@ def test_a_folder_that_cannot_be_read_is_said(tmp_path):
         reserve(tmp_path, "backends", [limit()], asks("b"))
 
 
+@pytest.mark.refused
 def test_an_unknown_cost_is_refused_where_there_is_a_budget(tmp_path):
     unknown = estimate([plan("a", time_limit_seconds=None)], profile(), History())
     with pytest.raises(InvalidFile, match=r"study.yaml:7:9: .* unknown .*give the profile a time_limit"):
@@ -173,6 +176,7 @@ def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
         reserve(tmp_path, "backends", [nodes], asks("e"))
 
 
+@pytest.mark.fault
 def test_launches_at_once_cannot_both_have_the_last_of_it(tmp_path):
     """Four threads ask for 4 of 10 hours: two get it. Each thread opens the lock for itself, as a process does."""
     outcomes = []
@@ -192,6 +196,7 @@ def test_launches_at_once_cannot_both_have_the_last_of_it(tmp_path):
     assert sorted(outcomes) == [False, False, True, True]
 
 
+@pytest.mark.fault
 def test_a_launcher_on_another_machine_counts_for_a_while(tmp_path):
     by_a_dead_launcher(tmp_path, asks("a"))
     Folder(tmp_path, plan("a"))
@@ -215,6 +220,7 @@ def test_limits_have_the_place_where_they_are_written():
     assert budget.of_study("s", Budget(gpu_hours=1), document)[0].study == "s"
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     ("text", "says"),
     [("budget: {}", "gpu_hours, node_hours or both"), ("budget: {gpu_hours: 0}", "greater than 0"), ("budget: {hours: 1}", "valid: gpu_hours")],

@@ -108,6 +108,7 @@ def test_an_expected_failure_is_no_measure_for_a_run_that_should_complete(tmp_pa
     assert estimate([plan("new", seed=1)], profile(), history(tmp_path)).counts == {Basis.LIMIT: 1}
 
 
+@pytest.mark.fault
 def test_a_database_that_cannot_be_read_is_said_and_the_limit_counts(tmp_path):
     completed(tmp_path, "a")
     store.database(tmp_path).write_bytes(b"not a database at all" * 100)
