@@ -48,7 +48,8 @@ def command(
     wait: Wait = None,
     yes: Yes = False,
     parallel: Annotated[
-        int | None, typer.Option(min=1, help="Runs at once, in place of the profile's max_parallel.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Runs at once, in place of the profile's max_parallel."),
     ] = None,
     fail_fast: FailFast = False,
     scripts: Annotated[

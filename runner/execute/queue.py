@@ -44,11 +44,15 @@ def turn(launch: str) -> Iterator[bool]:
 
 
 def _file() -> Path:
-    """The lock's file: one for each machine, because machines may share a home."""
+    """The lock's file: one for each machine, because machines may share a home.
+
+    Slurm keeps its jobs' resources apart, so a launch inside a job waits only for others in that job.
+    """
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     folder = Path(os.environ.get("RUNNER_STATE") or Path(home, "assay"))
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    return folder / f"{socket.gethostname()}.queue"
+    job = os.environ.get("SLURM_JOB_ID")
+    return folder / f"{socket.gethostname()}{f'-job-{job}' if job else ''}.queue"
 
 
 def _acquire(descriptor: int, launch: str) -> bool:

@@ -52,6 +52,14 @@ def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
     assert (waited, got, len(waits(caplog))) == (False, [True], 1)
 
 
+def test_launches_in_different_slurm_jobs_do_not_wait_for_each_other(monkeypatch):
+    with turn("on the machine"):
+        for job in ("7", "8"):
+            monkeypatch.setenv("SLURM_JOB_ID", job)
+            with turn(f"in job {job}") as waited:
+                assert not waited
+
+
 HOLD = "from runner.execute.queue import turn\nwith turn('dead in /a'): print('held', flush=True); input()"
 
 
