@@ -15,6 +15,7 @@ from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of
+from runner.state.slurm import SchedulerError
 from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0
@@ -32,15 +33,16 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
-    pause, due, stopped = POLL_SECONDS, time.monotonic(), False
+    pause, due = POLL_SECONDS, time.monotonic()
+    stopped = False
     while True:
         states = states_of(plan)
         waiting = {task.folder.path for task in left}
         ended = [state for state in states if state.folder.path not in waiting]
-        retries = 0 if stopped else plan.cluster.profile.retries
-        again = [state for state in ended if _worth_another(state, retries)]
-        if fail_fast and not stopped and _surprised(ended, again):
-            left, again, stopped = (), [], True
+        again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
+        stopped = stopped or (fail_fast and _stopped(ended, again))
+        if stopped:
+            left, again = (), []
         if again:
             left = [*left, *_resubmit(plan, again)]
         elif not left and not in_flight(states):
@@ -59,13 +61,18 @@ def states_of(plan: Plan) -> list[RunState]:
     return [state for state in reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
 
 
-def _surprised(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
-    """Cancel the runs in flight if one ended unexpectedly and is not tried again; whether that was so."""
+def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
+    """Cancel the runs in flight if one ended unexpectedly and is not tried again; whether that was done."""
     over = [state for state in ended if state.phase == "ended" and not state.done and state not in again]
-    for state in over[:1]:
-        log.info("%s ended as %s: cancelling the runs that are left", name_of(state), state.outcome)
+    if not over:
+        return False
+    try:
         cancel(ended)
-    return bool(over)
+    except SchedulerError as error:  # the next look tries again
+        log.warning("%s", error)
+        return False
+    log.info("%s ended as %s: cancelling the runs that are left", name_of(over[0]), over[0].outcome)
+    return True
 
 
 def _worth_another(state: RunState, retries: int) -> bool:

@@ -15,6 +15,7 @@ from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 from runner.state.runs import states
+from runner.state.slurm import SchedulerError
 from tests.analysis.fabricate import Folder, completed, plan
 
 SLURM = "executor: slurm\ncpus: 1\nmax_parallel: 3\nslurm: {}\n"
@@ -126,15 +127,21 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
     """The failed run is seen at the first look; the one in flight ends because it is cancelled."""
     found, cancelled = ended(root), []
     flying = replace(found[0], phase="running", outcome=None)
-    looks = [[flying, found[1]], [found[0], found[1]]]
+    looks = [[flying, found[1]], [flying, found[1]], found]
     monkeypatch.setattr(wait, "states_of", lambda _: looks.pop(0))
-    monkeypatch.setattr(wait, "cancel", cancelled.append)
+
+    def cancel(asked):
+        cancelled.append(asked)
+        if len(cancelled) == 1:
+            raise SchedulerError("no answer")
+
+    monkeypatch.setattr(wait, "cancel", cancel)
     monkeypatch.setattr(wait, "POLL_SECONDS", 0)
-    monkeypatch.setattr(wait, "submit_tasks", lambda *_, **__: pytest.fail("it submitted more"))
+    monkeypatch.setattr(wait, "submit_tasks", lambda _, tasks, **__: tasks)  # the queue is full
     whole = planned(read_study(study()), [], "full", read_cluster(str(slurm)), root)
     (left,) = [_Waiting(root / "backends" / "c")]
     wait.wait_for(whole, [left], fail_fast=True)
-    assert cancelled == [[flying, found[1]]]
+    assert cancelled == [[flying, found[1]]] * 2, "it tries until Slurm answers"
 
 
 class _Waiting:
