@@ -108,6 +108,8 @@ def _group(members: Sequence[RunState], label: str) -> list[str]:
     losses = [loss for loss, _ in known if loss is not None]
     rates = [rate for _, rate in known if rate is not None]
     figures = written(mean(losses) if losses else None, median(rates) if rates else None)
+    if label == members[0].brief.run_id:  # no factor but the seed
+        label = ""
     return [members[0].brief.study, label, str(len(members)), _words(members), *figures]
 
 

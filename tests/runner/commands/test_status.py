@@ -139,6 +139,14 @@ def test_many_runs_are_summarized_by_group_and_all_shows_each(tmp_path, capsys):
     assert len(status(tmp_path, "lengths", "--only", "seq=256").splitlines()) == 1 + 21
 
 
+def test_a_group_without_a_factor_but_the_seed_has_no_label(tmp_path, capsys):
+    for number in range(41):
+        completed(tmp_path, f"r{number:02}", steps=5, seed=number, factors={"seed": number})
+    summarize(states(tmp_path))
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert row[:4] == ["backends", "41", "41", "completed"]
+
+
 def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, capsys):
     for number in range(41):
         varied(tmp_path, f"r{number:02}", 256, rate=number + 1.0)
