@@ -52,9 +52,11 @@ def read_document(path: Path) -> Document:
     """
     source = str(path)
     try:
+        if not path.is_file() and not path.is_dir() and path.exists():  # reading a pipe may take forever
+            raise _invalid(Mark(source), "not a regular file; write it to one, which a retry reads again")
         content = path.read_bytes()
-    except OSError as error:
-        raise _invalid(Mark(source), f"{error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise _invalid(Mark(source), getattr(error, "strerror", None) or str(error)) from error
     if len(content) > MAX_BYTES:
         raise _invalid(
             Mark(source, 1, 1), f"{len(content):,} bytes; the limit for a study or profile is {MAX_BYTES:,}"

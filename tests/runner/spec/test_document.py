@@ -1,5 +1,7 @@
 """YAML is read as it looks, and every error has its place."""
 
+import os
+
 import pytest
 
 from runner.spec.document import parse, read_document
@@ -71,3 +73,14 @@ def test_a_huge_file_is_refused(tmp_path):
     path.write_text("# " + "x" * 1_000_001)
     with pytest.raises(InvalidFile, match="bytes"):
         read_document(path)
+
+
+@pytest.mark.refused
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"]
+)
+def test_a_file_that_never_ends_is_refused_and_not_read(tmp_path, make):
+    make(tmp_path / "s.yaml")
+    with pytest.raises(InvalidFile, match="s.yaml: not a regular file"):
+        read_document(tmp_path / "s.yaml")
