@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -46,13 +47,29 @@ def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[st
         exclude: names of folders to skip, at any depth.
 
     Raises:
-        UserError: the folder does not exist or has no matching text; `out` is then unchanged.
+        UserError: the folder does not exist, cannot be read or has no matching text, or `out` cannot be
+            written; `out` is then unchanged.
     """
+    try:
+        _check(folder, out)
+        return _write(folder, out, match, exclude)
+    except OSError as error:
+        raise UserError(f"{error.filename or out}: {error.strerror or error}") from error
+
+
+def _check(folder: Path, out: Path) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder: add the file's name, as in {out / 'text.parquet'}")
+    if out.exists() and not out.is_file():
+        raise UserError(f"--out {out} is not a regular file, and would be replaced by one")
+
+
+def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder")
     tally, texts = Tally(), _texts(folder, match, set(exclude))
     out.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([("text", pa.string()), ("path", pa.string())])
@@ -67,10 +84,15 @@ def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[st
 
 
 def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, bytes]]:
-    for path in sorted(folder.rglob(match)):
+    try:
+        paths = sorted(folder.rglob(match))
+    except (ValueError, NotImplementedError) as error:
+        raise UserError(f"--match '{match}': {error}; give a pattern of file names, as in '*.txt'") from error
+    for path in paths:
         relative = path.relative_to(folder)
         if path.is_file() and not exclude.intersection(relative.parts):
-            yield str(relative), path.read_bytes()
+            name = os.fsencode(relative).decode("utf-8", "replace")  # a name may be in another encoding
+            yield name, path.read_bytes()
 
 
 def _counted(texts: Iterator[tuple[str, bytes]], tally: Tally) -> Iterator[dict[str, str]]:

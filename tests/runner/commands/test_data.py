@@ -1,0 +1,65 @@
+"""`runner data` makes a corpus of a folder, and refuses what it cannot write in a sentence."""
+
+import os
+
+import pyarrow.parquet as pq
+import pytest
+
+from model.errors import UserError
+from runner.commands.data import write_corpus
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.txt").write_text("some text")
+    return tmp_path / "folder"
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        (".", "is a folder: add the file's name, as in .*text.parquet"),
+        ("folder", "is a folder: add the file's name"),
+        ("folder/a.txt/x.parquet", "folder/a.txt: (Not a directory|File exists)"),
+        ("pipe", "is not a regular file, and would be replaced"),
+        ("x" * 300, "File name too long"),
+        ("y" * 250, "File name too long"),  # only the temporary name beside it is
+    ],
+    ids=["here", "folder", "below a file", "pipe", "too long", "too long beside it"],
+)
+def test_a_place_where_no_file_can_be_written_is_a_users_error(folder, tmp_path, out, says):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=says):
+        write_corpus(folder, tmp_path / out)
+    assert (folder / "a.txt").read_text() == "some text"
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.refused
+def test_a_device_is_not_replaced_by_a_file(folder, tmp_path):
+    from pathlib import Path
+
+    with pytest.raises(UserError, match="is not a regular file"):
+        write_corpus(folder, Path(os.devnull))
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("match", ["", "/etc/*"])
+def test_a_pattern_that_is_none_is_a_users_error(folder, tmp_path, match):
+    with pytest.raises(UserError, match="give a pattern of file names|no text file matches"):
+        write_corpus(folder, tmp_path / "x.parquet", match)
+
+
+@pytest.mark.refused
+def test_a_file_instead_of_the_folder_is_said_to_be_one(folder, tmp_path):
+    with pytest.raises(UserError, match=r"a.txt: not a folder"):
+        write_corpus(folder / "a.txt", tmp_path / "x.parquet")
+
+
+def test_a_file_name_in_another_encoding_is_kept_as_far_as_it_can_be_read(folder, tmp_path):
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("more text")
+    (folder / "pipe").symlink_to(tmp_path / "nowhere")
+    write_corpus(folder, tmp_path / "x.parquet")
+    assert pq.read_table(tmp_path / "x.parquet").column("path").to_pylist() == ["a.txt", "caf\ufffd.txt"]
