@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from model.config import TrainConfig
+from model.errors import UserError
 
 
 class AdamW:
@@ -18,19 +19,38 @@ class AdamW:
     when it is made, even in a run that is not compiled, which would cost every job seconds.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], weight_decay: float) -> None:
+    def __init__(self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> None:
         """The states are zero, in the parameters' precision and on their device."""
-        self.parameters = list(parameters)
+        pairs = list(named)
+        self.names, self.parameters = [name for name, _ in pairs], [each for _, each in pairs]
         self.weight_decay = weight_decay
         self.steps = [torch.zeros((), device=each.device) for each in self.parameters]
         self.means, self.squares = ([torch.zeros_like(each) for each in self.parameters] for _ in range(2))
 
+    def gradient_norm(self) -> Tensor:
+        """The norm of all gradients together, in float32 also where they are in bfloat16.
+
+        Raises:
+            UserError: a parameter has no gradient.
+        """
+        norms = torch._foreach_norm(self._gradients(), 2, dtype=torch.float32)
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return norm
+
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """Update every parameter, each of which must have a gradient."""
+    def step(self, rate: float, divisor: Tensor | None = None) -> None:
+        """Update every parameter.
+
+        Args:
+            divisor: of the gradients, in float32. The update itself divides them, before it rounds anything;
+                a pass of its own would take longer.
+
+        Raises:
+            UserError: a parameter has no gradient.
+        """
         adamw(
             list[Tensor](self.parameters),
-            [each.grad for each in self.parameters if each.grad is not None],
+            self._gradients(),
             self.means,
             self.squares,
             [],
@@ -43,7 +63,17 @@ class AdamW:
             weight_decay=self.weight_decay,
             eps=1e-8,
             maximize=False,
+            grad_scale=divisor,
         )
+
+    def _gradients(self) -> list[Tensor]:
+        found = [each.grad for each in self.parameters if each.grad is not None]
+        if len(found) < len(self.parameters):
+            pairs = zip(self.names, self.parameters, strict=True)
+            first, *others = [name for name, each in pairs if each.grad is None]
+            more = f" and {len(others)} more parameters" if others else ""
+            raise UserError(f"no gradient reaches {first}{more}: can autograd differentiate the attention?")
+        return found
 
     def zero_grad(self) -> None:
         """Free the gradients' memory."""
@@ -58,6 +88,11 @@ class AdamW:
             for index in range(len(self.parameters))
             for name, tensors in lists.items()
         }
+
+
+def clip_divisor(norm: Tensor, largest: float) -> Tensor:
+    """What to divide gradients of this norm by, so that it is at most `largest`."""
+    return (norm / largest).clamp(min=1)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

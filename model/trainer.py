@@ -35,13 +35,14 @@ def train(
         Diverged: the loss or gradient norm of a reported step is not finite; the record is reported first.
         Interrupted: asked to stop before the last step; the state is saved.
         Unreadable: there is no whole checkpoint in `resume_from`.
-        UserError: the checkpoint in `resume_from` is of another configuration or other data.
+        UserError: the checkpoint in `resume_from` is of another configuration or other data, or no gradient
+            reaches a parameter.
         OSError: asked to stop, and the state cannot be saved.
     """
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
-    optimizer = optim.AdamW(model.parameters(), config.train.weight_decay)
+    optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
     state = checkpoint.State(config, data.fingerprint(source, config.data.text_column), model, optimizer)
     keeper = Keeper(checkpoints, state)
     done, position = keeper.start()
@@ -53,8 +54,8 @@ def train(
         rate = optim.learning_rate(config.train, step)
         loss = cross_entropy(model(inputs_BT), labels_BT)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-        norm = nn.utils.clip_grad_norm_(model.parameters(), config.train.clip_norm)
-        optimizer.step(rate)
+        norm = optimizer.gradient_norm()
+        optimizer.step(rate, optim.clip_divisor(norm, config.train.clip_norm))
         optimizer.zero_grad()
         keep = keeper.due(step)
         if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:

@@ -150,7 +150,7 @@ def _step(model: nn.Module, tokens_BT: Tensor) -> None:
 def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) -> None:
     for model, act in ((source, "save"), (target, "load")):
         state = checkpoint.State(
-            config, "none", model, optim.AdamW(model.parameters(), config.train.weight_decay)
+            config, "none", model, optim.AdamW(model.named_parameters(), config.train.weight_decay)
         )
         if act == "save":
             checkpoint.save(kept, state, 1, START)

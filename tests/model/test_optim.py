@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from model import optim
+from model.errors import UserError
 from tests.conftest import PATIENCE_SECONDS
 
 
@@ -17,7 +18,7 @@ def test_it_moves_parameters_as_pytorchs_class_does(dtype):
         return [torch.nn.Parameter(torch.randn(shape, generator=rng).to(dtype)) for shape in ((7, 5), (3,))]
 
     ours, theirs = parameters(), parameters()
-    mine = optim.AdamW(ours, weight_decay=0.1)
+    mine = optim.AdamW(zip("ab", ours, strict=True), weight_decay=0.1)
     reference = torch.optim.AdamW(theirs, weight_decay=0.1, fused=True)
     rng = torch.Generator().manual_seed(1)
     for step in range(1, 6):
@@ -33,6 +34,70 @@ def test_it_moves_parameters_as_pytorchs_class_does(dtype):
             assert torch.equal(mine.state()[f"{index}.{name}"], value), name
     mine.zero_grad()
     assert all(each.grad is None for each in ours)
+
+
+def gradients(dtype, device="cpu"):
+    """Parameters with gradients whose norm no bfloat16 holds: 1.28."""
+    rng = torch.Generator().manual_seed(0)
+    found = []
+    for name, shape in (("a", (100, 64)), ("b", (64,)), ("c", (3, 5))):
+        parameter = torch.nn.Parameter(torch.randn(shape, generator=rng).to(device, dtype))
+        parameter.grad = (0.016 * torch.randn(shape, generator=rng)).to(device, dtype)
+        found.append((name, parameter))
+    return found
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def has(device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_norm_is_exact_to_float32(dtype, device):
+    has(device)
+    named = gradients(dtype, device)
+    exact = torch.cat([each.grad.double().flatten() for _, each in named]).norm().item()
+    found = optim.AdamW(named, 0.0).gradient_norm()
+    assert found.dtype is torch.float32
+    assert found.item() == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_clipped_in_float32_within_the_update(dtype, device):
+    """The first moments hold a tenth of the clipped gradients, rounded once."""
+    has(device)
+    named = gradients(dtype, device)
+    before = [each.grad.double() for _, each in named]
+    optimizer = optim.AdamW(named, 0.0)
+    norm = optimizer.gradient_norm()
+    optimizer.step(1e-3, optim.clip_divisor(norm, 0.5))
+    for gradient, mean in zip(before, optimizer.means, strict=True):
+        exact = 0.1 * gradient * 0.5 / norm.double()
+        rounding = torch.finfo(dtype).eps / 2
+        torch.testing.assert_close(mean.double(), exact, rtol=1.01 * rounding + 3e-7, atol=0)
+
+
+def test_gradients_below_the_clip_norm_are_left_as_they_are():
+    mine, reference = (optim.AdamW(gradients(torch.bfloat16), 0.1) for _ in range(2))
+    mine.step(1e-3, optim.clip_divisor(mine.gradient_norm(), 2.0))
+    reference.step(1e-3)
+    for name, tensor in mine.state().items():
+        assert torch.equal(tensor, reference.state()[name])
+
+
+@pytest.mark.refused
+def test_a_missing_gradient_is_an_error_that_names_its_parameter():
+    named = gradients(torch.float32)
+    named[1][1].grad = None
+    optimizer = optim.AdamW(named, 0.0)
+    for ask in (optimizer.gradient_norm, lambda: optimizer.step(1e-3)):
+        with pytest.raises(UserError, match="no gradient reaches b: can autograd"):
+            ask()
 
 
 @pytest.mark.parametrize("backend", ["auto", "math", "tiled"])

@@ -1,13 +1,14 @@
 """Training learns, repeats itself exactly, and records what it did."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from model import attention
 from model.data import Source
-from model.errors import Diverged, Unsupported
+from model.errors import Diverged, Unsupported, UserError
 from model.optim import learning_rate
 from model.trainer import build_model, train
 from tests.model.conftest import run_config
@@ -82,6 +83,23 @@ def test_a_loss_that_is_not_finite_stops_the_run_after_its_record(corpus):
 def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus):
     with pytest.raises(Unsupported, match="NVIDIA GPU"):
         train(run_config("custom"), Source(corpus), lambda record: pytest.fail("it trained"))
+
+
+@pytest.mark.fault
+def test_a_parameter_without_a_gradient_ends_the_run_with_its_name(corpus, monkeypatch):
+    right = attention.load("math")
+    cut = replace(right, attend=lambda q, k, v, causal: right.attend(q, k.detach(), v, causal))
+    monkeypatch.setattr(attention, "require", lambda name, case: cut)
+    with pytest.raises(
+        UserError, match=r"no gradient reaches blocks.0.attention.key.weight and 1 more param"
+    ):
+        records(run_config("math"), corpus)
+
+
+def test_the_recorded_norm_of_bfloat16_gradients_is_not_rounded_to_bfloat16(corpus):
+    found = records(run_config("math", dtype="bfloat16", steps=6, log_every=1), corpus)
+    norms = torch.tensor([record.grad_norm for record in found])
+    assert (norms.bfloat16().float() != norms).any()
 
 
 def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():

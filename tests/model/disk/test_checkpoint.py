@@ -347,7 +347,7 @@ def state(weight, config=None):
     """A state whose tensors all hold one number."""
     config = config or run_config()
     model = build_model(config, attention.load(config.attention))
-    optimizer = optim.AdamW(model.parameters(), config.train.weight_decay)
+    optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step(config.train.learning_rate)
