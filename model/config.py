@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from model.attention import Case
 
 Positive = Annotated[int, Field(gt=0)]
+
+NO_FLOAT16 = (
+    "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
+    "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
+)
+# Backends are verified in float16 too, and records of older versions stay readable.
+Dtype = Annotated[
+    Literal["bfloat16", "float16", "float32"],
+    WithJsonSchema({"enum": ["bfloat16", "float32"], "type": "string"}),
+]
 
 
 class Frozen(BaseModel):
@@ -76,9 +86,7 @@ class TrainConfig(Frozen):
     clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
     weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay of AdamW.")
     log_every: Positive = Field(5, description="Steps between step records; step 1 has one too.")
-    dtype: Literal["bfloat16", "float16", "float32"] = Field(
-        "bfloat16", description="Precision of parameters, gradients and optimizer states."
-    )
+    dtype: Dtype = Field("bfloat16", description="Precision of parameters, gradients and optimizer states.")
     compile: bool = Field(False, description="Pass the model through torch.compile.")
 
 

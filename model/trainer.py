@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from model import attention, data, optim
-from model.config import RunConfig
+from model.config import NO_FLOAT16, RunConfig
 from model.disk import checkpoint
 from model.disk.record import StepRecord
-from model.errors import Diverged
+from model.errors import Diverged, Unsupported
 from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import cross_entropy
@@ -39,6 +39,8 @@ def train(
             reaches a parameter.
         OSError: asked to stop, and the state cannot be saved.
     """
+    if config.train.dtype == "float16":
+        raise Unsupported([NO_FLOAT16])
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)

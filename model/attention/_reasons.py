@@ -51,7 +51,9 @@ def dtype(case: Case, allowed: Collection[str]) -> list[str]:
     if case.dtype in allowed:
         return []
     choices = " or ".join(allowed)
-    return [f"takes {choices}, not {case.dtype}: use --set train.dtype={next(iter(allowed))}"]
+    trained = [each for each in allowed if each != "float16"]
+    what = f"use --set train.dtype={trained[0]}" if trained else "choose another backend"
+    return [f"takes {choices}, not {case.dtype}: {what}"]
 
 
 def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int = 1) -> list[str]:
@@ -161,7 +163,7 @@ def _bfloat16_is_there(case: Case) -> list[str]:
         return []
     return [
         f"this GPU (compute capability {found[0]}.{found[1]}) has no bfloat16: "
-        "use --set train.dtype=float16, or nodes with an Ampere or later GPU"
+        "use --set train.dtype=float32, or nodes with an Ampere or later GPU"
     ]
 
 

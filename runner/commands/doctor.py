@@ -80,9 +80,18 @@ def _torch() -> Iterator[Check]:
         if torch.cuda.is_available()
         else []
     )
-    yield Check(
-        "gpu", bool(names), ", ".join(names) or "no CUDA device; studies at scale laptop run on the CPU"
-    )
+    found = ", ".join(names) or "no CUDA device; studies at scale laptop run on the CPU"
+    if names and _precision() == "float32":
+        found += ", without bfloat16: use --set train.dtype=float32"
+    yield Check("gpu", bool(names), found)
+
+
+def _precision() -> str:
+    """What runs train in here: bfloat16, except on a CPU or a GPU that lacks it."""
+    import torch
+
+    modern = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    return "bfloat16" if modern else "float32"
 
 
 def _scheduler(cluster: Cluster) -> Iterator[Check]:
@@ -100,8 +109,8 @@ def _scheduler(cluster: Cluster) -> Iterator[Check]:
 def _backends() -> Iterator[Check]:
     import torch
 
-    cuda = torch.cuda.is_available()
-    case = Case("cuda" if cuda else "cpu", "bfloat16" if cuda else "float32", 1, 4096, 32, 8, 128)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    case = Case(device, _precision(), 1, 4096, 32, 8, 128)
     for name in attention.names():
         backend = attention.load(name)
         reasons = backend.unsupported_reasons(case)

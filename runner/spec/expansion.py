@@ -16,7 +16,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from model import attention
-from model.config import RunConfig
+from model.config import NO_FLOAT16, RunConfig
 from model.disk.files import dumps
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
@@ -210,6 +210,8 @@ def _resolve(
         unknown = f"unknown attention backend '{config.attention}'"
         choices = did_you_mean(config.attention, attention.names())
         return [Problem(_setter(study, settings, ["attention"]), f"{unknown} {choices}")]
+    if config.train.dtype == "float16":
+        return [Problem(_setter(study, settings, ["train", "dtype"]), NO_FLOAT16)]
     resolved = config.model_dump()
     return Cell(
         run_id=_hash(study.name, resolved),

@@ -102,6 +102,12 @@ def test_the_recorded_norm_of_bfloat16_gradients_is_not_rounded_to_bfloat16(corp
     assert (norms.bfloat16().float() != norms).any()
 
 
+@pytest.mark.refused
+def test_training_in_float16_is_refused_with_what_to_use(corpus):
+    with pytest.raises(Unsupported, match="train.dtype=bfloat16, or float32 on a GPU without bfloat16"):
+        train(run_config("math", dtype="float16"), Source(corpus), lambda record: pytest.fail("it trained"))
+
+
 def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():
     math = attention.load("math")
     plain, compiled = (build_model(run_config("math", compile=each), math) for each in (False, True))
