@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from model.data import Batch
+from model.data import Batch, Tokens
 from model.disk.record import StepRecord, finite, now
 from model.machine import peak_memory_bytes
 
@@ -29,7 +29,14 @@ class Meter:
         self.steps += 1
         self.tokens += batch.inputs_BT.size
         self.training_tokens += batch.training_tokens
-        return (torch.from_numpy(array).to(self.device) for array in (batch.inputs_BT, batch.labels_BT))
+        return map(self._to_device, (batch.inputs_BT, batch.labels_BT))
+
+    def _to_device(self, array: Tokens) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if self.device.type == "cpu":
+            return tensor
+        # From pageable memory a copy would wait for all that the device still has to do.
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def record(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> StepRecord:
         """Wait for the device, stop the clock, and give the record of the steps since the last one."""

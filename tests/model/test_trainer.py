@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from model import attention
+from model import attention, data
 from model.data import Source
 from model.errors import Diverged, Unsupported, UserError
-from model.optim import learning_rate
+from model.loss import cross_entropy
+from model.meter import Meter
+from model.optim import AdamW, clip_divisor, learning_rate
 from model.trainer import build_model, train
 from tests.model.conftest import run_config
 
@@ -131,3 +133,30 @@ def test_training_on_the_gpu_learns_as_on_the_cpu(corpus, compile_, reference):
     found = records(config, corpus)
     assert [record.step for record in found] == [record.step for record in reference]
     assert found[-1].loss == pytest.approx(reference[-1].loss, rel=0.2)
+
+
+@pytest.mark.gpu
+def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded(corpus):
+    """Copies from pageable memory, for one, wait until the device has done all that was asked before."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    config = run_config("math", dtype="bfloat16").model_copy(update={"device": "cuda"})
+    model = build_model(config, attention.load("math"))
+    optimizer = AdamW(model.named_parameters(), 0.01)
+    meter, stream = Meter(torch.device("cuda")), data.Batches(config, Source(corpus))
+
+    def step():
+        inputs_BT, labels_BT = meter.count(next(stream))
+        cross_entropy(model(inputs_BT), labels_BT).backward()
+        norm = optimizer.gradient_norm()
+        optimizer.step(1e-3, clip_divisor(norm, 1.0))
+        optimizer.zero_grad()
+        return norm
+
+    step()  # loads libraries
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        norms = [step() for _ in range(3)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.stack(norms).isfinite().all()
