@@ -89,6 +89,11 @@ class TrainConfig(Frozen):
     dtype: Dtype = Field("bfloat16", description="Precision of parameters, gradients and optimizer states.")
     compile: bool = Field(False, description="Pass the model through torch.compile.")
 
+    @property
+    def tokens(self) -> int:
+        """Of all steps, padding included."""
+        return self.steps * self.batch_size * self.sequence_length
+
 
 class RunConfig(Frozen):
     """One run, seed included, fully resolved. Its hash is the run's id."""

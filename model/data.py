@@ -1,4 +1,4 @@
-"""Real text in, token batches out: a Parquet file is streamed, tokenised, and cut into samples.
+"""Real text in, token batches out: a run's text is streamed, tokenised, and cut into samples.
 
 Torch-free. The order of the documents depends on the seed alone, so that runs which differ in their
 attention backend see the same tokens in the same order.
@@ -6,45 +6,25 @@ attention backend see the same tokens in the same order.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from model.config import DataConfig, Frozen, RunConfig
-from model.errors import UserError, did_you_mean
+from model.config import DataConfig, Frozen, RunConfig, TrainConfig
+from model.errors import UserError
+from model.text import Source, Tokenizer, load_tokenizer, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 Tokens = NDArray[np.int64]
 IGNORE = -100  # a label that the loss does not count
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a run's text comes from, resolved: a run starts in another working directory than its launch.
-
-    Attributes:
-        file: the Parquet file.
-        tokenizer: `bytes`, an absolute path, or a name on the hub.
-    """
-
-    file: Path
-    tokenizer: str = "bytes"
-
-    @staticmethod
-    def of(config: DataConfig, folder: Path) -> Source:
-        """Resolve a study's data section; relative paths start at the study's folder."""
-        local = (folder / config.tokenizer).resolve()
-        here = config.tokenizer != "bytes" and local.exists()
-        return Source((folder / config.path).resolve(), str(local) if here else config.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -63,103 +43,6 @@ class Batch:
     def training_tokens(self) -> int:
         """How many labels the loss counts."""
         return int((self.labels_BT != IGNORE).sum())
-
-
-class Tokenizer(Protocol):
-    """Text to ids. `encode` adds no special tokens."""
-
-    vocab_size: int
-    begin: int | None
-    end: int
-
-    def encode(self, text: str) -> Tokens:
-        """Ids of a text."""
-        ...
-
-
-class Bytes:
-    """UTF-8 bytes as tokens: ids 0-255, then begin and end of a document. Needs no file and no download."""
-
-    vocab_size = 258
-    begin: int | None = 256
-    end = 257
-
-    def encode(self, text: str) -> Tokens:
-        """One id for each byte."""
-        return np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64)
-
-
-class HuggingFace:
-    """A tokenizer.json of the Hugging Face tokenizers library."""
-
-    _BEGIN = ("<s>", "<|begin_of_text|>", "<bos>", "[CLS]")
-    _END = ("</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>", "[SEP]")
-
-    def __init__(self, name: str) -> None:
-        from tokenizers import Tokenizer as Library
-
-        path = _tokenizer_file(name)
-        try:
-            self._library = Library.from_file(str(path)) if path.is_file() else Library.from_pretrained(name)
-        except Exception as error:  # the library raises bare Exceptions
-            valid = "bytes, a tokenizer.json, its folder, or a hub name"
-            raise UserError(f"tokenizer '{name}': {str(error).splitlines()[0]}; valid: {valid}") from error
-        self.vocab_size = self._library.get_vocab_size()
-        self.begin = self._first(self._BEGIN)
-        end = self._first(self._END)
-        if end is None:
-            raise UserError(f"tokenizer '{name}' has no end-of-text token (one of {', '.join(self._END)})")
-        self.end = end
-
-    def _first(self, tokens: tuple[str, ...]) -> int | None:
-        ids = (self._library.token_to_id(token) for token in tokens)
-        return next((number for number in ids if number is not None), None)
-
-    def encode(self, text: str) -> Tokens:
-        """The library's ids."""
-        return np.asarray(self._library.encode(text, add_special_tokens=False).ids, dtype=np.int64)
-
-
-def _tokenizer_file(name: str) -> Path:
-    return Path(name) / "tokenizer.json" if Path(name).is_dir() else Path(name)
-
-
-def load_tokenizer(name: str) -> Tokenizer:
-    """Load `bytes` or a Hugging Face tokenizer.
-
-    Raises:
-        UserError: it cannot be loaded.
-    """
-    return Bytes() if name == "bytes" else HuggingFace(name)
-
-
-def fingerprint(source: Source, text_column: str) -> str:
-    """Check a Parquet file, and hash what a run reads.
-
-    The hash covers the file's size and footer, which holds every column's statistics, and a tokenizer's file.
-
-    Raises:
-        UserError: the file is missing, empty or not Parquet, or it has no such column of text.
-    """
-    import pyarrow as pa
-
-    path = source.file
-    file = _open(path)
-    schema, rows = file.schema_arrow, file.metadata.num_rows
-    if text_column not in schema.names:
-        raise UserError(f"{path} has no column '{text_column}' {did_you_mean(text_column, schema.names)}")
-    kind = schema.field(text_column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise UserError(f"{path}: column '{text_column}' holds {kind}, not text")
-    if not rows:
-        raise UserError(f"{path} has no rows")
-    with path.open("rb") as raw:
-        size = raw.seek(0, 2)
-        raw.seek(max(0, size - 8 - file.metadata.serialized_size))
-        content = str(size).encode() + raw.read()
-    if (tokenizer := _tokenizer_file(source.tokenizer)).is_file():
-        content += tokenizer.read_bytes()
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 class Position(Frozen):
@@ -199,7 +82,7 @@ class Batches:
         rows = _rows(source.file, config.data.text_column, config.seed, position)
         length = config.train.sequence_length + 1
         if config.data.mode == "pad":
-            self._samples = _padded(_tokenised(rows, tokenizer), length, tokenizer.end)
+            self._samples = _padded(_tokenised(rows, tokenizer, length), length, tokenizer.end)
         else:
             self._samples = _packed(_tokenised(rows, tokenizer), length, position.used)
 
@@ -220,6 +103,46 @@ def check_vocabulary(config: RunConfig, tokenizer: Tokenizer) -> None:
             f"tokenizer '{name}' has {ids:,} ids, but the model has room for {config.model.vocab_size:,}"
         )
         raise UserError(f"{too_few}: set model.vocab_size to {ids} or more")
+
+
+def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> None:
+    """Refuse text that does not fill one sample. Reads only as much text as that takes.
+
+    Raises:
+        UserError: the column has no text, or fewer tokens than one sample.
+    """
+    wanted = config.train.sequence_length + 1
+    column, found = config.data.text_column, 0
+    around = 1 + (tokenizer.begin is not None)
+    with open_parquet(source.file) as file:
+        for batch in file.iter_batches(batch_size=64, columns=[column]):
+            for text in filter(None, batch.column(0).to_pylist()):
+                ids = len(tokenizer.encode(text, wanted))
+                found += ids + around if ids else 0
+                if found >= wanted:
+                    return
+    if not found:
+        raise UserError(f"{source.file}: column '{column}' has no text")
+    raise UserError(
+        f"{source.file} has {found:,} tokens in all, and one sample takes {wanted:,} (train.sequence_length "
+        f"and a label): use more text, or a sequence length of at most {found - 1}"
+    )
+
+
+def passes(data: DataConfig, train: TrainConfig, source: Source) -> float:
+    """How many times a run reads its text, at least: documents where they are padded, else bytes of text.
+
+    A token has at least one byte. Text that Parquet stores once for several rows counts once.
+    """
+    with open_parquet(source.file) as file:
+        schema, rows = file.metadata.schema, int(file.metadata.num_rows)
+        index = next(leaf for leaf in range(len(schema)) if schema.column(leaf).path == data.text_column)
+        groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
+        size = sum(int(group.column(index).total_uncompressed_size) for group in groups)
+    if data.mode == "pad":
+        return train.steps * train.batch_size / rows
+    most = size + 2 * rows  # two, for begin and end
+    return train.tokens / most
 
 
 def documents(path: Path, text_column: str, seed: int) -> Iterator[str]:
@@ -252,7 +175,7 @@ class _Sample(NamedTuple):
 
 
 def _rows(path: Path, text_column: str, seed: int, start: Position) -> Iterator[_Row]:
-    file = _open(path)
+    file = open_parquet(path)
     for epoch in count(start.epoch):
         first = start.row if epoch == start.epoch else 0
         found = first > 0  # earlier rows had text
@@ -285,11 +208,22 @@ def _group(
             yield row, text
 
 
-def _tokenised(rows: Iterator[_Row], tokenizer: Tokenizer) -> Iterator[_Document]:
+def _tokenised(rows: Iterator[_Row], tokenizer: Tokenizer, limit: int | None = None) -> Iterator[_Document]:
+    """Documents as tokens. One without tokens is skipped: a sample of it has no labels, and so no loss.
+
+    Args:
+        limit: how many tokens of a document are used.
+    """
     begin = [] if tokenizer.begin is None else [tokenizer.begin]
+    found = None  # the epoch of the newest document with tokens, at first that of the first document
     for epoch, row, text in rows:
-        tokens = np.concatenate([begin, tokenizer.encode(text), [tokenizer.end]]).astype(np.int64)
-        yield _Document(epoch, row, tokens)
+        found = epoch if found is None else found
+        ids = tokenizer.encode(text, limit)
+        if len(ids):
+            found = epoch
+            yield _Document(epoch, row, np.concatenate([begin, ids, [tokenizer.end]]).astype(np.int64))
+        elif epoch > found + 1:
+            raise UserError("no document of the text has any tokens")
 
 
 def _padded(texts: Iterator[_Document], length: int, pad: int) -> Iterator[_Sample]:
@@ -322,17 +256,3 @@ def _packed(texts: Iterator[_Document], length: int, used: int) -> Iterator[_Sam
             # Without its last document the buffer was shorter than a sample, so the rest is of that document.
             used = len(last.tokens) - len(buffer)
             yield _Sample(inputs_T, labels_T, Position(epoch=last.epoch, row=last.row, used=used))
-
-
-def _open(path: Path) -> pq.ParquetFile:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; `runner data FOLDER --out {path.name}` makes one from a folder of text"
-        )
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error

@@ -17,13 +17,12 @@ from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import cross_entropy
 from model.meter import Meter
+from model.text import Source
 
 Report = Callable[[StepRecord], None]
 
 
-def train(
-    config: RunConfig, source: data.Source, report: Report, checkpoints: Checkpoints | None = None
-) -> None:
+def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkpoints | None = None) -> None:
     """Train one run to its last step.
 
     Args:
@@ -45,7 +44,8 @@ def train(
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
     optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
-    state = checkpoint.State(config, data.fingerprint(source, config.data.text_column), model, optimizer)
+    fingerprint = source.checked(config.data.text_column).fingerprint()
+    state = checkpoint.State(config, fingerprint, model, optimizer)
     keeper = Keeper(checkpoints, state)
     done, position = keeper.start()
     stream = data.Batches(config, source, position)

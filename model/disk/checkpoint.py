@@ -69,7 +69,9 @@ class Meta(Frozen):
     The checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
     """
 
-    schema_version: Literal[2] = 2  # 1 kept its tensors in a format of its own
+    # 1 kept its tensors in a format of its own; with 2, fingerprints did not cover all data, and a gradient's
+    # norm was rounded to bfloat16 before clipping.
+    schema_version: Literal[3] = 3
     step: int = Field(ge=1, description="The last step done.")
     config: str = Field(description="Canonical JSON of the run's configuration.")
     data_fingerprint: str

@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from model.config import Frozen, RunConfig
+from model.text import Content
 
 SCHEMA_VERSION: Literal[1] = 1
 Version = Literal[1]
@@ -95,6 +96,9 @@ class RunRecord(Frozen):
     data_file: str = Field(description="Absolute path of the Parquet file.")
     tokenizer: str = Field(description="`bytes`, the tokenizer's absolute path, or its name on the hub.")
     data_fingerprint: str = Field(description="Hash of the data file and tokenizer when the run was planned.")
+    data_content: Content | None = Field(
+        None, description="The data file's content when the run was planned, by which it is recognised."
+    )
     provenance: Provenance
     created_at: datetime
 

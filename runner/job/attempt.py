@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from model import attention, machine
-from model.data import Source, fingerprint
 from model.disk.checkpoint import inspect
 from model.disk.files import Unreadable, append, write
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, now
 from model.errors import Interrupted, Unsupported, UserError
+from model.text import Source
 from runner.job import admission
 from runner.job.manifest import first_manifest, with_device
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
@@ -120,8 +120,9 @@ def _at_work(fellow: RunFolder) -> bool:
 
 
 def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
-    source = Source(Path(run.data_file), run.tokenizer)
-    if fingerprint(source, run.config.data.text_column) != run.data_fingerprint:
+    source = Source(Path(run.data_file), run.tokenizer, run.data_content)
+    source = source.checked(run.config.data.text_column)
+    if not source.has(run.data_fingerprint):
         raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
     import torch
 

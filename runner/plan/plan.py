@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.config import DataConfig
-from model.data import Source, check_vocabulary, fingerprint, load_tokenizer
 from model.disk.folder import RunFolder
 from model.disk.record import Provenance, RunRecord, now
 from model.errors import UserError
+from model.text import Source
+from runner.plan.data import checked_sources
 from runner.spec.expansion import Cell
-from runner.spec.problems import InvalidFile, Problem
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import Study, read_study
 from runner.state import ledger
@@ -52,12 +51,12 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
     """Check the cells' data and look up the status of their runs. Writes nothing.
 
     Raises:
-        InvalidFile: a data file or tokenizer is missing or wrong; points to its setting in the study.
+        InvalidFile: a data file or tokenizer is missing or wrong, or has too little text; at its setting.
         UserError: a run's data has changed since it was planned.
     """
-    checks = _check_data(study, cells)
+    sources = checked_sources(study, cells, root)
     made = provenance.provenance(study.path.resolve().parent)
-    records = [_record(study, cell, scale, cluster, made, *checks[cell.config.data]) for cell in cells]
+    records = [_record(study, cell, scale, cluster, made, *sources[cell.config.data]) for cell in cells]
     return Plan(study, scale, cluster, root, [(record, _known(root, record)) for record in records])
 
 
@@ -66,44 +65,25 @@ def refreshed(plan: Plan) -> Plan:
     return dataclasses.replace(plan, runs=[(run, _known(plan.root, run)) for run, _ in plan.runs])
 
 
-def _check_data(study: Study, cells: Sequence[Cell]) -> dict[DataConfig, tuple[Source, str]]:
-    """File and fingerprint of each distinct data configuration, each checked once."""
-    problems: list[Problem] = []
-    checks: dict[DataConfig, tuple[Source, str]] = {}
-    for cell in {(cell.config.data, cell.config.model.vocab_size): cell for cell in cells}.values():
-        data, here = cell.config.data, study.document.mark(("base",))
-        source = Source.of(data, study.path.parent)
-        try:
-            checks[data] = source, fingerprint(source, data.text_column)
-        except UserError as error:
-            setting = (
-                "data.text_column"
-                if "column" in str(error) and "data.text_column" in cell.marks
-                else "data.path"
-            )
-            problems.append(Problem(cell.marks.get(setting, here), str(error)))
-        try:
-            check_vocabulary(cell.config, load_tokenizer(source.tokenizer))
-        except UserError as error:
-            problems.append(Problem(cell.marks.get("data.tokenizer", here), str(error)))
-    if problems:
-        raise InvalidFile(problems)
-    return checks
-
-
 def _known(root: Path, record: RunRecord) -> RunState | None:
     folder = RunFolder(root / record.study / record.run_id)
     if not (folder.path / "run.json").exists():
         return None
     state = ledger.state(folder)
-    if state.run.data_fingerprint != record.data_fingerprint:
+    if not _same_data(record, state.run.data_fingerprint):
         changed = f"{record.data_file} has changed since run {record.run_id} was planned"
         raise UserError(f"{changed}: rename the study, or remove {folder.path}")
     return state
 
 
+def _same_data(record: RunRecord, planned: str) -> bool:
+    if planned == record.data_fingerprint:
+        return True
+    return Source(Path(record.data_file), record.tokenizer, record.data_content).has(planned)
+
+
 def _record(
-    study: Study, cell: Cell, scale: str, cluster: Cluster, made: Provenance, source: Source, check: str
+    study: Study, cell: Cell, scale: str, cluster: Cluster, made: Provenance, source: Source, fingerprint: str
 ) -> RunRecord:
     profile = cluster.profile.allowing(cell.resources)
     return RunRecord(
@@ -131,7 +111,8 @@ def _record(
         peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
         data_file=str(source.file),
         tokenizer=source.tokenizer,
-        data_fingerprint=check,
+        data_fingerprint=fingerprint,
+        data_content=source.content,
         provenance=made,
         created_at=now(),
     )

@@ -7,17 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model.data import (
-    IGNORE,
-    Batches,
-    Bytes,
-    Position,
-    Source,
-    documents,
-    fingerprint,
-    load_tokenizer,
-)
+from model import data
+from model.data import IGNORE, Batches, Position, check_amount, documents, passes
 from model.errors import UserError
+from model.text import Bytes, Source
 from tests.model.conftest import run_config
 
 TEXTS = [f"document {i}: " + "é" * i for i in range(40)]
@@ -93,7 +86,9 @@ def test_going_on_reads_one_row_group_and_tokenises_one_document(path, monkeypat
     monkeypatch.setattr(
         pq.ParquetFile, "read_row_group", lambda *a, **k: groups.append(a[1]) or read(*a, **k)
     )
-    monkeypatch.setattr(Bytes, "encode", lambda self, text: texts.append(text) or encode(self, text))
+    monkeypatch.setattr(
+        Bytes, "encode", lambda self, text, limit: texts.append(text) or encode(self, text, limit)
+    )
     next(Batches(config, Source(path), stream.position))
     assert (len(groups), len(texts)) == (1, 1)
 
@@ -109,29 +104,7 @@ def test_an_epoch_that_goes_on_where_only_empty_rows_are_left_is_no_epoch_withou
     assert stream.position.epoch == 0
 
 
-def test_bytes_round_trip_any_text():
-    ids = Bytes().encode("aé😀\x00")
-    assert bytes(ids.astype(np.uint8)).decode() == "aé😀\x00"
-    assert ids.max() < Bytes.vocab_size
-
-
-def test_a_tokenizer_json_is_used_by_path_and_by_folder(path, tmp_path):
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    library = Tokenizer(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel()
-    library.train_from_iterator(
-        TEXTS, trainers.BpeTrainer(vocab_size=280, special_tokens=["<s>", "</s>"], show_progress=False)
-    )
-    library.save(str(tmp_path / "tokenizer.json"))
-    for name in (tmp_path, tmp_path / "tokenizer.json"):
-        tokenizer = load_tokenizer(str(name))
-        assert (tokenizer.begin, tokenizer.end) == (0, 1)
-        assert len(tokenizer.encode("document")) < 8
-    batch = next(Batches(run_config(), Source(path, str(tmp_path))))
-    assert batch.inputs_BT[0, 0] == 0
-
-
+@pytest.mark.refused
 def test_a_model_with_too_few_ids_is_refused(path):
     config = run_config().model_copy(
         update={"model": run_config().model.model_copy(update={"vocab_size": 100})}
@@ -142,15 +115,88 @@ def test_a_model_with_too_few_ids_is_refused(path):
         next(Batches(config, Source(path)))
 
 
+@pytest.mark.refused
 def test_a_column_without_text_is_an_error_and_not_an_endless_search(tmp_path):
     pq.write_table(pa.table({"text": pa.array([None, ""], pa.string())}), tmp_path / "t.parquet")
     with pytest.raises(UserError, match="has no text"):
         next(Batches(run_config(), Source(tmp_path / "t.parquet")))
 
 
-def test_the_fingerprint_changes_with_the_content_and_not_with_the_place(path, tmp_path):
-    first = fingerprint(Source(path), "text")
-    (tmp_path / "copy.parquet").write_bytes(path.read_bytes())
-    assert fingerprint(Source(tmp_path / "copy.parquet"), "text") == first
-    pq.write_table(pa.table({"text": [*TEXTS[:-1], "other"]}), tmp_path / "other.parquet", row_group_size=7)
-    assert fingerprint(Source(tmp_path / "other.parquet"), "text") != first
+class NoSpaces(Bytes):
+    """As tokenizers that drop white space, and have no token for the beginning of a document."""
+
+    begin = None
+
+    def encode(self, text, limit=None):
+        return super().encode("".join(text.split()), limit)
+
+
+@pytest.mark.parametrize("mode", ["pad", "pack"])
+def test_a_document_without_tokens_is_skipped_so_that_every_step_has_labels(tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(data, "load_tokenizer", lambda name: NoSpaces())
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"text": [" ", "one", "\n\t", "two", "  "]}), file, row_group_size=2)
+    config = run_config(mode=mode, sequence_length=8, batch_size=1)
+    stream, positions = Batches(config, Source(file)), [Position()]
+    found = [(next(stream), positions.append(stream.position))[0] for _ in range(12)]
+    assert all(batch.training_tokens > 0 for batch in found)
+    assert stream.position.epoch > 1
+    for start in range(12):
+        again = next(Batches(config, Source(file), positions[start]))
+        assert (again.inputs_BT == found[start].inputs_BT).all()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("mode", ["pad", "pack"])
+def test_text_without_a_token_is_an_error_and_not_an_endless_search(tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(data, "load_tokenizer", lambda name: NoSpaces())
+    pq.write_table(pa.table({"text": [" ", "\n"]}), tmp_path / "t.parquet")
+    with pytest.raises(UserError, match="no document of the text has any tokens"):
+        next(Batches(run_config(mode=mode), Source(tmp_path / "t.parquet")))
+
+
+def test_padding_tokenises_no_more_of_a_document_than_its_sample_holds(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"text": ["x" * 10**6]}), tmp_path / "t.parquet")
+    lengths, encode = [], Bytes.encode
+    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(found := encode(*a))) or found)
+    batch = next(
+        Batches(run_config(mode="pad", sequence_length=32, batch_size=1), Source(tmp_path / "t.parquet"))
+    )
+    assert lengths == [33]
+    assert batch.labels_BT[0, -1] == ord("x"), "a document that was cut has no end"
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ([None] * 500, "column 'text' has no text"),
+        (["", ""], "column 'text' has no text"),
+        (["ab"], "has 4 tokens in all, and one sample takes 33 .* at most 3"),
+        (["x" * 10, None, "y" * 10, ""], "has 24 tokens in all"),
+    ],
+    ids=["nulls", "empty", "two letters", "short"],
+)
+def test_text_that_does_not_fill_a_sample_is_refused(tmp_path, texts, says):
+    pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), tmp_path / "t.parquet", row_group_size=3)
+    with pytest.raises(UserError, match=says):
+        check_amount(run_config(sequence_length=32), Source(tmp_path / "t.parquet"), Bytes())
+
+
+def test_whether_there_is_enough_text_is_found_without_reading_all_of_it(path, monkeypatch):
+    lengths, encode = [], Bytes.encode
+    monkeypatch.setattr(Bytes, "encode", lambda *a: lengths.append(len(found := encode(*a))) or found)
+    check_amount(run_config(sequence_length=29), Source(path), Bytes())
+    assert len(lengths) == 2
+
+
+def test_how_often_a_run_reads_its_text_is_never_overstated(tmp_path):
+    file = tmp_path / "t.parquet"
+    pq.write_table(
+        pa.table({"n": [{"a": 1}] * 50, "text": [f"{i:050}" for i in range(50)]}), file, compression="none"
+    )
+    for mode, steps, times in (("pack", 52, 1), ("pack", 520, 10), ("pad", 50, 1), ("pad", 5, 0.1)):
+        config = run_config(mode=mode, steps=steps, sequence_length=50, batch_size=1)
+        found = passes(config.data, config.train, Source(file))
+        assert found == pytest.approx(times, rel=0.15)
+        assert found <= times

@@ -37,7 +37,7 @@ def test_it_moves_parameters_as_pytorchs_class_does(dtype):
 
 
 def gradients(dtype, device="cpu"):
-    """Parameters with gradients whose norm no bfloat16 holds: 1.28."""
+    """Named parameters with gradients."""
     rng = torch.Generator().manual_seed(0)
     found = []
     for name, shape in (("a", (100, 64)), ("b", (64,)), ("c", (3, 5))):
@@ -107,7 +107,7 @@ def test_a_run_that_is_not_compiled_does_not_import_the_compiler(backend, corpus
 import sys
 from pathlib import Path
 from model.config import RunConfig
-from model.data import Source
+from model.text import Source
 from model.trainer import train
 config = RunConfig.model_validate({
     "attention": sys.argv[1], "device": "cpu", "data": {"path": sys.argv[2]},

@@ -3,15 +3,17 @@
 import math
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from model import attention, data
-from model.data import Source
 from model.errors import Diverged, Unsupported, UserError
 from model.loss import cross_entropy
 from model.meter import Meter
 from model.optim import AdamW, clip_divisor, learning_rate
+from model.text import Bytes, Source
 from model.trainer import build_model, train
 from tests.model.conftest import run_config
 
@@ -87,6 +89,12 @@ def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus
         train(run_config("custom"), Source(corpus), lambda record: pytest.fail("it trained"))
 
 
+@pytest.mark.refused
+def test_training_in_float16_is_refused_with_what_to_use(corpus):
+    with pytest.raises(Unsupported, match="train.dtype=bfloat16, or float32 on a GPU without bfloat16"):
+        train(run_config("math", dtype="float16"), Source(corpus), lambda record: pytest.fail("it trained"))
+
+
 @pytest.mark.fault
 def test_a_parameter_without_a_gradient_ends_the_run_with_its_name(corpus, monkeypatch):
     right = attention.load("math")
@@ -98,16 +106,25 @@ def test_a_parameter_without_a_gradient_ends_the_run_with_its_name(corpus, monke
         records(run_config("math"), corpus)
 
 
+def test_every_recorded_step_is_finite_where_some_documents_have_no_tokens(tmp_path, monkeypatch):
+    class NoSpaces(Bytes):
+        begin = None
+
+        def encode(self, text, limit=None):
+            return super().encode("".join(text.split()), limit)
+
+    monkeypatch.setattr(data, "load_tokenizer", lambda name: NoSpaces())
+    pq.write_table(pa.table({"text": ["some text", " ", "\n"]}), tmp_path / "t.parquet")
+    config = run_config(mode="pad", batch_size=1, steps=9, log_every=4)
+    assert all(
+        record.training_tokens == 8 * record.steps for record in records(config, tmp_path / "t.parquet")
+    )
+
+
 def test_the_recorded_norm_of_bfloat16_gradients_is_not_rounded_to_bfloat16(corpus):
     found = records(run_config("math", dtype="bfloat16", steps=6, log_every=1), corpus)
     norms = torch.tensor([record.grad_norm for record in found])
     assert (norms.bfloat16().float() != norms).any()
-
-
-@pytest.mark.refused
-def test_training_in_float16_is_refused_with_what_to_use(corpus):
-    with pytest.raises(Unsupported, match="train.dtype=bfloat16, or float32 on a GPU without bfloat16"):
-        train(run_config("math", dtype="float16"), Source(corpus), lambda record: pytest.fail("it trained"))
 
 
 def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():

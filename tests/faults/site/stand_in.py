@@ -21,7 +21,6 @@ class NoTensors(dict):
 
 def train(config, source, report, checkpoints=None):
     """Do what `model.trainer.train` does, without a model."""
-    from model import data
     from model.disk import checkpoint
     from model.disk.record import StepRecord, now
     from model.keeper import Keeper
@@ -29,7 +28,7 @@ def train(config, source, report, checkpoints=None):
     checkpoint._tensors = lambda state: NoTensors()
     keeper = Keeper(
         checkpoints,
-        checkpoint.State(config, data.fingerprint(source, config.data.text_column), None, None),
+        checkpoint.State(config, source.checked(config.data.text_column).fingerprint(), None, None),
     )
     done, position = keeper.start()
     settings, last = config.train, done

@@ -1,0 +1,96 @@
+"""Checks the text that a study's cells train on, before anything is planned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from model.config import DataConfig
+from model.data import check_amount, check_vocabulary, passes
+from model.disk.files import Unreadable, read
+from model.disk.record import RunRecord
+from model.errors import UserError
+from model.text import Content, Source, load_tokenizer, open_parquet
+from model.units import size
+from runner.spec.expansion import Cell
+from runner.spec.problems import InvalidFile, Problem
+from runner.spec.study import Study
+
+LARGE_BYTES = 4 * 2**30  # reading this much takes long enough to say so
+log = logging.getLogger(__name__)
+
+
+def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[DataConfig, tuple[Source, str]]:
+    """Source and fingerprint of each data configuration. A file that a run of this study knows is not hashed.
+
+    Raises:
+        InvalidFile: what is wrong with a file, a tokenizer or the amount of text, at the setting to change.
+    """
+    known, problems = _known(study, cells, root), list[Problem]()
+    sources: dict[DataConfig, tuple[Source, str]] = {}
+    for data in dict.fromkeys(cell.config.data for cell in cells):
+        try:
+            sources[data] = _checked(study, [cell for cell in cells if cell.config.data == data], known)
+        except InvalidFile as error:
+            problems += error.problems
+    if problems:
+        raise InvalidFile(problems)
+    return sources
+
+
+def _checked(study: Study, cells: Sequence[Cell], known: dict[Path, Content]) -> tuple[Source, str]:
+    """Check all cells of one data configuration."""
+    data = cells[0].config.data
+    with _pointing_at(study, cells[0], "data.path"):
+        source = Source.of(data, study.path.parent)
+        open_parquet(source.file).close()
+    with _pointing_at(study, cells[0], "data.text_column", "data.path"):
+        source = replace(source, content=known.get(source.file))
+        if not source.recognised and (amount := source.file.stat().st_size) >= LARGE_BYTES:
+            log.info("reading %s (%s) once, for its fingerprint", source.file, size(amount))
+        source = source.checked(data.text_column)
+        known |= {source.file: source.content} if source.content else {}
+    with _pointing_at(study, cells[0], "data.tokenizer"):
+        tokenizer, fingerprint = load_tokenizer(source.tokenizer), source.fingerprint()
+    for cell in {cell.config.model.vocab_size: cell for cell in cells}.values():
+        with _pointing_at(study, cell, "data.tokenizer"):
+            check_vocabulary(cell.config, tokenizer)
+    longest = max(cells, key=lambda cell: cell.config.train.sequence_length)
+    with _pointing_at(study, longest, "train.sequence_length", "data.path"):
+        check_amount(longest.config, source, tokenizer)
+    _say_if_it_repeats(cells, source)
+    return source, fingerprint
+
+
+@contextmanager
+def _pointing_at(study: Study, cell: Cell, *settings: str) -> Iterator[None]:
+    """Turn a user's error into one at the first of these settings that the study gives, else at `base`."""
+    try:
+        yield
+    except UserError as error:
+        marks = [cell.marks[setting] for setting in settings if setting in cell.marks]
+        mark = marks[0] if marks else study.document.mark(("base",))
+        raise InvalidFile([Problem(mark, str(error))]) from error
+
+
+def _say_if_it_repeats(cells: Sequence[Cell], source: Source) -> None:
+    train = max((cell.config.train for cell in cells), key=lambda each: each.tokens)
+    if (times := passes(cells[0].config.data, train, source)) > 1:
+        what = f"{train.steps:,} steps read {source.file} at least {times:,.1f} times"
+        log.warning("%s, so that the loss is of text seen before: use more text, or fewer steps", what)
+
+
+def _known(study: Study, cells: Sequence[Cell], root: Path) -> dict[Path, Content]:
+    """What the newest runs of these cells recorded of each data file."""
+    found: dict[Path, Content] = {}
+    for cell in {cell.config.data: cell for cell in cells}.values():
+        try:
+            run = read(root / study.name / cell.run_id / "run.json", RunRecord)
+        except Unreadable:  # not planned yet
+            continue
+        if run.data_content:
+            found[Path(run.data_file)] = run.data_content
+    return found

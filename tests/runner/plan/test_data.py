@@ -1,0 +1,145 @@
+"""A study's text is checked when it is planned, at the setting to change, and hashed once."""
+
+import logging
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from model import text
+from model.disk.files import write
+from model.errors import UserError
+from runner.plan import data as plan_data
+from runner.plan.plan import plan
+from runner.spec.expansion import expand
+from runner.spec.problems import InvalidFile
+from runner.spec.profile import read_cluster
+from runner.spec.study import read_study
+
+STUDY = """\
+title: A study
+base:
+  device: cpu
+  model: {dim: 32, layers: 1, heads: 2, kv_heads: 1, ffn_dim: 64, vocab_size: 300}
+  data:
+    path: t.parquet
+  train:
+    steps: 2
+    sequence_length: 32
+    batch_size: 1
+    dtype: float32
+matrix: {seed: [0, 1]}
+"""
+TEXTS = [f"document {i}: " + "some text " * 20 for i in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def old_enough(monkeypatch):
+    monkeypatch.setattr(text, "_FRESH_NS", 0)
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Write the data and the study, and plan it."""
+
+    def make(texts=TEXTS, study=STUDY):
+        file = tmp_path / "t.parquet"
+        if texts is not None and not (texts is TEXTS and file.exists()):
+            pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), file, compression="none")
+        (tmp_path / "s.yaml").write_text(study)
+        parsed = read_study(tmp_path / "s.yaml")
+        cells = expand(parsed, "full", (), ())
+        return plan(parsed, cells, "full", read_cluster("local"), tmp_path / "runs")
+
+    return make
+
+
+def keep(plan):
+    for record, _ in plan.runs:
+        folder = plan.folder(record).path
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / "run.json", record)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("texts", "line", "says"),
+    [
+        ([None, None], 9, "column 'text' has no text"),
+        (["", ""], 9, "column 'text' has no text"),
+        (["ab"], 9, "4 tokens in all, and one sample takes 33"),
+    ],
+    ids=["nulls", "empty", "two letters"],
+)
+def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(planned, texts, line, says):
+    with pytest.raises(InvalidFile, match=says) as caught:
+        planned(texts)
+    assert f"s.yaml:{line}:" in str(caught.value)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("old", "new", "place", "says"),
+    [
+        ("sequence_length: 32", "sequence_length: 100000", "9:5", "one sample takes 100,001"),
+        ("path: t.parquet", "path: .", "6:5", "is a folder, not a Parquet file; `runner data"),
+        ("path: t.parquet", "path: s.yaml", "6:5", "is not a Parquet file"),
+        ("path: t.parquet", f"path: {'x' * 300}", "6:5", "File name too long"),
+        ("dtype: float32", "dtype: float16", "11:5", "float16 is not trained in: .*train.dtype=bfloat16"),
+    ],
+    ids=["long sequence", "folder", "no Parquet", "no name", "float16"],
+)
+def test_a_setting_that_cannot_be_trained_with_is_refused_at_its_place(planned, old, new, place, says):
+    with pytest.raises(InvalidFile, match=says) as caught:
+        planned(study=STUDY.replace(old, new))
+    assert f"s.yaml:{place}" in str(caught.value)
+
+
+def test_a_run_that_reads_its_text_again_and_again_is_said_to(planned, caplog):
+    with caplog.at_level(logging.WARNING):
+        planned()
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        planned(study=STUDY.replace("steps: 2", "steps: 2000"))
+    (said,) = caplog.messages
+    assert "2,000 steps read" in said
+    assert "at least 6.9 times" in said
+
+
+def test_a_file_is_hashed_once_and_later_launches_of_the_study_recognise_it(planned, monkeypatch):
+    hashed, content = [], text._content
+    monkeypatch.setattr(text, "_content", lambda path: hashed.append(path) or content(path))
+    first = planned()
+    assert len(hashed) == 1
+    keep(first)
+    again = planned()
+    assert len(hashed) == 1
+    assert [run.data_fingerprint for run, _ in again.runs] == [run.data_fingerprint for run, _ in first.runs]
+
+
+def test_a_study_whose_data_has_changed_by_a_word_is_not_mixed_with_its_old_runs(planned, tmp_path):
+    keep(planned())
+    file = tmp_path / "t.parquet"
+    file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
+    with pytest.raises(UserError, match="has changed since run .* was planned"):
+        planned()
+
+
+def test_runs_that_an_older_version_planned_are_recognised_by_what_it_recorded(planned, tmp_path):
+    made = planned()
+    older = text._older_fingerprint(text.Source(tmp_path / "t.parquet"))
+    recorded = {"data_fingerprint": older, "data_content": None}
+    keep(replace(made, runs=[(record.model_copy(update=recorded), None) for record, _ in made.runs]))
+    assert all(state for _, state in planned().runs)
+    with pytest.raises(UserError, match="has changed since run .* was planned"):
+        planned([*TEXTS, "more"])
+
+
+def test_reading_a_large_file_is_announced(planned, monkeypatch, caplog):
+    monkeypatch.setattr(plan_data, "LARGE_BYTES", 1000)
+    with caplog.at_level(logging.INFO):
+        keep(planned())
+        planned()
+    (said,) = caplog.messages
+    assert "once, for its fingerprint" in said
