@@ -77,6 +77,7 @@ def test_padding_counts_as_tokens_and_not_as_training_tokens(corpus):
     assert any(record.training_tokens < 4000 for record in found)
 
 
+@pytest.mark.fault
 def test_a_loss_that_is_not_finite_stops_the_run_after_its_record(corpus):
     found = []
     with pytest.raises(Diverged, match="at step"):
@@ -84,6 +85,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_after_its_record(corpus):
     assert found[-1].loss is None or found[-1].grad_norm is None
 
 
+@pytest.mark.refused
 def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus):
     with pytest.raises(Unsupported, match="NVIDIA GPU"):
         train(run_config("custom"), Source(corpus), lambda record: pytest.fail("it trained"))

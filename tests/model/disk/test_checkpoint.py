@@ -140,6 +140,7 @@ def test_a_run_asked_to_stop_at_its_last_step_is_complete_and_needs_no_checkpoin
     assert_same(done.records, done, reference("pack", tiny))
 
 
+@pytest.mark.fault
 def test_a_killed_run_goes_on_from_its_last_periodic_checkpoint(tiny, reference, tmp_path, monkeypatch):
     """Killed at step 19: what it recorded after the checkpoint of step 17 is not kept, and is done again."""
     config = run_config(log_every=10)
@@ -286,6 +287,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_checkpoint_is_refused_and_no_step_is_trained(name, copy, tiny, tmp_path):
     file, damage = DAMAGES[name]
@@ -303,6 +305,7 @@ def test_a_damaged_checkpoint_is_refused_and_no_step_is_trained(name, copy, tiny
     torch.set_rng_state(generator)
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     "other",
     [
@@ -319,6 +322,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(other, copy, tiny, tmp
     assert not isinstance(caught.value, Unreadable), "it is a good checkpoint, of something else"
 
 
+@pytest.mark.refused
 def test_a_checkpoint_of_a_run_on_other_data_is_refused(copy, corpus, tmp_path):
     with pytest.raises(UserError, match="other data"):
         attempt(run_config(), corpus, tmp_path / "attempt-2", resume=copy)
@@ -371,6 +375,7 @@ def test_a_state_is_a_file_that_the_library_safetensors_reads(dtype, tmp_path):
         assert torch.equal(found[name], tensor), name
 
 
+@pytest.mark.refused
 def test_a_checkpoint_of_other_tensors_is_refused(tmp_path, monkeypatch):
     checkpoint.save(tmp_path / "checkpoint", state(1.0), 1, Position())
     tensors = checkpoint._tensors
@@ -379,6 +384,7 @@ def test_a_checkpoint_of_other_tensors_is_refused(tmp_path, monkeypatch):
         checkpoint.load(tmp_path / "checkpoint", state(0.0))
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("cleans", [True, False], ids=["exception", "killed"])
 def test_a_crash_at_any_sync_rename_or_removal_leaves_the_old_or_the_new_checkpoint(
     cleans, tmp_path, monkeypatch
@@ -426,6 +432,7 @@ def crash_when_none_is_left(left, call):
     return wrapped
 
 
+@pytest.mark.fault
 def test_a_first_save_that_is_cut_off_leaves_no_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", crash_when_none_is_left([2], os.replace))
     with pytest.raises(Crash):
@@ -455,6 +462,7 @@ def full_disk(tmp_path, monkeypatch):
     yield folder / "attempt-1"
 
 
+@pytest.mark.fault
 def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
     full_disk, tiny, reference, tmp_path, capsys, monkeypatch
 ):
@@ -473,6 +481,7 @@ def test_a_full_disk_stops_no_training_and_leaves_the_checkpoint_before(
     assert_same(first.kept + second.records, second, reference("pack", tiny))
 
 
+@pytest.mark.fault
 def test_a_full_disk_fails_the_checkpoint_that_was_asked_for(full_disk, tiny):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Keeper, "due", lambda self, step: step == 4)
