@@ -1,0 +1,27 @@
+"""A job trains on the data that its run was planned with, or not at all."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from model.errors import UserError
+from model.text import Source
+from runner.job import attempt
+from tests.analysis.fabricate import plan
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("known", [True, False], ids=["recorded content", "no recorded content"])
+def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_certified(
+    tmp_path, monkeypatch, known
+):
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"text": [f"document {i}" for i in range(30)]}), file, compression="none")
+    source = Source(file).checked("text")
+    recorded = {"data_file": str(file), "tokenizer": "bytes", "data_fingerprint": source.fingerprint()}
+    run = plan("x").model_copy(update=recorded | {"data_content": source.content if known else None})
+    monkeypatch.setattr(attempt, "with_device", lambda *_: pytest.fail("it went on"))
+    monkeypatch.setattr(attempt, "_certificate", lambda *_: pytest.fail("it was certified"))
+    file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
+    with pytest.raises(UserError, match="has changed since this run was planned"):
+        attempt._train(run, None, None, None)
