@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -84,15 +85,21 @@ def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally
 
 
 def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, bytes]]:
-    try:
-        paths = sorted(folder.rglob(match))
-    except (ValueError, NotImplementedError) as error:
-        raise UserError(f"--match '{match}': {error}; give a pattern of file names, as in '*.txt'") from error
-    for path in paths:
-        relative = path.relative_to(folder)
-        if path.is_file() and not exclude.intersection(relative.parts):
-            name = os.fsencode(relative).decode("utf-8", "replace")  # a name may be in another encoding
+    paths: list[Path] = []
+    for base, folders, names in os.walk(folder, onerror=_stop):
+        folders[:] = set(folders) - exclude
+        paths += [Path(base, name) for name in fnmatch.filter(names, match)]
+    for path in sorted(paths):
+        if path.is_file():
+            name = os.fsencode(path.relative_to(folder)).decode(
+                "utf-8", "replace"
+            )  # of another encoding, say
             yield name, path.read_bytes()
+
+
+def _stop(error: OSError) -> NoReturn:
+    """A folder that cannot be read is not left out without a word."""
+    raise error
 
 
 def _counted(texts: Iterator[tuple[str, bytes]], tally: Tally) -> Iterator[dict[str, str]]:

@@ -1,5 +1,6 @@
 """`runner data` makes a corpus of a folder, and refuses what it cannot write in a sentence."""
 
+import errno
 import os
 
 import pyarrow.parquet as pq
@@ -46,10 +47,35 @@ def test_a_device_is_not_replaced_by_a_file(folder, tmp_path):
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("match", ["", "/etc/*"])
-def test_a_pattern_that_is_none_is_a_users_error(folder, tmp_path, match):
-    with pytest.raises(UserError, match="give a pattern of file names|no text file matches"):
+@pytest.mark.parametrize("match", ["", "/etc/*", "[", "*.py"])
+def test_a_pattern_that_matches_no_file_name_is_a_users_error(folder, tmp_path, match):
+    with pytest.raises(UserError, match="no text file matches"):
         write_corpus(folder, tmp_path / "x.parquet", match)
+
+
+def test_folders_are_searched_except_those_that_are_named(folder, tmp_path):
+    for name in ("b/c/d.txt", "b/skip/e.txt", "skip/f.txt", ".hidden/g.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    write_corpus(folder, tmp_path / "x.parquet", "*.txt", ["skip"])
+    found = pq.read_table(tmp_path / "x.parquet").column("path").to_pylist()
+    assert found == [".hidden/g.txt", "a.txt", "b/c/d.txt"]
+
+
+@pytest.mark.fault
+def test_a_folder_that_cannot_be_read_is_not_left_out_without_a_word(folder, tmp_path, monkeypatch):
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("secret"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    (folder / "secret").mkdir()
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UserError, match="folder/secret: Permission denied"):
+        write_corpus(folder, tmp_path / "x.parquet")
+    assert not (tmp_path / "x.parquet").exists()
 
 
 @pytest.mark.refused
