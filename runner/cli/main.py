@@ -15,12 +15,14 @@ from typing import NoReturn
 from model.errors import AssayError
 from runner.cli.app import app
 from runner.commands._console import say
+from runner.state.guard import close_umask
 
 
 def main() -> None:
     """Run the command line and exit; errors of the user are printed without a traceback."""
     gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
     _show_messages()
+    close_umask()
     try:
         app(prog_name="runner")
     except AssayError as error:

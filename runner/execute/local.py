@@ -126,6 +126,8 @@ def _gpus(profile: Profile, slot: int) -> dict[str, str]:
 
 
 def _start(task: Task, profile: Profile, slot: int) -> Child:
+    if task.code:
+        snapshot.own(task.folder.path.parent, task.code)
     folder = task.folder.attempt(task.attempt).path
     command = [
         *profile.python_command,

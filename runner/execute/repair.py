@@ -69,12 +69,10 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
         arrays = _find_arrays(orphans)
-        for job_id, pack in _by_job(orphans, arrays).items():
-            from runner.execute.slurm.submit import adopt
-
-            adopt([(state.folder, state.attempt) for state in pack], job_id, jobs_folder(study))
         for state in orphans:
-            if _job(state, arrays) is None:
+            if job_id := _job(state, arrays):
+                ledger.submitted(state.folder, state.attempt, job_id)
+            else:
                 _repair_run(state, jobs_folder(study))
         return bool(orphans)
 
@@ -86,20 +84,6 @@ def _find_arrays(orphans: list[RunState]) -> dict[str, str]:
     return client.find(names, min(intent.time for intent in intents)) if names else {}
 
 
-def _by_job(orphans: list[RunState], arrays: dict[str, str]) -> dict[str, list[RunState]]:
-    """Orphans that have a job, grouped by job and in slot order."""
-    found = defaultdict(list)
-    for state in orphans:
-        if job_id := _job(state, arrays):
-            found[job_id].append(state)
-    return {job_id: sorted(pack, key=_slot) for job_id, pack in found.items()}
-
-
-def _slot(state: RunState) -> int:
-    intent = state.event("intent")
-    return (intent and intent.slot) or 0
-
-
 def _job(state: RunState, arrays: dict[str, str]) -> str | None:
     """Id of the job that an orphan was submitted as; None if it was not."""
     intent = state.event("intent")
@@ -109,9 +93,9 @@ def _job(state: RunState, arrays: dict[str, str]) -> str | None:
     return array if intent.count == 1 else f"{array}_{intent.index}"
 
 
-def _repair_run(state: RunState, pickles: Path) -> None:
+def _repair_run(state: RunState, jobs: Path) -> None:
     intent = state.event("intent")
-    if intent and _sbatch_runs(pickles):
+    if intent and _sbatch_runs(jobs):
         return  # it outlived its launcher and may still submit
     if any(state.folder.attempt(state.attempt).path.iterdir()):
         ledger.ended(state.folder, state.attempt, LOST)
@@ -119,10 +103,10 @@ def _repair_run(state: RunState, pickles: Path) -> None:
         ledger.release(state.folder, state.attempt, "the launcher died before starting it")
 
 
-def _sbatch_runs(pickles: Path) -> bool:
+def _sbatch_runs(jobs: Path) -> bool:
     """Whether an sbatch for this folder is still running on this machine."""
     commands = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
     return any(
-        command and Path(command[0]).name == "sbatch" and str(pickles) in " ".join(command)
+        command and Path(command[0]).name == "sbatch" and str(jobs) in " ".join(command)
         for command in commands
     )

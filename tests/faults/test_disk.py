@@ -123,9 +123,7 @@ def kill_after_first_checkpoint(runner, path, root):
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o002])
-def test_any_umask_gives_a_root_that_works_and_pickles_that_only_their_owner_can_write(
-    runner, study, root, mask
-):
+def test_any_umask_gives_a_root_that_works(runner, study, root, mask):
     path = study()
     done = subprocess.run(
         ["sh", "-c", f"umask {mask:04o}; exec {os.sys.executable} -P -m runner --root {root} launch {path}"],
@@ -138,7 +136,7 @@ def test_any_umask_gives_a_root_that_works_and_pickles_that_only_their_owner_can
 
 @pytest.mark.slurm
 def test_a_submitit_folder_that_others_can_write_is_refused(slurm, study, root):
-    """Whoever can write a pickle there runs code as its owner."""
+    """Whoever can write a batch script there runs code as its owner."""
     (root / "tiny" / ".submitit").mkdir(parents=True)
     (root / "tiny" / ".submitit").chmod(0o777)
     sandbox = REPOSITORY / "tests" / "slurm" / "sandbox.yaml"

@@ -107,7 +107,6 @@ HERE = {
 }
 QUEUE = {
     "submitit's folder": r"tiny/\.submitit/",
-    "pickle": r"tiny/\.submitit/.*\.pkl",
     "script": r"tiny/\.submitit/.*\.sh",
     "intent": r"tiny/\w+/ledger\.jsonl",
 }

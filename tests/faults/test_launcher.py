@@ -17,7 +17,7 @@ LAUNCHER = [
     "model.disk.files:write_text before 1",
     "model.disk.files:write_text after 2",
     "runner.state.ledger:claim before 1",
-    "runner.state.ledger:_append before 1",  # the folder is made, its line is not
+    "runner.state.ledger:_append before 1",  # the claim is there, its line in the ledger is not
     "runner.state.ledger:claim after 1",
     "runner.state.ledger:claim after 2",
     "runner.state.ledger:intend before 1",
@@ -25,12 +25,10 @@ LAUNCHER = [
     "runner.state.ledger:intend after 2",
     "runner.state.ledger:flush before 1",
     "runner.state.ledger:flush after 1",
-    "submitit.core.utils:DelayedSubmission.dump after 1",
     "submitit.slurm.slurm:SlurmExecutor._make_submission_command after 1",
     "submitit.slurm.slurm:SlurmExecutor._get_job_id_from_submission_command before 1",  # after sbatch
     "submitit.core.utils:JobPaths.move_temporary_file before 1",
     "submitit.core.utils:JobPaths.move_temporary_file after 1",
-    "submitit.core.utils:JobPaths.move_temporary_file after 3",
     "runner.state.ledger:submitted before 1",
     "runner.state.ledger:submitted after 1",
     "runner.state.ledger:submitted after 2",

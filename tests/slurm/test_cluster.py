@@ -155,5 +155,6 @@ def test_jobs_start_in_an_environment_of_their_own(slurm, study, root, tmp_path)
     slurm("launch", study(), "--profile", SANDBOX, "--wait", rc=0)
     (log,) = root.glob("*/*/attempt-1/stderr.log")
     assert "wrong model" not in log.read_text()
-    assert (root / "tiny" / ".submitit").stat().st_mode & 0o077 == 0, "pickles are their owner's alone"
+    assert (root / "tiny" / ".submitit").stat().st_mode & 0o077 == 0, "batch scripts are their owner's alone"
+    assert not list(root.rglob("*.pkl")), "nothing is unpickled"
     assert subprocess.run(["pgrep", "-f", f"runner.job {root}"], check=False).returncode == 1

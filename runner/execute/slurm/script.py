@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from runner import slurm as job
 from runner.spec import container
 from runner.spec.profile import Profile
 from runner.state.code import snapshot
 from runner.state.tasks import Shape, Task
-
-if TYPE_CHECKING:
-    from submitit import SlurmExecutor
 
 
 @dataclass(frozen=True)
@@ -44,31 +43,59 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     """The batch script that `submit` would pass to sbatch for `count` runs of a shape. Needs no Slurm."""
     from submitit.slurm import slurm
 
-    python = _python(profile, folder.parent, snapshot.current())
-    command = f"{python} -u -m submitit.core._submit {shlex.quote(str(folder))}"
-    elements, at_once = -(-count // profile.runs_per_job), profile.max_parallel // profile.runs_per_job
-    several = {"map_count": elements} if elements > 1 else {}
-    parameters = _parameters(profile, name, shape, at_once) | several
-    return slurm._make_sbatch_string(command=command, folder=folder, **parameters)
+    share = profile.runs_per_job
+    runs = [f"RUN_{number}/1" for number in range(count)]
+    packs = [runs[start : start + share] for start in range(0, count, share)]
+    parameters = _parameters(profile, name, shape, profile.max_parallel // share)
+    parameters["setup"] += _entries(packs)
+    several: dict[str, Any] = {"map_count": len(packs)} if len(packs) > 1 else {}
+    command = _command(profile, folder.parent, snapshot.current(), snapshot.sources(), several=bool(several))
+    return slurm._make_sbatch_string(command=command, folder=folder, **parameters, **several)
 
 
-def executor(array: Array, profile: Profile, folder: Path) -> SlurmExecutor:
-    """Create submitit's executor for an array; its files go to `folder`."""
+def submitted(array: Array, profile: Profile, folder: Path) -> str:
+    """Submit an array through submitit, whose files go to `folder`, and return its id.
+
+    Submitit's own way would have each job unpickle a file. Here the batch script names the runs: Slurm keeps
+    a copy of it, so nothing that a job finds on disk decides what it starts.
+    """
     from submitit import SlurmExecutor
 
     first = array.tasks[0]
-    made = SlurmExecutor(folder=folder, python=_python(profile, folder.parent, first.code))
+    files = snapshot.own(folder.parent, first.code) if first.code else {}
+    made = SlurmExecutor(folder=folder)
     parameters = _parameters(profile, array.name, first.shape, array.limit)
+    parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
     if array.after:
         parameters["dependency"] = f"afterany:{array.after}"
     if array.exclude:
         parameters["exclude"] = ",".join(sorted(array.exclude))
     made.update_parameters(**parameters)
-    return made
+    several = len(array.packs) > 1
+    if several:
+        made.parameters["map_count"] = len(array.packs)
+    return made._submit_command(_command(profile, folder.parent, first.code, files, several)).job_id
 
 
-def _python(profile: Profile, study: Path, code: str | None) -> str:
-    return shlex.join([*profile.python_command, *snapshot.options(study, code)])
+def _entry(task: Task) -> str:
+    return f"{task.folder.path.name}/{task.attempt}"
+
+
+def _entries(packs: Sequence[Sequence[str]]) -> list[str]:
+    """Lines that define what the command refers to: the code that checks the snapshot, and the runs."""
+    text = Path(job.__file__).read_text(encoding="utf-8")
+    return [f"enter={shlex.quote(text)}", "runs=(", *(shlex.quote(" ".join(pack)) for pack in packs), ")"]
+
+
+def _command(
+    profile: Profile, study: Path, code: str | None, files: Mapping[str, bytes], several: bool
+) -> str:
+    """The command of a job; `runs[0]` where it is no array, since a launcher's own index may be inherited."""
+    home = str(snapshot.path_of(study, code)) if code else ""
+    start_hash = hashlib.sha256(files.get("runner/start.py", b"")).hexdigest()
+    runs = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"
+    python = shlex.join([*profile.python_command, "-P", "-u", "-c"])
+    return f'{python} "$enter" {shlex.join([str(study), home, start_hash])} {runs}'
 
 
 def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[str, Any]:

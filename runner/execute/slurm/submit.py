@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import signal
 import subprocess
@@ -21,13 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.execute.slurm import client
-from runner.execute.slurm.script import Array, executor
-from runner.slurm import run_in_job
+from runner.execute.slurm.script import Array, submitted
 from runner.spec.profile import Profile
-from runner.state import ledger
+from runner.state import guard, ledger
+from runner.state.code import snapshot
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Shape, Task
 
@@ -88,8 +86,11 @@ def submit(
     Raises:
         SubmitLimit: the queue is full; the error has the tasks that are left, with their claims released.
         SchedulerError: sbatch refused; claims of tasks that were not submitted are released.
+        UserError: another user could change what the jobs would run.
     """
     _own_folder(folder)
+    for code in {task.code for task in tasks if task.code}:
+        snapshot.own(folder.parent, code)
     share, size = profile.runs_per_job, client.max_array_size()
     kinds = Counter(map(_kind, tasks))
     arrays = sum(-(-count // (size * share)) for count in kinds.values())
@@ -139,14 +140,12 @@ def _left(why: str, count: int, left: Sequence[Task]) -> str:
 
 
 def _own_folder(folder: Path) -> None:
-    """Create submitit's folder. Anyone who can write a pickle there can run code as its owner."""
+    """Create submitit's folder: whoever can write there could replace a script that sbatch is to read."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    status = folder.stat()
-    if status.st_mode & 0o022 or status.st_uid != os.getuid():
-        raise UserError(f"{folder} is writable by others, who could run code as you: chmod 700 {folder}")
+    guard.require_own(folder.parent, folder)
 
 
 def _submit(array: Array, profile: Profile, folder: Path) -> str:
@@ -176,12 +175,11 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
         SchedulerError: it refused.
         SubmitUnknown: it did not answer, so the array may exist.
     """
-    made = executor(array, profile, folder)
-    paths = [[str(task.folder.path) for task in pack] for pack in array.packs]
-    attempts = [[task.attempt for task in pack] for pack in array.packs]
     try:
         with _silent(), _deadline(SBATCH_SECONDS):
-            jobs = made.map_array(run_in_job, paths, attempts)
+            job_id = submitted(array, profile, folder)
+    except UserError:
+        raise
     except Exception as error:
         if not _refused(error):
             late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
@@ -191,7 +189,8 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
             ) from error
         kind = SubmitLimit if _LIMIT.search(str(error)) else SchedulerError
         raise kind(_words(error)) from error
-    return [job.job_id for job in jobs]
+    count = len(array.packs)
+    return [job_id] if count == 1 else [f"{job_id}_{index}" for index in range(count)]
 
 
 def _refused(error: Exception) -> bool:
@@ -199,18 +198,6 @@ def _refused(error: Exception) -> bool:
     said = error.__cause__
     ended = isinstance(said, subprocess.CalledProcessError) and said.returncode > 0
     return ended and not _UNANSWERED.search(str(error))
-
-
-def adopt(pack: Sequence[tuple[RunFolder, int]], job_id: str, folder: Path) -> None:
-    """Record the job id of attempts whose launcher died, and write the pickle that their job waits for."""
-    from submitit.core.utils import DelayedSubmission, JobPaths
-
-    pickle = JobPaths(folder, job_id=job_id).submitted_pickle
-    if not pickle.exists():
-        paths, attempts = zip(*((str(run.path), attempt) for run, attempt in pack), strict=True)
-        DelayedSubmission(run_in_job, list(paths), list(attempts)).dump(pickle)
-    for run, attempt in pack:
-        ledger.submitted(run, attempt, job_id)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 run.json holds hashes; the files that they name are stored once per study:
 
-    ROOT/STUDY/.provenance/SHA256.diff    the uncommitted changes, for `git apply` on the commit
+    ROOT/STUDY/.provenance/SHA256.diff    the uncommitted changes, for `git apply`; only its owner can read it
     ROOT/STUDY/.provenance/SHA256.lock    one NAME==VERSION per line, for `pip install -r`
     ROOT/STUDY/.code/SHA256/              the code (snapshot.py)
 """
@@ -92,7 +92,10 @@ def keep_for_repeat(original: RunFolder, root_study: Path) -> None:
     kept = original.path.parent / FOLDER / f"{original.run.provenance.diff}.diff"
     here = _evidence(root_study).files.items()
     files = {name: content for name, content in here if name.endswith(".lock")}
-    _store(files | ({kept.name: kept.read_bytes()} if kept.is_file() else {}), root_study)
+    try:
+        _store(files | ({kept.name: kept.read_bytes()} if kept.is_file() else {}), root_study)
+    except PermissionError as error:
+        raise UserError(f"{kept} holds uncommitted changes that only its owner can read") from error
 
 
 def lock_of(folder: RunFolder) -> dict[str, str] | None:
@@ -119,7 +122,9 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
                 os.utime(path)  # `runner gc` spares what was used recently
             except FileNotFoundError:
                 with replacing(path) as aside:
+                    aside.touch(mode=0o600)
                     aside.write_bytes(content)
+            path.chmod(0o600 if path.suffix == ".diff" else 0o644)
         except PermissionError:
             if not path.is_file():
                 raise UserError(f"{path.parent} is not writable; choose another --root") from None

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from model.errors import UserError
 from runner.start import PACKAGES, digest, read
+from runner.state import guard
 
 FOLDER = ".code"
 
@@ -61,8 +62,23 @@ def place(files: Mapping[str, bytes], root_study: Path) -> Path:
         pass  # it exists and belongs to another user
     except OSError:
         _write(files, folder)
-    verify(folder)
+    own(root_study, folder.name)
     return folder
+
+
+def own(root_study: Path, code: str) -> dict[str, bytes]:
+    """Read the files of a snapshot that is about to run, as `verify` does.
+
+    Raises:
+        UserError: also if another user could change it.
+    """
+    folder = path_of(root_study, code)
+    files = verify(folder)
+    folders = {
+        parent for name in files for parent in (folder / name).parents if folder in (parent, *parent.parents)
+    }
+    guard.require_own(root_study, folder.parent, *sorted(folders), *(folder / name for name in files))
+    return files
 
 
 def verify(snapshot: Path) -> dict[str, bytes]:

@@ -25,12 +25,14 @@ def profile(text):
 
 
 def rendered(profile):
-    """The batch script of an array of four runs."""
+    """The batch script of an array of four runs, without the code that it carries."""
+    from runner import slurm
     from runner.execute.slurm.script import script
     from runner.state.tasks import Shape
 
     shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
-    return script(profile, FOLDER, "study", shape, 4)
+    carried = shlex.quote(Path(slurm.__file__).read_text())
+    return script(profile, FOLDER, "study", shape, 4).replace(carried, "carried")
 
 
 def srun(profile):

@@ -1,11 +1,10 @@
 """Jobs run the code of their launch, whatever is installed, edited, linked or on PYTHONPATH."""
 
+import hashlib
 import json
 import os
-import pickle
 import subprocess
 import sys
-from inspect import getsourcefile
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from model.errors import UserError
 from runner import start
 from runner.state.code import snapshot
-from runner.state.tasks import Task
 from tests.conftest import environment
 
 PROBE = """\
@@ -103,30 +101,77 @@ def test_a_backend_of_an_entry_point_is_found_and_is_a_backend(taken, elsewhere)
     assert probe(taken, elsewhere)["foreign"] == "a foreign one"
 
 
-def test_submitit_starts_a_pickled_function_from_the_snapshot(taken, tmp_path):
-    from submitit.core.utils import DelayedSubmission
-
-    folder = tmp_path / "submitit"
-    folder.mkdir()
-    # The pickle names runner.state.tasks.Task; what it finds there is told by the file that the class comes from.
-    DelayedSubmission(getsourcefile, Task).dump(folder / "7_submitted.pkl")
-    local = {"SUBMITIT_EXECUTOR": "local", "SUBMITIT_LOCAL_JOB_ID": "7", "SUBMITIT_LOCAL_GLOBALID": "0",
-             "SUBMITIT_LOCAL_LOCALID": "0", "SUBMITIT_LOCAL_NTASKS": "1", "SUBMITIT_LOCAL_NNODES": "1",
-             "SUBMITIT_LOCAL_NODEID": "0"}  # fmt: skip
-    done = run(taken, "-u", "-m", "submitit.core._submit", str(folder), **local)
-    assert done.returncode == 0, done.stderr
-    result = pickle.loads((folder / "7_0_result.pkl").read_bytes())
-    assert result == ("success", str(taken / "runner" / "state" / "tasks.py"))
+# Stands in for run_in_job of a snapshot of any version.
+JOB = """\
+def run_in_job(run_folders, attempts):
+    print(__file__, run_folders, attempts)
+"""
 
 
-def test_a_job_starts_by_a_name_that_snapshots_of_other_versions_know():
+@pytest.fixture
+def queued(tmp_path):
+    """A study with a snapshot, and what a Slurm job of it prints: a function of the snapshot's hash and more."""
+    code = Path(start.__file__).read_bytes()
+    files = {f"{name}/__init__.py": b"" for name in start.PACKAGES}
+    home = snapshot.place(
+        files | {"runner/start.py": code, "runner/slurm.py": JOB.encode()}, tmp_path / "study"
+    )
+
+    def enter():
+        from runner import slurm
+
+        start_hash = hashlib.sha256(code).hexdigest()
+        text = Path(slurm.__file__).read_text()
+        command = [sys.executable, "-P", "-u", "-c", text, str(tmp_path / "study"), str(home), start_hash]
+        return subprocess.run([*command, "a1/2", "b2/3"], capture_output=True, text=True, check=False)
+
+    return home, enter
+
+
+def test_a_slurm_job_runs_the_attempts_on_its_command_line_with_the_code_of_its_snapshot(queued):
+    home, enter = queued
+    study = home.parent.parent
+    told = f"{home}/runner/slurm.py {[f'{study}/a1', f'{study}/b2']} [2, 3]\n"
+    assert enter().stdout == told
+
+
+def edit(home):
+    """As a neighbour would who can write: with a start.py that no longer checks anything."""
+    (home / "runner" / "start.py").write_text("def read(home): pass\ndigest = install = read\n")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("attack", "says"),
+    [
+        (edit, "was edited"),
+        (lambda home: (home / "runner" / "slurm.py").write_text("print('planted')"), "was edited"),
+        (lambda home: (home / "model" / "planted.py").write_text(""), "was edited"),
+        (lambda home: (home / "model").chmod(0o775), "writable by others"),
+        (lambda home: (home / "runner" / "start.py").chmod(0o666), "writable by others"),
+        (lambda home: os.chown(home / "model" / "__init__.py", 54321, -1), "belongs to another user"),
+    ],
+)
+def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed_or_could_change(queued, attack, says):
+    if "another user" in says and os.geteuid():
+        pytest.skip("only root can give a file away")
+    home, enter = queued
+    attack(home)
+    done = enter()
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == "", "nothing ran"
+
+
+def test_a_job_starts_by_names_that_snapshots_of_other_versions_know():
     from inspect import signature
 
-    from runner.execute.slurm.submit import run_in_job
+    from runner.slurm import run_in_job
 
-    assert (run_in_job.__module__, run_in_job.__qualname__) == ("runner.slurm", "run_in_job")
     assert list(signature(run_in_job).parameters) == ["run_folders", "attempts"]
     assert (Path(start.__file__).parent / "job" / "__main__.py").is_file(), "python -m runner.job"
+    assert all(callable(getattr(start, name)) for name in ("read", "digest", "install"))
 
 
 def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, elsewhere):

@@ -1,0 +1,115 @@
+"""Two users of one group, with the umask that many clusters set: neither can run code as the other."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PATIENCE_SECONDS, TINY, environment
+
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not shutil.which("setpriv"), reason="becoming two users needs root and setpriv"
+    ),
+]
+OWNER, NEIGHBOUR, GROUP = 54321, 54322, 54300
+# Tries to change each file and to put one into each folder; prints what worked.
+ATTACK = """
+import json, os, sys
+done = []
+def attempt(what, how, *arguments):
+    try:
+        how(*arguments)
+        done.append(what)
+    except OSError:
+        pass
+for folder, _, names in os.walk(sys.argv[1]):
+    attempt(f"put a file into {folder}", open, f"{folder}/planted", "w")
+    attempt(f"rename {folder}", os.rename, folder, f"{folder}.away")
+    for name in names:
+        attempt(f"write {folder}/{name}", open, f"{folder}/{name}", "a")
+        if name.endswith(".diff"):
+            attempt(f"read {folder}/{name}", open, f"{folder}/{name}")
+print(json.dumps(done))
+"""
+
+
+def as_user(user, *command, cwd="/", **env):
+    """Run a command as a user of the group, with umask 002. The owner may read everything: Python may be root's."""
+    reads = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"] if user == OWNER else []
+    become = ["setpriv", "--reuid", str(user), "--regid", str(GROUP), "--clear-groups", *reads]
+    return subprocess.run(
+        [*become, "sh", "-c", 'umask 002; exec "$@"', "sh", *map(str, command)],
+        cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+    )  # fmt: skip
+
+
+def attack(folder):
+    """What the neighbour can change, or read of the uncommitted changes, under a folder."""
+    done = as_user(NEIGHBOUR, "/usr/bin/python3", "-c", ATTACK, folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def shared(corpus):
+    """The owner's folder in a place that both can reach, with a study in a repository with a change."""
+    with tempfile.TemporaryDirectory(prefix="assay-two-users-") as name:
+        folder = Path(name)
+        shutil.copy(corpus, folder / "text.parquet")
+        (folder / "tiny.yaml").write_text(TINY)
+        (folder / "p.yaml").write_text("executor: local\npython: /bin/true\n")
+        git = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run([*git, "init", "-q"], check=True)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "m"], check=True)
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, OWNER, GROUP)
+        folder.chmod(0o2755)
+        yield folder
+
+
+def launch(folder):
+    command = ["-P", "-m", "runner", "--root", folder / "runs", "launch", folder / "tiny.yaml"]
+    return as_user(
+        OWNER, sys.executable, *command, "--profile", folder / "p.yaml", cwd=folder, HOME=str(folder)
+    )
+
+
+def test_a_neighbour_can_change_nothing_that_runs_as_the_owner(shared):
+    (shared / "open").mkdir()
+    (shared / "open").chmod(0o777)
+    assert attack(shared / "open") == [f"put a file into {shared}/open"], "the attack works where it may"
+    launched = launch(shared)
+    assert launched.returncode == 1, launched.stderr
+    (study,) = shared.glob("runs/tiny")
+    assert list(study.glob(".code/*/runner/start.py"))
+    assert list(study.glob(".provenance/*.diff"))
+    assert attack(shared / "runs") == []
+
+
+def test_a_root_where_a_neighbour_could_replace_the_study_is_refused(shared):
+    shared.chmod(0o2775)
+    refused = launch(shared)
+    assert refused.returncode == 2
+    assert f"{shared} is writable by others" in refused.stderr
+    assert f"chmod +t {shared}" in refused.stderr
+    shared.chmod(0o3775)
+    assert launch(shared).returncode == 1, "/bin/true is no run, but it was started"
+    assert not [done for done in attack(shared / "runs") if "runs/" in done]
+
+
+def test_a_study_that_a_neighbour_can_write_to_is_refused_with_the_command_that_closes_it(shared):
+    (study := shared / "runs" / "tiny").mkdir(parents=True)
+    for path in (study.parent, study):
+        os.chown(path, OWNER, GROUP)
+    study.chmod(0o2775)
+    refused = launch(shared)
+    assert refused.returncode == 2
+    assert f"chmod -R go-w {study}" in refused.stderr
+    assert not list(study.glob("*/attempt-*")), "nothing was started"
