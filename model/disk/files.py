@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -42,16 +43,32 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
     Args:
         sync: False where many files are written and brought to disk together before anything relies on them.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = temporary(path)
     try:
         yield aside
         if sync:
             to_disk(aside)
         aside.replace(path)
+        if sync:
+            _entry_to_disk(path)
     except BaseException:
         with suppress(OSError):
             aside.unlink()
         raise
+
+
+def temporary(path: Path) -> Path:
+    """A name beside a path that no other process uses, also none of another host with the same process id."""
+    return path.with_name(f".{path.name}.{os.getpid()}@{os.uname().nodename}")
+
+
+def _entry_to_disk(path: Path) -> None:
+    """Wait until a path's name is on disk, where the filesystem can sync folders."""
+    try:
+        to_disk(path.parent)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def to_disk(path: Path) -> None:

@@ -4,7 +4,8 @@ Files are truth; database and reports are made of them.
 
     ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
     ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know
-    ROOT/STUDY/RUN_ID/attempt-N/manifest.json  Manifest: where the attempt runs, with what
+    ROOT/STUDY/RUN_ID/attempt-N/claim.json     LedgerEvent: who claimed it; the folder appears with this in it
+                               /manifest.json  Manifest: where the attempt runs, with what
                                /steps.jsonl    StepRecord a line
                                /result.json    Result: how it ended, where it could still say so
                                /stdout.log, /stderr.log
@@ -20,8 +21,10 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from model.disk.files import Record, read, read_lines
+from model.disk.files import Record, Unreadable, read, read_lines
 from model.disk.record import NAME, LedgerEvent, Manifest, Outcome, Result, RunRecord
+
+CLAIM = "claim.json"
 
 
 class Attempt:
@@ -41,9 +44,21 @@ class Attempt:
 
     @cached_property
     def noted(self) -> tuple[LedgerEvent, ...]:
-        """Every line of the ledger about it, also from before its number was released."""
+        """Every line of the ledger about it, also from before its number was released.
+
+        A launcher first writes its claim into the attempt's folder, and then into the ledger. If it died in
+        between, the claim is read from the folder.
+        """
         ledger = self._run.ledger if self._ledger is None else self._ledger
-        return tuple(event for event in ledger if event.attempt == self.number)
+        lines = tuple(event for event in ledger if event.attempt == self.number)
+        start = 1 + max((place for place, event in enumerate(lines) if event.event == "released"), default=-1)
+        if any(event.event == "claimed" for event in lines[start:]):
+            return lines
+        try:
+            claim = self._if_there(CLAIM, LedgerEvent)
+        except Unreadable:  # torn when the machine crashed
+            claim = None
+        return (*lines[:start], claim, *lines[start:]) if claim else lines
 
     @cached_property
     def events(self) -> tuple[LedgerEvent, ...]:

@@ -35,11 +35,12 @@ from runner.state.tasks import jobs_folder
 log = logging.getLogger(__name__)
 
 HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
 RECORDS = frozenset({
     "run.json", "ledger.jsonl", "manifest.json", "steps.jsonl", "result.json", "stdout.log", "stderr.log",
     "results.duckdb",
 })  # fmt: skip
-_TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})|part)|checkpoint\.part")
+_TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})(?:@(?P<host>.+))?|part)|checkpoint\.part")
 _JOB_FILE = re.compile(
     r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|requeued|\d+_result|\d+_log)\.\w+"
 )
@@ -221,13 +222,22 @@ def _temporary(folder: Path) -> Iterator[Path]:
     """Old files and folders with temporary names whose writer is no longer running."""
     for path in [*_files(folder), *_folders(folder)]:
         match = _TEMPORARY.fullmatch(path.name)
-        if match and _is_old(path) and not (match["pid"] and psutil.pid_exists(int(match["pid"]))):
+        if match and (_is_old(path, DAY_SECONDS) if _is_foreign(match) else _is_left(path, match["pid"])):
             yield path
 
 
-def _is_old(path: Path) -> bool:
+def _is_foreign(match: re.Match[str]) -> bool:
+    """Whether a process of another machine wrote a temporary file, of which nothing can be known here."""
+    return match["host"] not in (None, os.uname().nodename)
+
+
+def _is_left(path: Path, pid: str | None) -> bool:
+    return _is_old(path) and not (pid and psutil.pid_exists(int(pid)))
+
+
+def _is_old(path: Path, seconds: float = HOUR_SECONDS) -> bool:
     try:
-        return path.lstat().st_mtime < time.time() - HOUR_SECONDS
+        return path.lstat().st_mtime < time.time() - seconds
     except OSError:
         return False
 

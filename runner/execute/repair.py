@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 
 from model.disk.files import Unreadable
-from model.disk.folder import RunFolder
+from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome, now
 from runner.execute.slurm import client
 from runner.state import ledger, process
@@ -22,8 +22,10 @@ from runner.state.ledger import RunState
 from runner.state.lock import study_lock
 from runner.state.tasks import jobs_folder
 
-# Whether a launcher on another machine is alive is unknown: its claims are left alone for this long.
+# Whether a process on another machine is alive is unknown: a claim from there is left alone for this long,
+# and a run that has started there, for this long after it last wrote anything.
 FOREIGN_CLAIM = timedelta(minutes=5)
+FOREIGN_RUN = timedelta(hours=3)
 LOST = Ending(Outcome.LOST, "the launcher and the run's process died without a result")
 
 
@@ -46,12 +48,17 @@ def orphaned(state: RunState) -> bool:
     if not state.in_flight or state.job_id:
         return False
     claim = state.event("claimed")
-    if claim is None:
-        return True  # the launcher died after creating the folder, before writing the line
-    lives = process.alive(claim)
-    if lives is None:
-        return now() - claim.time > FOREIGN_CLAIM
+    lives = process.alive(claim) if claim else None
+    if lives is None:  # or an earlier version made the folder, and has not yet written its claim
+        assert state.latest
+        return now() - _last_sign(state.latest) > (FOREIGN_RUN if state.latest.started else FOREIGN_CLAIM)
     return not lives and not _process_lives(state)
+
+
+def _last_sign(attempt: Attempt) -> datetime:
+    """When an attempt last made a file, or wrote to one of its logs."""
+    paths = [attempt.path, *attempt.path.glob("*.log"), *attempt.path.glob("*.jsonl")]
+    return datetime.fromtimestamp(max(path.stat().st_mtime for path in paths), UTC)
 
 
 def _process_lives(state: RunState) -> bool:
@@ -97,10 +104,10 @@ def _repair_run(state: RunState, jobs: Path) -> None:
     intent = state.event("intent")
     if intent and _sbatch_runs(jobs):
         return  # it outlived its launcher and may still submit
-    if any(state.folder.attempt(state.attempt).path.iterdir()):
-        ledger.ended(state.folder, state.attempt, LOST)
-    else:
+    if ledger.untouched(state.folder, state.attempt):
         ledger.release(state.folder, state.attempt, "the launcher died before starting it")
+    else:
+        ledger.ended(state.folder, state.attempt, LOST)
 
 
 def _sbatch_runs(jobs: Path) -> bool:

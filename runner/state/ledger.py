@@ -1,19 +1,22 @@
 """The ledger: who claimed each attempt of a run and how it ended, in an append-only file in the run's folder.
 
-An attempt is claimed by creating its folder, which only one launcher can do. What a launcher or the scheduler
-learns about it is a line in `ledger.jsonl`; one `flush` syncs the lines of many runs to disk.
+An attempt is claimed by renaming a folder that holds the claim to the attempt's name, which only one launcher
+can do. What a launcher or the scheduler learns about it is a line in `ledger.jsonl`; one `flush` syncs the
+lines of many runs to disk.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from model.disk.files import append
-from model.disk.folder import Attempt, RunFolder
+from model.disk.files import Unreadable, append, read, temporary, write_text
+from model.disk.folder import CLAIM, Attempt, RunFolder
 from model.disk.record import LedgerEvent, Outcome, RunRecord, now
 from model.errors import UserError
 from runner.state import process
@@ -110,24 +113,47 @@ def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
     Raises:
         UserError: the run's folder is not writable.
     """
+    line = _line(number, "claimed", executor=executor, **process.me())
     try:
-        folder.attempt(number).path.mkdir()
-        _append(folder, number, "claimed", executor=executor, **process.me())
-    except FileExistsError:
-        return False
+        if not _published(folder.attempt(number).path, line):
+            return False
     except OSError as error:
         raise UserError(f"{folder.path}: {error.strerror}; nothing was started for this run") from error
+    _append(folder, line)
     return True
+
+
+def _published(attempt: Path, claim: LedgerEvent) -> bool:
+    """Make an attempt's folder with a claim in it, in one step; returns False if there is another claim.
+
+    What the folder then holds decides, not the error: NFS may report a rename as failed that it has done.
+    """
+    if attempt.exists():
+        return False  # an empty folder of an earlier version would be replaced
+    aside = temporary(attempt)
+    try:
+        aside.mkdir(exist_ok=True)
+        write_text(aside / CLAIM, claim.model_dump_json() + "\n", sync=False)
+        aside.rename(attempt)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    try:
+        return read(attempt / CLAIM, LedgerEvent) == claim
+    except Unreadable:
+        return False
 
 
 def intend(folder: RunFolder, number: int, submission: str, index: int, count: int, slot: int = 0) -> None:
     """Record that an attempt is about to be submitted, with its place in a uniquely named job array."""
-    _append(folder, number, "intent", submission=submission, index=index, count=count, slot=slot)
+    _append(folder, _line(number, "intent", submission=submission, index=index, count=count, slot=slot))
 
 
 def submitted(folder: RunFolder, number: int, job_id: str) -> None:
     """Record the job id that Slurm gave an attempt."""
-    _append(folder, number, "submitted", executor="slurm", job_id=job_id)
+    _append(folder, _line(number, "submitted", executor="slurm", job_id=job_id))
 
 
 def release(folder: RunFolder, number: int, reason: str) -> None:
@@ -135,15 +161,22 @@ def release(folder: RunFolder, number: int, reason: str) -> None:
 
     The line is written first: a folder that is left without it would look in flight forever.
     """
-    _append(folder, number, "released", reason=reason)
+    _append(folder, _line(number, "released", reason=reason))
     attempt = folder.attempt(number).path
-    if attempt.exists() and not any(attempt.iterdir()):
-        attempt.rmdir()
+    if attempt.exists() and untouched(folder, number):
+        aside = temporary(attempt)
+        attempt.rename(aside)  # nobody finds it without its claim
+        shutil.rmtree(aside)
+
+
+def untouched(folder: RunFolder, number: int) -> bool:
+    """Whether an attempt's folder holds nothing but its claim, so that nothing was started."""
+    return {path.name for path in folder.attempt(number).path.iterdir()} <= {CLAIM}
 
 
 def ended(folder: RunFolder, number: int, ending: Ending) -> None:
     """Record how an attempt ended, as seen by its launcher or the scheduler."""
-    _append(folder, number, "ended", outcome=ending.outcome, reason=ending.reason)
+    _append(folder, _line(number, "ended", outcome=ending.outcome, reason=ending.reason))
 
 
 def flush(root: Path) -> None:
@@ -158,11 +191,14 @@ def flush(root: Path) -> None:
         os.close(descriptor)
 
 
-def _append(folder: RunFolder, number: int, event: str, **facts: Any) -> None:
-    line = LedgerEvent.model_validate({"time": now(), "event": event, "attempt": number, **facts})
+def _line(number: int, event: str, **facts: Any) -> LedgerEvent:
+    return LedgerEvent.model_validate({"time": now(), "event": event, "attempt": number, **facts})
+
+
+def _append(folder: RunFolder, line: LedgerEvent) -> None:
     try:
         append(folder.path / "ledger.jsonl", line)
     except OSError as error:
         raise UserError(
-            f"{folder.path}: {error.strerror}; `{event}` of attempt {number} was not recorded"
+            f"{folder.path}: {error.strerror}; `{line.event}` of attempt {line.attempt} was not recorded"
         ) from error

@@ -1,10 +1,14 @@
 """What is on disk survives crashes and says what is wrong with it."""
 
+import errno
 import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
-from model.disk.files import Unreadable, append, dumps, read, read_lines, write
+from model.disk.files import Unreadable, append, dumps, read, read_lines, temporary, write
 from model.disk.folder import settle
 from model.disk.record import LedgerEvent, Outcome, Result, StepRecord, finite, now
 
@@ -31,6 +35,38 @@ def test_a_whole_record_is_read_back_as_written_and_leaves_no_temporary_file(tmp
     write(tmp_path / "result.json", result(Outcome.COMPLETED))
     assert read(tmp_path / "result.json", Result).outcome is Outcome.COMPLETED
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.mark.fault
+def test_a_record_and_its_name_are_on_disk_when_it_is_written(tmp_path, monkeypatch):
+    """A power failure after a result was written must not lose the file's name, which is in the folder."""
+    done = []
+    replace = Path.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
+    monkeypatch.setattr(Path, "replace", lambda *paths: done.append("rename") or replace(*paths))
+    write(tmp_path / "result.json", result(Outcome.COMPLETED))
+    assert done == [str(temporary(tmp_path / "result.json")), "rename", str(tmp_path)]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EIO])
+def test_only_a_filesystem_that_cannot_sync_folders_is_excused(tmp_path, monkeypatch, code):
+    def fsync(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with nullcontext() if code == errno.EINVAL else pytest.raises(OSError, match="Input/output"):
+        write(tmp_path / "result.json", result(Outcome.COMPLETED))
+
+
+def test_hosts_that_share_a_filesystem_use_other_temporary_names(tmp_path, monkeypatch):
+    here = temporary(tmp_path / "x")
+    other = os.uname_result(("Linux", "another.host", "", "", ""))
+    monkeypatch.setattr(os, "uname", lambda: other)
+    assert temporary(tmp_path / "x") != here
 
 
 def test_lines_are_read_back_and_a_torn_last_one_is_left_out(tmp_path):

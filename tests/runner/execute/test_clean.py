@@ -126,8 +126,10 @@ def test_temporary_files_go_when_they_are_old_and_their_writer_is_gone(study):
     put(study.parent / ".text.parquet.part")
     put(study / ".code" / f".{CODE}.host.1.part" / "model" / "x.py")
     age(study / ".code" / f".{CODE}.host.1.part")
+    put(run / f".run.json.{gone}@{os.uname().nodename}")
     wanted = planned(study.parent)
     put(run / f".run.json.{os.getpid()}")
+    put(run / f".ledger.jsonl.{gone}@another.host")
     put(run / f".result.json.{gone}", old=False)
     put(busy / f".run.json.{gone}")
     put(busy / "attempt-1" / "checkpoint.part" / "state-1.bin")
@@ -136,7 +138,7 @@ def test_temporary_files_go_when_they_are_old_and_their_writer_is_gone(study):
     put(study.parent / ".lock")
     put(study / f".x.{'9' * 30}")
     assert planned(study.parent) == wanted
-    assert len(wanted) == 6
+    assert len(wanted) == 7
 
 
 def test_submitits_files_go_with_the_runs_that_their_job_was_about(study):

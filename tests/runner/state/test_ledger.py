@@ -1,8 +1,19 @@
 """Where a run stands is what its files say, and what Slurm may still do."""
 
+import errno
+import multiprocessing
+import os
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 
 from model.disk.folder import RunFolder
+from model.disk.record import now
+from model.errors import UserError
+from runner.execute import repair
 from runner.job.entry import attempt_of_restart
 from runner.state import ledger
 from tests.analysis.fabricate import Folder, plan
@@ -59,3 +70,114 @@ def test_a_job_that_starts_again_leaves_a_completed_run_alone(root):
     folder.start()
     folder.end()
     assert attempt_of_restart(RunFolder(folder.path), 1) is None
+
+
+@pytest.fixture
+def run(root):
+    """A planned run."""
+    return RunFolder(Folder(root, plan("r1")).path)
+
+
+def claims(run, number):
+    return [event for event in run.attempt(number).noted if event.event == "claimed"]
+
+
+@pytest.mark.fault
+def test_nobody_sees_an_attempt_without_its_claim(run, monkeypatch):
+    """Another command may look at any moment, also between the folder and the line in the ledger."""
+    seen = []
+
+    def looking(path, line):
+        seen.append(repair.orphaned(ledger.state(run)))
+        raise UserError("and here the launcher is killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "_append", looking)
+        with pytest.raises(UserError):
+            ledger.claim(run, 1, "local")
+    assert seen == [False], "its launcher is alive"
+    assert claims(run, 1)[0].pid == os.getpid()
+    assert not ledger.claim(run, 1, "local"), "nobody claims it twice"
+    monkeypatch.setattr("runner.state.process.alive", lambda claim: False)
+    assert repair.orphaned(ledger.state(run)), "a claim whose launcher is dead"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("code", [errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT])
+@pytest.mark.parametrize("done", [True, False])
+def test_a_server_that_repeats_a_rename_does_not_hide_the_claim_from_its_maker(run, monkeypatch, code, done):
+    """NFS answers a request that it has done already, and whose answer was lost, with an error."""
+    rename = Path.rename
+
+    def repeated(path, target):
+        if done:
+            rename(path, target)
+        else:
+            Path(target).mkdir()
+            (Path(target) / "manifest.json").touch()
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "rename", repeated)
+    assert ledger.claim(run, 1, "local") == done
+    assert len(claims(run, 1)) == done
+    assert not list(run.path.glob(".attempt*")), "nothing is left over"
+
+
+@pytest.mark.fault
+def test_a_claim_that_the_disk_refuses_is_an_error_and_claims_nothing(run, monkeypatch):
+    def full(path, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(UserError, match="No space left"):
+        ledger.claim(run, 1, "local")
+    assert run.numbers() == []
+
+
+def _claimed(path):
+    return [ledger.claim(RunFolder(path), number, "local") for number in range(1, 101)]
+
+
+@pytest.mark.fault
+def test_of_many_launchers_one_gets_each_attempt(run):
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        found = pool.map(_claimed, [run.path] * 4, chunksize=1)
+    assert [sum(won) for won in zip(*found, strict=True)] == [1] * 100
+    assert all(len(claims(run, number)) == 1 for number in range(1, 101))
+
+
+def test_a_released_number_can_be_claimed_again(run):
+    assert ledger.claim(run, 1, "slurm")
+    ledger.release(run, 1, "sbatch refused")
+    assert run.numbers() == []
+    assert ledger.claim(run, 1, "local")
+    assert run.attempt(1).executor == "local"
+    (run.attempt(1).path / "stdout.log").touch()
+    ledger.release(run, 1, "by mistake")
+    assert run.numbers() == [1], "what was started is never removed"
+
+
+@pytest.mark.fault
+def test_an_attempt_of_an_earlier_version_without_a_claim_is_left_alone_for_minutes(run):
+    """It made the folder, then wrote the line: between the two it looked dead."""
+    attempt = run.attempt(1).path
+    attempt.mkdir()
+    assert not repair.orphaned(ledger.state(run))
+    assert not ledger.claim(run, 1, "local")
+    an_hour_ago = time.time() - 3600
+    os.utime(attempt, (an_hour_ago, an_hour_ago))
+    assert repair.orphaned(ledger.state(run))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("silent_hours", "dead"), [(0.5, False), (4, True)])
+def test_a_run_on_another_machine_is_alive_as_long_as_it_writes(root, silent_hours, dead):
+    """Only its own machine knows whether its process is alive; it was claimed long ago."""
+    folder = Folder(root, plan("r1"))
+    folder.event("claimed", host=f"not-{socket.gethostname()}", pid=1, pid_started=1.0)
+    folder.start()
+    folder.step(1)
+    then = (now() - timedelta(hours=silent_hours)).timestamp()
+    for path in (attempt := folder.path / "attempt-1", attempt / "steps.jsonl"):
+        os.utime(path, (then, then))
+    assert repair.orphaned(ledger.state(RunFolder(folder.path))) == dead
