@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from runner.state.endings import Ending, of_exit
 from runner.state.tasks import Task
 
 POLL_SECONDS = 0.1
-GRACE_SECONDS = 10.0  # from SIGTERM to SIGKILL
 log = logging.getLogger(__name__)
 
 
@@ -75,30 +75,75 @@ class Child:
 def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None:
     """Run tasks in order, `max_parallel` at a time, claiming each just before it starts.
 
+    Whatever ends the queue, its runs save a checkpoint and are recorded as cancelled.
+
     Raises:
         UserError: the machine has too few GPUs.
-        KeyboardInterrupt: after the running ones have been stopped and recorded as cancelled.
+        KeyboardInterrupt: after a SIGINT, a SIGTERM, or the SIGHUP of a terminal that was closed.
     """
     _gpus(profile, 0)  # refuses before anything is claimed
-    waiting, children = list(tasks), list[Child]()
+    children = list[Child]()
     watcher.queued(tasks)
+    with _signals() as received:
+        try:
+            _run(list(tasks), children, profile, watcher, received)
+        except BaseException as error:
+            with suppress(OSError):  # the terminal may be gone
+                log.info("stopping %d runs, which save a checkpoint; Ctrl-C kills them", len(children))
+            _cancel(children, str(error) or "the launcher was interrupted", received)
+            with suppress(OSError):
+                for child in children:
+                    _tell(child, watcher)
+            raise
+
+
+def _run(
+    waiting: list[Task],
+    children: list[Child],
+    profile: Profile,
+    watcher: Watcher,
+    received: Sequence[signal.Signals],
+) -> None:
+    """Start what waits and reap what has ended until nothing is left, or a signal is received."""
+    while waiting or children:
+        if watcher.stop_early:
+            waiting.clear()
+        while waiting and len(children) < profile.max_parallel and not received:
+            if _claimed(task := waiting.pop(0)):
+                slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
+                children.append(_start(task, profile, slot))
+                watcher.started(task)
+        time.sleep(POLL_SECONDS)
+        children[:] = [child for child in children if not _finished(child, watcher)]
+        if received:
+            raise KeyboardInterrupt(f"the launcher received {received[0].name}")
+
+
+@contextmanager
+def _signals() -> Iterator[list[signal.Signals]]:
+    """Collect the signals that ask this process to end; what is ignored, as under nohup, stays ignored."""
+    received = list[signal.Signals]()
+    asking = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    before = {number: signal.getsignal(number) for number in asking}
+    heard = [number for number in asking if before[number] is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, lambda number, _frame: received.append(signal.Signals(number)))
     try:
-        while waiting or children:
-            if watcher.stop_early:
-                waiting.clear()
-            while waiting and len(children) < profile.max_parallel:
-                if _claimed(task := waiting.pop(0)):
-                    slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
-                    children.append(_start(task, profile, slot))
-                    watcher.started(task)
-            time.sleep(POLL_SECONDS)
-            children = [child for child in children if not _finished(child, watcher)]
-    except KeyboardInterrupt:
-        for child in children:
-            child.ending = Ending(Outcome.CANCELLED, "the launcher was interrupted")
-            _stop(child)
-            _finished(child, watcher)
-        raise
+        yield received
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])
+
+
+def _cancel(children: Sequence[Child], reason: str, received: Sequence[signal.Signals]) -> None:
+    """Stop the runs and record how they ended, before anything is shown; another signal kills them."""
+    running = [child for child in children if child.process.poll() is None]
+    for child in running:
+        child.ending = Ending(Outcome.CANCELLED, reason)
+    count = len(received)
+    _stop(running, hurry=lambda: len(received) > count)
+    for child in children:
+        _note(child)
 
 
 def _claimed(task: Task) -> bool:
@@ -163,14 +208,18 @@ def _finished(child: Child, watcher: Watcher) -> bool:
     if not over:
         if time.monotonic() > child.deadline:
             child.ending = Ending(Outcome.TIMEOUT, "reached its time limit")
-            _stop(child)
+            _stop([child])
             return _finished(child, watcher)
         return False
     _note(child)
+    _tell(child, watcher)
+    return True
+
+
+def _tell(child: Child, watcher: Watcher) -> None:
     state = ledger.state(child.task.folder)
     assert state.outcome
     watcher.ended(child.task, state.outcome, state.reason)
-    return True
 
 
 def _note(child: Child) -> None:
@@ -193,13 +242,20 @@ def _with(result: Result | None, ending: Ending) -> Ending:
     return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
 
 
-def _stop(child: Child) -> None:
-    child.process.terminate()
-    try:
-        child.process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.process.pid, signal.SIGKILL)
-        child.process.wait()
+def _stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
+    """Have runs save a checkpoint and end; kill those that take longer than planned, or all in a hurry."""
+    for child in children:
+        child.process.terminate()
+    grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)
+    until = time.monotonic() + grace
+    while (
+        any(child.process.poll() is None for child in children) and time.monotonic() < until and not hurry()
+    ):
+        time.sleep(POLL_SECONDS)
+    for child in children:
+        if child.process.poll() is None:
+            os.killpg(child.process.pid, signal.SIGKILL)
+            child.process.wait()
 
 
 def _oom_kills() -> int:

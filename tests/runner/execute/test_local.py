@@ -5,11 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import psutil
 import pytest
 
+from model.disk.folder import RunFolder
+from runner.execute import local
+from runner.spec.profile import read_cluster
+from runner.state import ledger
 from runner.state.process import runs
+from runner.state.tasks import Shape, Task
+from tests.analysis.fabricate import Folder, plan
 from tests.conftest import PATIENCE_SECONDS, environment, until
 
 
@@ -146,13 +154,23 @@ def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(
     assert outcomes(runner) == [("completed", 1), ("running", 2)]
 
 
-def test_ctrl_c_stops_the_run_and_notes_it(runner, study, start, root):
-    launch = start("launch", study(LONG))
+@pytest.mark.fault
+def test_a_terminal_that_is_closed_stops_the_run_with_a_checkpoint_and_notes_it(
+    runner, study, root, tmp_path
+):
+    here, terminal = os.openpty()
+    launch = subprocess.Popen(
+        ["setsid", "--ctty", sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(study(LONG))],
+        cwd=tmp_path, env=environment(), stdin=terminal, stdout=terminal, stderr=terminal,
+    )  # fmt: skip
+    os.close(terminal)
     running_job(root)
-    launch.send_signal(signal.SIGINT)
-    launch.communicate(timeout=PATIENCE_SECONDS)
-    assert launch.returncode == 130
+    os.close(here)  # the kernel sends SIGHUP, and nothing can be shown any more
+    launch.wait(timeout=PATIENCE_SECONDS)
     assert outcomes(runner) == [("cancelled", 1), ("planned", 0), ("planned", 0)]
+    (reason,) = [row["reason"] for row in json.loads(runner("status", "--json").stdout) if row["reason"]]
+    assert reason.startswith("the launcher received SIGHUP; a checkpoint was saved at step ")
+    assert list(root.glob("tiny/*/attempt-1/checkpoint"))
 
 
 @pytest.mark.trains
@@ -160,7 +178,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(ru
     path = study("matrix: {train.steps: [3000]}\n")
     launch = start("launch", path, "--set", "train.log_every=50")
     running_job(root)
-    launch.send_signal(signal.SIGINT)
+    launch.send_signal(signal.SIGTERM)
     launch.communicate(timeout=PATIENCE_SECONDS)
     assert outcomes(runner) == [("cancelled", 1)]
     runner("launch", path, "--set", "train.log_every=50", rc=0)
@@ -281,3 +299,71 @@ def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):
 def test_a_root_that_cannot_be_written_is_refused(runner, study, tmp_path, root):
     root.mkdir(mode=0o500)
     assert "choose another place with --root" in runner("launch", study(), rc=2).stderr
+
+
+# Stands in for a run: says that it is there, and ends when it is asked to, or not at all.
+JOB = """#!/bin/sh
+trap "$TRAP" TERM
+echo > "$PWD/ready"
+while :; do sleep 0.05; done
+"""
+
+
+class Gone(local.Watcher):
+    """A terminal that is gone: nothing can be shown. Sends the signals as soon as the runs are there."""
+
+    def __init__(self, tasks, signals):
+        self.tasks, self.signals = tasks, list(signals)
+
+    def started(self, task):
+        if task is self.tasks[-1]:
+            threading.Thread(target=self.send).start()
+
+    def send(self):
+        until(lambda: all((task.folder.attempt(1).path / "ready").exists() for task in self.tasks), 0.02)
+        for number in self.signals:
+            os.kill(os.getpid(), number)
+            time.sleep(0.3)
+
+    def ended(self, task, outcome, reason):
+        raise OSError("the terminal is gone")
+
+
+def interrupted(root, tmp_path, trap, *signals):
+    """How two runs ended whose launcher received signals."""
+    (job := tmp_path / "job").write_text(JOB)
+    job.chmod(0o755)
+    (path := tmp_path / "p.yaml").write_text(
+        f"executor: local\nmax_parallel: 2\npython: {job}\nenv: {{TRAP: '{trap}'}}\n"
+    )
+    folders = [RunFolder(Folder(root, plan(name)).path) for name in ("r1", "r2")]
+    tasks = [Task(folder, 1, folder.path.name, 1, Shape(None, None, None)) for folder in folders]
+    with pytest.raises(KeyboardInterrupt):
+        local.run_queue(tasks, read_cluster(str(path)).profile, Gone(tasks, signals))
+    return [ledger.state(folder) for folder in folders]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_launcher_that_is_asked_to_end_records_each_of_its_runs(root, tmp_path, number):
+    before = signal.getsignal(number)
+    states = interrupted(root, tmp_path, "exit 0", number)
+    assert [state.outcome for state in states] == ["cancelled"] * 2
+    assert {state.reason for state in states} == {f"the launcher received {number.name}"}
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.fault
+def test_a_second_signal_kills_runs_that_do_not_end(root, tmp_path):
+    states = interrupted(root, tmp_path, "", signal.SIGTERM, signal.SIGINT)
+    assert [state.outcome for state in states] == ["cancelled"] * 2
+
+
+@pytest.mark.fault
+def test_a_launcher_under_nohup_does_not_hear_that_its_terminal_is_closed(root, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        states = interrupted(root, tmp_path, "exit 0", signal.SIGHUP, signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert {state.reason for state in states} == {"the launcher received SIGTERM"}
