@@ -8,7 +8,7 @@ import typer
 
 from runner.commands._console import say
 from runner.commands._options import Settings, is_file, study_name
-from runner.state.runs import find, study_names
+from runner.state.runs import find, in_flight, study_names
 
 
 def command(
@@ -24,4 +24,7 @@ def command(
         found = reconciled(root, study_name(target))
     else:
         found = [find(root, target)]
-    say(f"{len(cancel(found))} of {len(found)} runs were in flight and are being cancelled")
+    told = len(cancel(found))
+    say(f"{told} of {len(found)} runs were in flight and are being cancelled")
+    if told < len(in_flight(found)):
+        raise typer.Exit(1)

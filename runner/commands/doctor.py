@@ -17,6 +17,7 @@ from model.units import size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
 from runner.spec.profile import Cluster, read_cluster
+from runner.state.filesystem import promise
 
 
 def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
@@ -49,15 +50,31 @@ class Check:
 
 def checks(cluster: Cluster, root: Path) -> list[Check]:
     """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
-    return [*_machine(root), *_torch(), *_scheduler(cluster), *_backends()]
+    place = _existing(root)
+    return [
+        *_machine(root, place),
+        _filesystem(place, cluster.profile.executor == "slurm"),
+        *_torch(),
+        *_scheduler(cluster),
+        *_backends(),
+    ]
 
 
-def _machine(root: Path) -> Iterator[Check]:
+def _existing(root: Path) -> Path:
+    return next(path for path in (root, *root.parents) if path.exists())
+
+
+def _filesystem(place: Path, on_slurm: bool) -> Check:
+    found = promise(place)
+    works = found.shared is not False and found.locks is not False if on_slurm else bool(found.locks)
+    return Check("filesystem", works, f"{place} is on {found.kind}: {found.text}")
+
+
+def _machine(root: Path, parent: Path) -> Iterator[Check]:
     import psutil
 
     yield Check("python", True, f"{platform.python_version()}, {platform.platform()}")
     yield Check("memory", True, f"{size(psutil.virtual_memory().total)}, {psutil.cpu_count()} CPUs")
-    parent = next(path for path in (root, *root.parents) if path.exists())
     writable = os.access(parent, os.W_OK)
     free = size(shutil.disk_usage(parent).free)
     yield Check(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -17,24 +18,28 @@ from runner.commands._options import RunName, Settings
 from runner.commands._progress import step_text
 from runner.state.ledger import RunState, brief_state
 from runner.state.runs import find, name_of
+from runner.state.slurm import SchedulerError
 
 POLL_SECONDS = 0.5
+ASK_SECONDS = 15.0  # between questions that read the whole study, or ask Slurm
 
 
 def command(
     run: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until the run ends.")] = False,
 ) -> None:
-    folder = find(Settings.root, run).folder
-    read: dict[Path, int] = {}
+    state, read, due = find(Settings.root, run), dict[Path, int](), time.monotonic()
     while True:
-        state = brief_state(folder)
-        over = state.phase == "ended"
+        over = state.phase == "ended"  # before the last output is read
         for name in ("stdout.log", "stderr.log"):
             _print_new(state.folder.attempt(state.attempt).path / name, read)
         if over or not follow:
             break
         time.sleep(POLL_SECONDS)
+        if time.monotonic() >= due:
+            _find_out(state)
+            due = time.monotonic() + ASK_SECONDS
+        state = brief_state(state.folder)
     for line in losses(state):
         show(line)
     reason = f": {state.reason}" if state.reason else ""
@@ -47,6 +52,16 @@ def losses(state: RunState) -> Iterator[str]:
     shown = {10 * record.step // state.brief.steps: record for record in reversed(records)}
     for record in dict.fromkeys([*reversed(shown.values()), *records[-1:]]):
         yield step_text(record, state.brief.steps)
+
+
+def _find_out(state: RunState) -> None:
+    """Record how the run ended, if it could not do so itself: its files alone would never tell."""
+    from runner.execute.reconcile import reconciled
+    from runner.execute.repair import orphaned
+
+    if state.job_id or orphaned(state):
+        with suppress(SchedulerError):  # its output can still be followed
+            reconciled(Settings.root, state.brief.study)
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
-
-import psutil
 
 from model.disk.record import Outcome
 from runner.execute.slurm import client
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
-from runner.state.runs import in_flight, states
+from runner.state.runs import in_flight, name_of, states
+
+log = logging.getLogger(__name__)
 
 
 def cancel(found: Iterable[RunState]) -> list[RunState]:
-    """Cancel those of these runs that are in flight, and return them.
+    """Cancel those of these runs that are in flight, and return those that were told; the log has the others.
 
     A job that other runs share continues; the cancelled run finds its cancellation in its ledger and stops.
 
@@ -29,10 +30,21 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-        manifest = state.latest.manifest if state.latest else None
-        if not state.job_id and manifest and process.alive(manifest):
-            psutil.Process(manifest.pid).terminate()
-    return open_
+    return [state for state in open_ if state.job_id or _told_here(state)]
+
+
+def _told_here(state: RunState) -> bool:
+    """Ask a run's process on this machine to stop; returns False and logs why if there is none."""
+    manifest, name = state.latest.manifest if state.latest else None, name_of(state)
+    if manifest is None:
+        log.warning("%s is only starting: cancel it again in a moment", name)
+    elif process.alive(manifest) is None:
+        log.warning("%s runs on %s: cancel it there", name, manifest.host)
+    elif process.terminate(manifest):
+        return True
+    else:
+        log.warning("%s is not running any more: `runner status` finds out how it ended", name)
+    return False
 
 
 def _shared_jobs(found: Sequence[RunState]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,25 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
     if process.host != socket.gethostname():
         return None
     return process.pid is not None and runs(process.pid, process.pid_started)
+
+
+def terminate(process: Manifest) -> bool:
+    """Send SIGTERM to a recorded process on this machine; returns False if it is not running.
+
+    Raises:
+        UserError: it belongs to another user.
+    """
+    if not alive(process):
+        return False
+    try:
+        os.kill(process.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    except PermissionError as error:
+        raise UserError(
+            f"run {process.run_id} was started by another user, who alone can cancel it"
+        ) from error
+    return True
 
 
 @cache

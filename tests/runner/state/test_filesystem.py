@@ -1,0 +1,48 @@
+"""What is said of the root's filesystem."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from runner.commands import doctor
+from runner.state import filesystem
+from runner.state.filesystem import of_mount
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "shared", "locks"),
+    [
+        ("lustre", "rw,flock,lazystatfs", True, True),
+        ("lustre", "rw,localflock", True, False),
+        ("lustre", "rw,noflock", True, False),
+        ("lustre", "rw", True, False),
+        ("nfs4", "rw,vers=4.2,local_lock=none", True, True),
+        ("nfs", "rw,nolock", True, False),
+        ("nfs", "rw,local_lock=all", True, False),
+        ("gpfs", "rw", True, True),
+        ("xfs", "rw", False, True),
+        ("fuse.sshfs", "rw", None, None),
+    ],
+)
+def test_a_mount_promises_what_its_type_and_options_say(kind, options, shared, locks):
+    found = of_mount(kind, options)
+    assert (found.shared, found.locks) == (shared, locks)
+
+
+def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
+    root = str(tmp_path)
+    mounts = [("/", "ext4", ""), (root, "nfs", ""), (root, "lustre", "rw,localflock"), ("/proc", "proc", "")]
+    found = [SimpleNamespace(mountpoint=place, fstype=kind, opts=options) for place, kind, options in mounts]
+    monkeypatch.setattr(filesystem.psutil, "disk_partitions", lambda **_: found)
+    (tmp_path / "runs").mkdir()
+    assert filesystem.promise(tmp_path.parent).kind == "ext4"
+    for on_slurm in (True, False):
+        check = doctor._filesystem(tmp_path / "runs", on_slurm)
+        assert check.mark == "no"
+        assert "lustre: file locks hold on one node only" in check.found
+
+
+def test_a_disk_of_one_machine_is_right_for_this_machine_and_not_for_a_cluster(tmp_path, monkeypatch):
+    disk = SimpleNamespace(mountpoint="/", fstype="xfs", opts="rw")
+    monkeypatch.setattr(filesystem.psutil, "disk_partitions", lambda **_: [disk])
+    assert [doctor._filesystem(tmp_path, on_slurm).mark for on_slurm in (False, True)] == ["ok", "no"]
