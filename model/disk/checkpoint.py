@@ -97,7 +97,7 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
     part, name = kept.with_name(f"{kept.name}.part"), _state_name(step)
     shutil.rmtree(part, ignore_errors=True)  # what a killed save left
     try:
-        part.mkdir()
+        part.mkdir(exist_ok=True)  # NFS may tell its maker that it exists already
         tensors = _tensors(state)
         size, checksum = _write(part / name, tensors)
         meta = Meta(

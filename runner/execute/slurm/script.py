@@ -84,7 +84,7 @@ def _entry(task: Task) -> str:
 def _entries(packs: Sequence[Sequence[str]]) -> list[str]:
     """Lines that define what the command refers to: the code that checks the snapshot, and the runs."""
     text = Path(job.__file__).read_text(encoding="utf-8")
-    return [f"enter={shlex.quote(text)}", "runs=(", *(shlex.quote(" ".join(pack)) for pack in packs), ")"]
+    return [f"enter={shlex.quote(text)}", f"runs=({shlex.join(' '.join(pack) for pack in packs)})"]
 
 
 def _command(

@@ -122,9 +122,10 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
                 os.utime(path)  # `runner gc` spares what was used recently
             except FileNotFoundError:
                 with replacing(path) as aside:
-                    aside.touch(mode=0o600)
+                    aside.touch(mode=0o600 if path.suffix == ".diff" else 0o666)
                     aside.write_bytes(content)
-            path.chmod(0o600 if path.suffix == ".diff" else 0o644)
+            if path.suffix == ".diff":  # an earlier version let others read it
+                path.chmod(0o600)
         except PermissionError:
             if not path.is_file():
                 raise UserError(f"{path.parent} is not writable; choose another --root") from None

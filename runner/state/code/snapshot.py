@@ -59,7 +59,7 @@ def place(files: Mapping[str, bytes], root_study: Path) -> Path:
     try:
         os.utime(folder)  # `runner gc` spares what was used recently
     except PermissionError:
-        pass  # it exists and belongs to another user
+        pass  # it exists and belongs to another user, which `own` refuses
     except OSError:
         _write(files, folder)
     own(root_study, folder.name)

@@ -122,6 +122,7 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(text, mode, step, reference,
 
 
 @pytest.mark.parametrize("mode", ["pad", "pack"])
+@pytest.mark.fault
 def test_two_interruptions_in_a_row_change_nothing(mode, tiny, reference, tmp_path):
     config = run_config(mode=mode)
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=7)
@@ -168,6 +169,7 @@ def test_a_killed_run_goes_on_from_its_last_periodic_checkpoint(tiny, reference,
     assert_same(first.kept + second.records, second, reference("pack", tiny))
 
 
+@pytest.mark.fault
 def test_records_after_the_last_periodic_checkpoint_are_done_again_and_not_kept_twice(
     tiny, reference, tmp_path, monkeypatch
 ):

@@ -69,6 +69,7 @@ def test_hosts_that_share_a_filesystem_use_other_temporary_names(tmp_path, monke
     assert temporary(tmp_path / "x") != here
 
 
+@pytest.mark.fault
 def test_lines_are_read_back_and_a_torn_last_one_is_left_out(tmp_path):
     path = tmp_path / "steps.jsonl"
     assert read_lines(path, StepRecord) == []
@@ -78,6 +79,7 @@ def test_lines_are_read_back_and_a_torn_last_one_is_left_out(tmp_path):
     assert [record.step for record in read_lines(path, StepRecord)] == [1, 2]
 
 
+@pytest.mark.fault
 def test_lines_after_a_torn_one_are_read_and_the_torn_one_is_given_up(tmp_path):
     path = tmp_path / "ledger.jsonl"
     for number in (1, 2, 3):
@@ -91,12 +93,14 @@ def test_lines_after_a_torn_one_are_read_and_the_torn_one_is_given_up(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 2}'])
+@pytest.mark.fault
 def test_a_broken_record_is_named(tmp_path, content):
     (tmp_path / "result.json").write_bytes(content)
     with pytest.raises(Unreadable, match=r"result\.json"):
         read(tmp_path / "result.json", Result)
 
 
+@pytest.mark.fault
 def test_a_broken_line_in_the_middle_is_named(tmp_path):
     path = tmp_path / "steps.jsonl"
     append(path, step())

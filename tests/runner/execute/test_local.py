@@ -99,6 +99,7 @@ def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study):
 
 
 @pytest.mark.trains
+@pytest.mark.fault
 def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked_for(runner, study, tmp_path):
     (profile := tmp_path / "small.yaml").write_text("executor: local\nmemory: 2GiB\n")
     path = study("matrix: {attention: [math], train.sequence_length: [16384]}\n")
@@ -109,17 +110,20 @@ def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked
 
 
 @pytest.mark.trains
+@pytest.mark.fault
 def test_a_loss_that_is_not_finite_ends_diverged(runner, study):
     runner("launch", study("matrix: {train.learning_rate: [1e30]}\n"), rc=1)
     assert outcomes(runner) == [("diverged", 1)]
 
 
+@pytest.mark.fault
 def test_a_run_past_the_time_limit_ends_timeout(runner, study, tmp_path):
     (profile := tmp_path / "short.yaml").write_text("executor: local\ntime_limit: 0:00:05\n")
     runner("launch", study("matrix: {train.steps: [1000000]}\n"), "--profile", profile, rc=1)
     assert outcomes(runner) == [("timeout", 1)]
 
 
+@pytest.mark.fault
 def test_a_killed_run_says_so_and_the_others_and_the_database_stay_right(runner, study, start, root):
     launch = start("launch", study(LONG))
     running_job(root).kill()
@@ -140,6 +144,7 @@ def test_a_killed_run_says_so_and_the_others_and_the_database_stay_right(runner,
     assert "killed by SIGKILL" in [row["reason"] for row in rows]
 
 
+@pytest.mark.fault
 def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(runner, study, start, root):
     launch = start("launch", study("matrix: {train.steps: [5, 100000]}\n"))
     until(lambda: list(root.glob("*/*/attempt-1/result.json")))
@@ -174,6 +179,7 @@ def test_a_terminal_that_is_closed_stops_the_run_with_a_checkpoint_and_notes_it(
 
 
 @pytest.mark.trains
+@pytest.mark.fault
 def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(runner, study, start, root):
     path = study("matrix: {train.steps: [3000]}\n")
     launch = start("launch", path, "--set", "train.log_every=50")

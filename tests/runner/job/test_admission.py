@@ -63,6 +63,7 @@ def test_a_run_names_its_certificate_and_runs_of_one_shape_share_it(runner, stud
     assert all(one["case"]["sequence_length"] == 32 for one in found)
 
 
+@pytest.mark.fault
 def test_a_torn_certificate_is_made_again(runner, study, root, tmp_path):
     own = {"RUNNER_CERTIFICATES": str(tmp_path / "own")}
     runner("launch", study(), rc=0, **own)
@@ -81,6 +82,7 @@ def test_a_torn_certificate_is_made_again(runner, study, root, tmp_path):
         ("crash", "attention backend 'crash' was killed by SIGSEGV during its trial"),
     ],
 )
+@pytest.mark.fault
 def test_a_wrong_backend_ends_failed_before_its_first_step(runner, study, root, planted, name, says):
     runner("launch", study(f"matrix: {{attention: [{name}]}}\n"), rc=1, **planted)
     result = attempt(root, "result.json")
@@ -106,6 +108,7 @@ def test_verify_keeps_certificates_and_says_which_backend_is_wrong(runner, root,
     ]  # fmt: skip
 
 
+@pytest.mark.refused
 def test_verify_refuses_a_backend_that_does_not_exist(runner, root):
     assert "did you mean 'tiled'" in runner("verify", "-b", "tilde", rc=2).stderr
     assert not certificates(root)

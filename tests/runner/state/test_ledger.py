@@ -48,6 +48,7 @@ def test_what_slurm_cannot_start_again_has_ended(root, requeue, job_id):
 
 
 @pytest.mark.parametrize("job_id", [None, "8"])
+@pytest.mark.fault
 def test_a_job_that_starts_again_takes_no_attempt_of_another_job(stopped, job_id):
     stopped.event("claimed", attempt=2)
     stopped.event("submitted", attempt=2, job_id=job_id)

@@ -11,6 +11,7 @@ import pytest
 
 from model.disk.record import Provenance
 from model.errors import UserError
+from runner.state import guard
 from runner.state.code import provenance, repository, snapshot
 
 
@@ -69,6 +70,7 @@ def test_outside_a_repository_nothing_is_known_and_nothing_fails(tmp_path, monke
     assert repository.state(tmp_path) == repository.State(), "no git"
 
 
+@pytest.mark.fault
 def test_a_repository_that_does_not_answer_in_time_is_not_waited_for(repo, tmp_path, monkeypatch):
     (slow := tmp_path / "git").write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
@@ -137,6 +139,7 @@ def test_a_file_that_may_hold_a_secret_is_named_and_not_kept(repo):
     assert diff.count(b"may hold a secret") == 3
 
 
+@pytest.mark.fault
 def test_looking_at_a_repository_runs_nothing_of_it_and_writes_nothing(repo, tmp_path):
     spy = tmp_path / "spy"
     spy.write_text(f"#!/bin/sh\necho $0 $* >> {tmp_path}/ran\ncat\n")
@@ -167,6 +170,7 @@ def test_looking_at_a_repository_runs_nothing_of_it_and_writes_nothing(repo, tmp
     assert (repo / ".git" / "index").read_bytes() == before
 
 
+@pytest.mark.fault
 def test_variables_of_a_git_hook_do_not_lead_to_another_repository(repo, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other"))
     assert repository.state(repo).commit
@@ -221,17 +225,24 @@ def test_what_the_hashes_name_is_kept_once(repo, fresh, tmp_path):
     assert [path.name for path in (study / ".code").iterdir()] == [found.code]
 
 
-@pytest.mark.parametrize("umask", [0o077, 0o002])
-def test_files_have_the_rights_that_the_umask_leaves(repo, fresh, tmp_path, umask):
+@pytest.mark.parametrize(("umask", "closed"), [(0o077, 0o077), (0o002, 0o022)])
+def test_nobody_else_can_write_to_what_is_kept_or_read_the_changes(repo, fresh, tmp_path, umask, closed):
+    (repo / "a.py").write_text("changed\n")
     before = os.umask(umask)
+    guard.close_umask()
     try:
+        provenance.keep(repo, tmp_path / "study")
+        (diff,) = tmp_path.glob("study/.provenance/*.diff")
+        diff.chmod(0o644)  # as an earlier version left it
         provenance.keep(repo, tmp_path / "study")
     finally:
         os.umask(before)
-    for path in (tmp_path / "study").rglob("*"):
-        assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~umask
+    assert diff.stat().st_mode & 0o777 == 0o600
+    for path in {*(tmp_path / "study").rglob("*")} - {diff}:
+        assert path.stat().st_mode & 0o777 == (0o777 if path.is_dir() else 0o666) & ~closed
 
 
+@pytest.mark.fault
 def test_a_full_disk_is_a_users_error_and_leaves_nothing_behind(repo, fresh, tmp_path):
     with small_files(), pytest.raises(UserError, match="File too large; free some space"):
         provenance.keep(repo, tmp_path / "study")
@@ -255,6 +266,7 @@ def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.refused
 def test_a_root_that_is_no_folder_is_a_users_error(repo, fresh, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="choose another place with --root"):

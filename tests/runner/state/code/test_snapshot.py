@@ -75,6 +75,7 @@ def test_our_packages_come_from_the_snapshot_and_the_module_runs_as_main(taken, 
     assert not list((taken / "runner").rglob("*.pyc")), "byte code is neither trusted nor collected"
 
 
+@pytest.mark.fault
 def test_neither_pythonpath_nor_another_finder_comes_before_the_snapshot(taken, elsewhere):
     for name in ("analysis", "model", "runner", "evil"):
         (elsewhere / f"{name}.py").write_text("raise SystemExit('hijacked')")
@@ -174,6 +175,7 @@ def test_a_job_starts_by_names_that_snapshots_of_other_versions_know():
     assert all(callable(getattr(start, name)) for name in ("read", "digest", "install"))
 
 
+@pytest.mark.fault
 def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, elsewhere):
     (taken / "numpy.py").touch()
     done = run(taken, "-m", "probe", path=[elsewhere])
@@ -184,6 +186,7 @@ def test_an_edited_snapshot_is_refused_by_the_launcher_and_by_the_job(taken, els
             again()
 
 
+@pytest.mark.fault
 def test_a_module_that_the_snapshot_lacks_is_not_taken_from_elsewhere(tmp_path):
     code = (Path(start.__file__)).read_bytes()
     files = {f"{name}/__init__.py": b"" for name in start.PACKAGES}
@@ -207,6 +210,7 @@ def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
     assert start.digest(start.read(taken)) == taken.name == snapshot.current()
 
 
+@pytest.mark.fault
 def test_a_snapshot_is_taken_once_also_by_many_at_once(tmp_path):
     study = tmp_path / "study"
     code = f"from pathlib import Path; from runner.state.code import snapshot; snapshot.take(Path({str(study)!r}))"
@@ -218,6 +222,7 @@ def test_a_snapshot_is_taken_once_also_by_many_at_once(tmp_path):
     assert (study / ".code" / snapshot.current() / "runner" / "start.py").stat() == before
 
 
+@pytest.mark.fault
 def test_a_killed_launch_leaves_no_half_snapshot(tmp_path, monkeypatch):
     calls = []
 
@@ -234,6 +239,7 @@ def test_a_killed_launch_leaves_no_half_snapshot(tmp_path, monkeypatch):
     snapshot.verify(snapshot.take(tmp_path / "study"))
 
 
+@pytest.mark.fault
 def test_a_snapshot_that_is_gone_is_named(tmp_path):
     with pytest.raises(UserError, match="is missing"):
         snapshot.verify(tmp_path / "0")
