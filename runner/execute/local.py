@@ -15,7 +15,7 @@ from pathlib import Path
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.spec.profile import Profile
-from runner.state import ledger
+from runner.state import guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending, of_exit
 from runner.state.tasks import Task
@@ -147,6 +147,11 @@ def _cancel(children: Sequence[Child], reason: str, received: Sequence[signal.Si
 
 
 def _claimed(task: Task) -> bool:
+    """Claim a task, unless another user could change what it would run (UserError)."""
+    run = task.folder.path
+    guard.require_own(run.parent, run, run / "run.json")
+    if task.code:
+        snapshot.own(run.parent, task.code)
     if ledger.claim(task.folder, task.attempt, "local"):
         return True
     log.info("%s: already claimed by another launch", task.label)
@@ -171,8 +176,6 @@ def _gpus(profile: Profile, slot: int) -> dict[str, str]:
 
 
 def _start(task: Task, profile: Profile, slot: int) -> Child:
-    if task.code:
-        snapshot.own(task.folder.path.parent, task.code)
     folder = task.folder.attempt(task.attempt).path
     command = [
         *profile.python_command,

@@ -72,9 +72,10 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     Raises:
         SchedulerError: Slurm refused.
     """
-    run, profile = repeat.state.run, repeat.cluster.profile
+    state, profile = repeat.state, repeat.cluster.profile
+    run = state.run
     expected = repeat.original.outcome or run.expected_outcome
-    task = replace(next_task(repeat.folder, run), expected=expected)
+    task = replace(next_task(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
         with turn(name_of(repeat.state)):
             local.run_queue([task], profile, watcher)

@@ -35,7 +35,7 @@ def write_runs(plan: Plan) -> list[Task]:
         except OSError as error:
             raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
         if run.run_id in left:
-            tasks.append(next_task(folder, record))
+            tasks.append(next_task(folder, record, state))
     if tasks:
         ledger.flush(plan.root)
     return tasks
@@ -63,12 +63,11 @@ def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
     return state.run.model_copy(update={name: getattr(run, name) for name in names if name in known})
 
 
-def next_task(folder: RunFolder, run: RunRecord) -> Task:
-    """A task for the run's next attempt, numbered after the highest attempt on disk."""
-    number = max(folder.numbers(), default=0) + 1
+def next_task(folder: RunFolder, run: RunRecord, state: RunState | None) -> Task:
+    """A task for the attempt after those of a run's status."""
     return Task(
         folder=folder,
-        attempt=number,
+        attempt=(state.highest if state else 0) + 1,
         label=label(run),
         steps=run.config.train.steps,
         shape=Shape.of(run),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,8 @@ class RunState:
 
     Attributes:
         latest: that attempt; None before the first.
+        highest: the highest number of an attempt when the status was read. The next attempt has the number
+            after it: if another launcher has started that one since, it cannot be claimed again.
     """
 
     folder: RunFolder
@@ -41,6 +43,7 @@ class RunState:
     latest: Attempt | None = None
     outcome: Outcome | None = None
     reason: str | None = None
+    highest: int = 0
 
     @cached_property
     def run(self) -> RunRecord:
@@ -86,12 +89,12 @@ def state(folder: RunFolder) -> RunState:
 
 def brief_state(folder: RunFolder) -> RunState:
     """Read a run's status; the complete run.json is read on first use. Raises Unreadable."""
-    brief, latest = brief_of(folder), None
-    for attempt in folder.attempts():
+    brief, attempts, latest = brief_of(folder), folder.attempts(), None
+    for attempt in attempts:
         latest = _state_of(folder, brief, attempt)
         if latest.outcome is Outcome.COMPLETED:
             break
-    return latest or RunState(folder, brief, "planned")
+    return replace(latest, highest=attempts[-1].number) if latest else RunState(folder, brief, "planned")
 
 
 def _state_of(folder: RunFolder, brief: RunBrief, attempt: Attempt) -> RunState:

@@ -89,6 +89,9 @@ def submit(
         UserError: another user could change what the jobs would run.
     """
     _own_folder(folder)
+    guard.require_own(
+        folder.parent, *(p for task in tasks for p in (task.folder.path, task.folder.path / "run.json"))
+    )
     for code in {task.code for task in tasks if task.code}:
         snapshot.own(folder.parent, code)
     share, size = profile.runs_per_job, client.max_array_size()

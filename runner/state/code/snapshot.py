@@ -9,6 +9,7 @@ effect. Other packages are not copied; their versions are in the lock file (runn
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 from collections.abc import Mapping
@@ -110,7 +111,13 @@ def options(root_study: Path, code: str | None) -> list[str]:
 
 
 def path_of(root_study: Path, code: str) -> Path:
-    """Folder of a snapshot, whether or not it exists."""
+    """Folder of a snapshot, whether or not it exists.
+
+    Raises:
+        UserError: that is no hash, but perhaps a path to other code, in a run.json that somebody else wrote.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", code):
+        raise UserError(f"{root_study}: `provenance.code` of a run is {code!r}, not the hash of a snapshot")
     return root_study / FOLDER / code
 
 

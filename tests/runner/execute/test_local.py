@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from model.disk.folder import RunFolder
+from model.errors import UserError
 from runner.execute import local
 from runner.spec.profile import read_cluster
 from runner.state import ledger
@@ -226,9 +227,7 @@ def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, st
 
 
 def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
-    from model.errors import UserError
     from runner.execute.local import Watcher, _gpus, run_queue
-    from runner.spec.profile import read_cluster
 
     (tmp_path / "p.yaml").write_text("executor: local\ngpus: 2\nmax_parallel: 2\n")
     profile = read_cluster(str(tmp_path / "p.yaml")).profile
@@ -373,3 +372,16 @@ def test_a_launcher_under_nohup_does_not_hear_that_its_terminal_is_closed(root, 
     finally:
         signal.signal(signal.SIGHUP, before)
     assert {state.reason for state in states} == {"the launcher received SIGTERM"}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["", "run.json"])
+def test_a_run_that_others_can_change_is_not_started(root, tmp_path, name):
+    """Its record names the code that runs; an earlier version let the umask decide who can write it."""
+    run = RunFolder(Folder(root, plan("r1")).path)
+    (run.path / name).chmod(0o775)
+    (path := tmp_path / "p.yaml").write_text("executor: local\npython: /bin/true\n")
+    task = Task(run, 1, "r1", 1, Shape(None, None, None))
+    with pytest.raises(UserError, match="is writable by others, who could run code as you: chmod -R go-w"):
+        local.run_queue([task], read_cluster(str(path)).profile, local.Watcher())
+    assert run.numbers() == []

@@ -189,7 +189,7 @@ def change(folder, **changes):
 def test_the_limits_are_those_that_the_run_had(ended, root):
     change(ended, memory_bytes=2**30 + 2**19, time_limit_seconds=90061)
     again = repeat.prepare(root, ended.name)
-    shape = next_task(again.folder, again.state.run).shape
+    shape = next_task(again.folder, again.state.run, again.state).shape
     assert (shape.memory_bytes, shape.time_limit_seconds) == (2**30 + 2**19, 90061)
 
 

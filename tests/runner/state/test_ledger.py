@@ -15,6 +15,7 @@ from model.disk.record import now
 from model.errors import UserError
 from runner.execute import repair
 from runner.job.entry import attempt_of_restart
+from runner.plan.write import next_task
 from runner.state import ledger
 from tests.analysis.fabricate import Folder, plan
 
@@ -182,3 +183,13 @@ def test_a_run_on_another_machine_is_alive_as_long_as_it_writes(root, silent_hou
     for path in (attempt := folder.path / "attempt-1", attempt / "steps.jsonl"):
         os.utime(path, (then, then))
     assert repair.orphaned(ledger.state(RunFolder(folder.path))) == dead
+
+
+@pytest.mark.fault
+def test_a_run_that_another_launch_started_since_its_status_was_read_is_not_started_again(run):
+    """Planned as attempt 2, it would run a second time beside attempt 1."""
+    state = ledger.state(run)
+    assert ledger.claim(run, 1, "local"), "another launch is faster"
+    task = next_task(run, run.run, state)
+    assert not ledger.claim(run, task.attempt, "local")
+    assert next_task(run, run.run, ledger.state(run)).attempt == 2

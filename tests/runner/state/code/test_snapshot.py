@@ -165,6 +165,13 @@ def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed_or_could_cha
     assert done.stdout == "", "nothing ran"
 
 
+@pytest.mark.refused
+@pytest.mark.parametrize("code", ["../../../tmp/evil", "/tmp/evil", "", "0" * 63, "0" * 64 + "\n"])
+def test_a_record_cannot_lead_to_code_elsewhere(tmp_path, code):
+    with pytest.raises(UserError, match="not the hash of a snapshot"):
+        snapshot.options(tmp_path, code)
+
+
 def test_a_job_starts_by_names_that_snapshots_of_other_versions_know():
     from inspect import signature
 
