@@ -194,6 +194,7 @@ def _write_pages(out: Path, known: Facts, trust: Backends, pages: list[Page]) ->
         "pages": pages,
         "environment": facts.environment(known.runs),
         "differences": facts.differences(known.runs),
+        "missing": facts.missing(known.runs),
         "warmup_rule": WARMUP_RULE,
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
     }

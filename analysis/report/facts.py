@@ -203,6 +203,17 @@ def differences(runs: list[Row]) -> list[str]:
     return sentences
 
 
+def missing(runs: list[Row]) -> str | None:
+    """What to say about runs whose files are gone; None if all are there."""
+    gone = [run["missing_since"] for run in runs if run["missing_since"]]
+    if not gone:
+        return None
+    which = "1 run are" if len(gone) == 1 else f"{len(gone)} runs are"
+    return (
+        f"files of {which} gone, the first since {min(gone):%Y-%m-%d}: what they said was collected before."
+    )
+
+
 def _device(run: Row) -> str:
     count = f"{run['gpus']} x " if (run["gpus"] or 0) > 1 else ""
     nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""

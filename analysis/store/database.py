@@ -2,18 +2,24 @@
 
 `collect` is the only writer. It works on a copy in the temporary directory, which is local to the node:
 DuckDB is not safe on network filesystems. A rename does not disturb whoever is reading the old file.
+
+Collects take turns: each starts from what the one before left. Where file locks do not reach from one machine
+to another, a collect that finds the database replaced under its hands starts over.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import logging
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from model.disk.files import replacing
 from model.errors import UserError
@@ -24,16 +30,30 @@ if TYPE_CHECKING:
 NAME = "results.duckdb"
 # The oldest DuckDB that the package supports must be able to read what a newer one writes.
 STORAGE_VERSION = "v1.5.0"
+LOCK = ".collect.lock"  # in the root
 SANDBOX = {"enable_external_access": "false", "lock_configuration": "true"}
 _FOLDER = Path(__file__).parent
+_Identity = tuple[int, int, int] | None  # of a file: inode, time and size
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class _Overtaken(Exception):
+    """Another collect replaced the database while this one worked on a copy of it."""
 
 
 @dataclass
 class Build:
-    """A database being built; `changed` says whether it has to replace the old one."""
+    """A database being built.
+
+    Attributes:
+        changed: whether it has to replace the old one.
+        old: a copy of the database that it does not start from: of another version, broken, or unwanted.
+    """
 
     connection: DuckDBPyConnection
     changed: bool = False
+    old: Path | None = None
 
 
 def database(root: Path) -> Path:
@@ -62,25 +82,84 @@ def open_for_reading(root: Path) -> DuckDBPyConnection:
     return connection
 
 
-@contextmanager
-def building(root: Path, fresh: bool) -> Iterator[Build]:
-    """Yield a copy of the database to write to; it replaces the database if it changed and nothing failed.
+def studies(root: Path) -> list[str]:
+    """Names of the studies in the database; none if it cannot be read."""
+    import duckdb
+
+    try:
+        with open_for_reading(root) as connection:
+            rows = connection.execute("SELECT DISTINCT study FROM run_records ORDER BY study").fetchall()
+    except (UserError, duckdb.Error):
+        return []
+    return [row[0] for row in rows]
+
+
+def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
+    """Do work on a copy of the database, which replaces it if the work changed it and nothing failed.
 
     Args:
         root: the workspace.
         fresh: start from an empty database, as always if the old one is missing, broken or of another schema.
+        work: called again, on a new copy, if another collect was faster.
+
+    Raises:
+        UserError: the root cannot be written to.
     """
+    with _turn(root):
+        while True:
+            try:
+                return _update_once(root, fresh, work)
+            except _Overtaken:
+                log.warning("another collect has replaced %s: starting over from its result", database(root))
+
+
+def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     with TemporaryDirectory(prefix="assay-") as scratch:
-        copy = Path(scratch) / NAME
-        build = (None if fresh else _reopen(database(root), copy)) or _create(copy)
+        copy, old, before = Path(scratch) / NAME, Path(scratch) / "old", _identity(database(root))
+        if before:
+            shutil.copyfile(database(root), old)
+        build = (None if fresh else _reopen(old, copy)) or _create(copy, old if before else None)
         try:
-            yield build
+            done = work(build)
             if build.changed:
                 build.connection.execute("CHECKPOINT")
         finally:
             build.connection.close()
         if build.changed:
-            _publish(copy, database(root))
+            _publish(copy, database(root), before)
+        return done
+
+
+@contextmanager
+def _turn(root: Path) -> Iterator[None]:
+    """Wait until no other collect of this root is at work; if one dies, the kernel releases its lock."""
+    try:
+        descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UserError(f"{root}: {error.strerror}; nothing can be collected there") from error
+    try:
+        _wait(descriptor, root)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait(descriptor: int, root: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("waiting for another collect of %s to end", root)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        log.warning("%s: the filesystem has no file locks (%s)", root, error.strerror)
+
+
+def _identity(path: Path) -> _Identity:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def first_lines(error: Exception, lines: int = 3) -> str:
@@ -93,34 +172,38 @@ def _reopen(old: Path, copy: Path) -> Build | None:
 
     if not old.exists():
         return None
-    shutil.copyfile(old, copy)
+    old.rename(copy)
     try:
         connection = duckdb.connect(copy)
     except duckdb.Error:
+        copy.rename(old)
         return None  # files are truth: a broken database is rebuilt from them
     if _is_current(connection):
         return Build(connection)
     connection.close()
+    copy.rename(old)
     return None
 
 
-def _create(path: Path) -> Build:
+def _create(path: Path, old: Path | None) -> Build:
     import duckdb
 
-    path.unlink(missing_ok=True)
     connection = duckdb.connect(path, config={"storage_compatibility_version": STORAGE_VERSION})
     connection.execute("BEGIN")  # one write to disk instead of one per comment
     for script in _scripts():
         connection.execute(script)
     connection.execute("INSERT INTO database_version VALUES (?)", [_fingerprint()])
     connection.execute("COMMIT")
-    return Build(connection, changed=True)
+    return Build(connection, changed=True, old=old)
 
 
-def _publish(copy: Path, target: Path) -> None:
+def _publish(copy: Path, target: Path, before: _Identity) -> None:
+    """Put the copy in place, unless the database is no longer the one that it was made from."""
     try:
         with replacing(target, sync=False) as aside:
             shutil.copyfile(copy, aside)
+            if _identity(target) != before:
+                raise _Overtaken
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}; the old database is unchanged") from error
 

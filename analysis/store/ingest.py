@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from analysis.store.scan import Key, Seen, attempt_numbers
+from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.disk.files import Unreadable, dumps
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Result, RunRecord
@@ -58,7 +58,12 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
 
 def file_rows(seen: Seen) -> list[Row]:
     """Rows of the table `files` for a run or certificate."""
-    return [{"study": seen.key[0], "run_id": seen.key[1], **vars(file)} for file in seen.files]
+    return rows_of(seen.key, (*seen.files, *seen.lost))
+
+
+def rows_of(key: Key, files: Iterable[FileState]) -> list[Row]:
+    """Rows of the table `files`."""
+    return [{"study": key[0], "run_id": key[1], **vars(file)} for file in files]
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from model.disk.folder import RunFolder
@@ -21,20 +22,28 @@ class FileState:
 
     Attributes:
         path: relative to the root, with slashes.
+        missing_since: when a collect found it gone; None if it is there.
     """
 
     path: str
     size_bytes: int
     mtime_ns: int
     sha256: str = ""
+    missing_since: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The record files of one run, or the one file of a certificate."""
+    """The record files of one run, or the one file of a certificate.
+
+    Attributes:
+        files: those that are there.
+        lost: those that were read before and are gone; what was read from them is kept.
+    """
 
     key: Key
     files: tuple[FileState, ...]
+    lost: tuple[FileState, ...] = ()
 
 
 def look(folder: RunFolder) -> Seen:
@@ -68,19 +77,23 @@ def hashed(root: Path, seen: Seen) -> Seen:
 
 
 def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
-    """Whether every file has the recorded size and time, and none is missing or new.
+    """Whether every file has the recorded size and time, none is new, and none has gone or come back since.
 
     A file that could not be read last time counts as changed: chmod leaves its size and time alone.
     """
-    return len(seen.files) == len(known) and all(
-        (old := known.get(file.path)) is not None and old.sha256 != "" and replace(old, sha256="") == file
-        for file in seen.files
+    return (
+        len(seen.files) + len(seen.lost) == len(known)
+        and all(known[file.path] == file for file in seen.lost)
+        and all(
+            (old := known.get(file.path)) is not None and old.sha256 != "" and replace(old, sha256="") == file
+            for file in seen.files
+        )
     )
 
 
 def same_content(seen: Seen, known: dict[str, FileState]) -> bool:
     """Whether every hashed file has the recorded content, as in a folder that was copied or touched."""
-    return {file.path: file.sha256 for file in seen.files} == {
+    return {file.path: file.sha256 for file in (*seen.files, *seen.lost)} == {
         path: old.sha256 for path, old in known.items()
     }
 

@@ -8,7 +8,7 @@ COMMENT ON COLUMN database_version.fingerprint IS 'SHA-256 of schema.sql and vie
 
 CREATE TABLE files (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, path VARCHAR NOT NULL,
-    size_bytes BIGINT NOT NULL, mtime_ns BIGINT NOT NULL, sha256 VARCHAR NOT NULL
+    size_bytes BIGINT NOT NULL, mtime_ns BIGINT NOT NULL, sha256 VARCHAR NOT NULL, missing_since TIMESTAMP
 );
 COMMENT ON TABLE files IS 'Every file that was read. A run or certificate is read again only if its files have changed.';
 COMMENT ON COLUMN files.study IS 'Name of the study, which is the folder under the root; .certificates for a certificate.';
@@ -17,6 +17,7 @@ COMMENT ON COLUMN files.path IS 'Path relative to the root.';
 COMMENT ON COLUMN files.size_bytes IS 'Size in bytes when the file was read.';
 COMMENT ON COLUMN files.mtime_ns IS 'Modification time in nanoseconds since 1970, UTC.';
 COMMENT ON COLUMN files.sha256 IS 'SHA-256 of the content, hexadecimal.';
+COMMENT ON COLUMN files.missing_since IS 'When a collect found that the file was gone, UTC; the rows that were read from it are kept. NULL if it is there.';
 
 CREATE TABLE run_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, group_id VARCHAR, title VARCHAR, description VARCHAR, study_file VARCHAR,

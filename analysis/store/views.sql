@@ -134,7 +134,7 @@ SELECT
     greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
     a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
-    d.attempt AS deciding_attempt
+    d.attempt AS deciding_attempt, g.missing_since
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -143,7 +143,9 @@ LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt 
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
-LEFT JOIN measured m ON m.study = r.study AND m.run_id = r.run_id;
+LEFT JOIN measured m ON m.study = r.study AND m.run_id = r.run_id
+LEFT JOIN (SELECT study, run_id, min(missing_since) AS missing_since FROM files GROUP BY study, run_id) g
+    ON g.study = r.study AND g.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
 COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
 COMMENT ON COLUMN runs.study IS 'Name of the study.';
@@ -198,6 +200,7 @@ COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL i
 COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
 COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device, certificate and memory are taken from: the last one that completed, otherwise the last one.';
+COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.

@@ -42,11 +42,12 @@ class _Said(logging.Handler):
 
 
 def _show_messages() -> None:
-    """Send log messages of the runner packages to standard error, unformatted."""
-    messages = logging.getLogger("runner")
-    messages.addHandler(_Said())
-    messages.setLevel(logging.INFO)
-    messages.propagate = False
+    """Send log messages of our packages to standard error, unformatted."""
+    for package in ("runner", "analysis"):
+        messages = logging.getLogger(package)
+        messages.addHandler(_Said())
+        messages.setLevel(logging.INFO)
+        messages.propagate = False
 
 
 def _stop(code: int, text: str = "") -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -57,8 +58,11 @@ class Settings:
     root = Path("runs")
 
 
-def study_name(given: str) -> str:
+def study_name(given: str, collected: Sequence[str] = ()) -> str:
     """Resolve a study's name or file to the name of a study in this workspace.
+
+    Args:
+        collected: studies that count too, although their folders may be gone.
 
     Raises:
         UserError: the study has no runs here.
@@ -68,7 +72,7 @@ def study_name(given: str) -> str:
         from runner.spec.study import read_study
 
         name = read_study(Path(given)).name
-    if name not in (known := study_names(root)):
+    if name not in (known := sorted({*study_names(root), *collected})):
         raise UserError(f"no runs of study '{name}' under {root} {did_you_mean(name, known)}")
     return name
 

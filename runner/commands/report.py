@@ -19,9 +19,11 @@ def command(
 ) -> None:
     from analysis.report.build import build_report
     from analysis.store.collect import collect
+    from analysis.store.database import studies
     from runner.execute.reconcile import reconciled
 
-    root, name = Settings.root, study_name(study)
+    root = Settings.root
+    name = study_name(study, studies(root))
     reconciled(root, name)
     collect(root, name)
     show(build_report(root, name, out or Path("reports/build") / name))

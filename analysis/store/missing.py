@@ -1,0 +1,185 @@
+"""Rows whose files are gone, as when a scratch filesystem deletes what is old: they are kept and marked.
+
+A run whose ledger does not continue the one that was read is another run in the same folder, and replaces it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.store.database import Build, database, first_lines
+from analysis.store.ingest import rows_of
+from analysis.store.scan import CERTIFICATES, FileState, Key, Seen
+from analysis.store.tables import OWNER, Known, Ledger, insert, read_ledger
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_OF_ATTEMPT = re.compile(r"/attempt-(\d+)/")
+_WORTH_KEEPING = f"""\
+SELECT study, run_id FROM run_records UNION ALL
+SELECT '{CERTIFICATES}', key FROM certificates WHERE key IN (SELECT certificate FROM attempts)"""
+# By table. An attempt that was in flight had nothing to say yet.
+_KEPT = {"attempts": "t.outcome IS NOT NULL", "step_records": "true"}
+# In `lost`, no attempt means every attempt of the run.
+_KEEP = """\
+CREATE TEMP TABLE kept_{table} AS SELECT t.* FROM {table} t WHERE {condition} AND EXISTS (
+    FROM lost l WHERE l.study = t.study AND l.run_id = t.run_id
+    AND coalesce(l.attempt, t.attempt) = t.attempt)"""
+_RESTORE = """\
+DELETE FROM {table} WHERE (study, run_id, attempt) IN (SELECT (study, run_id, attempt) FROM kept_{table});
+INSERT INTO {table} SELECT * FROM kept_{table};
+DROP TABLE kept_{table}"""
+_COLUMNS = """\
+SELECT column_name FROM duckdb_columns() WHERE database_name = 'old' AND table_name = $1
+INTERSECT SELECT column_name FROM duckdb_columns() WHERE database_name <> 'old' AND table_name = $1"""
+_SHOWN = 5  # runs that a message names
+log = logging.getLogger(__name__)
+
+
+def find_lost(
+    connection: DuckDBPyConnection, root: Path, seen: dict[Key, Seen], known: Ledger
+) -> dict[Key, tuple[FileState, ...]]:
+    """The files that are gone since they were read, of runs with rows and of certificates of attempts."""
+    gone = {key: files for key, before in known.items() if (files := _gone(seen.get(key), before))}
+    kept = set(connection.execute(_WORTH_KEEPING).fetchall()) if gone else set()
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    return {
+        key: tuple(replace(file, missing_since=file.missing_since or now) for file in files)
+        for key, files in gone.items()
+        if key in kept and not _is_another(root, key, known[key])
+    }
+
+
+def _gone(seen: Seen | None, known: Known) -> list[FileState]:
+    there = {file.path for file in seen.files} if seen else set()
+    return [file for path, file in known.items() if path not in there]
+
+
+def _is_another(root: Path, key: Key, known: Known) -> bool:
+    """Whether the folder has a ledger which neither is nor continues the one that was read."""
+    path = "/".join((*key, "ledger.jsonl"))
+    if (before := known.get(path)) is None:
+        return False
+    try:
+        content = (root / path).read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(content[: before.size_bytes]).hexdigest() != before.sha256
+
+
+@contextmanager
+def keeping(connection: DuckDBPyConnection, found: Iterable[Seen]) -> Iterator[None]:
+    """Put the rows of attempts whose files are gone back after the body, which reads the rest of the run."""
+    import pyarrow as pa
+
+    rows = [(*each.key, _attempt(file.path)) for each in found for file in each.lost]
+    if not rows:
+        yield
+        return
+    names = ("study", "run_id", "attempt")
+    connection.register("lost", pa.table([list(column) for column in zip(*rows, strict=True)], names))
+    for table, condition in _KEPT.items():
+        connection.execute(_KEEP.format(table=table, condition=condition))
+    connection.unregister("lost")
+    yield
+    for table in _KEPT:
+        connection.execute(_RESTORE.format(table=table))
+
+
+def _attempt(path: str) -> int | None:
+    found = _OF_ATTEMPT.search(path)
+    return int(found[1]) if found else None
+
+
+def inherit(
+    build: Build, root: Path, seen: dict[Key, Seen], wanted: str, tables: tuple[str, ...], drop: bool
+) -> None:
+    """Take over what no file says any more from the database that a new one replaces.
+
+    Args:
+        seen: what is on disk.
+        wanted: SQL condition on the table `files`.
+        tables: the tables to take over.
+        drop: leave it behind, and say so.
+    """
+    import duckdb
+
+    if build.old is None:
+        return
+    connection = build.connection
+    try:
+        connection.execute(f"ATTACH '{build.old}' AS old (READ_ONLY)")
+        with _using_old(connection):
+            lost = find_lost(connection, root, seen, read_ledger(connection, wanted.replace("$1", "NULL")))
+        if lost and drop:
+            log.warning("--rebuild drops %s: files that were collected are gone", named(lost))
+        elif lost:
+            _copy(connection, list(lost), [table for table in tables if table != "files"])
+            insert(connection, "files", [row for key, files in lost.items() for row in rows_of(key, files)])
+        connection.execute("DETACH old")
+    except duckdb.Error as error:
+        _set_aside(build, root, error)
+
+
+@contextmanager
+def _using_old(connection: DuckDBPyConnection) -> Iterator[None]:
+    ((new,),) = connection.execute("SELECT current_database()").fetchall()
+    connection.execute("USE old")
+    try:
+        yield
+    finally:
+        connection.execute(f"USE {new}")
+
+
+def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) -> None:
+    """Copy the rows of these runs or certificates from the attached database `old`, by column name."""
+    import pyarrow as pa
+
+    columns = [list(column) for column in zip(*keys, strict=True)]
+    connection.register("wanted", pa.table(columns, ["study", "run_id"]))
+    connection.execute("BEGIN")
+    try:
+        for table in tables:
+            names = ", ".join(row[0] for row in connection.execute(_COLUMNS, [table]).fetchall())
+            owner = OWNER.get(table, "(study, run_id)")
+            connection.execute(
+                f"INSERT INTO {table} BY NAME SELECT {names} FROM old.{table} "
+                f"WHERE {owner} IN (SELECT (study, run_id) FROM wanted)"
+            )
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    connection.unregister("wanted")
+
+
+def _set_aside(build: Build, root: Path, error: Exception) -> None:
+    """Keep an old database of which nothing can be taken over."""
+    aside = database(root).with_name("results.unreadable.duckdb")
+    assert build.old
+    shutil.copyfile(build.old, aside)
+    build.old = None
+    log.warning(
+        "the database could not be read (%s) and is built anew from the run folders; "
+        "what it held of runs whose files are gone is only in %s",
+        first_lines(error, 1),
+        aside,
+    )
+
+
+def named(keys: Iterable[Key]) -> str:
+    """`2 runs (a/1, a/2)`, or as many of them as fit in a message."""
+    ordered = ["/".join(key) for key in sorted(keys)]
+    what = "certificate" if ordered[0].startswith(CERTIFICATES) else "run"
+    more = ", ..." if len(ordered) > _SHOWN else ""
+    return f"{len(ordered)} {what}{'s'[: len(ordered) > 1]} ({', '.join(ordered[:_SHOWN])}{more})"

@@ -1,0 +1,64 @@
+"""Rows in and out of the base tables by the key of their run or certificate."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from analysis.store.scan import CERTIFICATES, FileState, Key
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Row = dict[str, Any]
+Known = dict[str, FileState]  # the files of one run or certificate, by path
+Ledger = dict[Key, Known]
+# How a row names the certificate that it belongs to. Rows of other tables have the columns study and run_id.
+OWNER = {"certificates": f"('{CERTIFICATES}', key)", "verifications": f"('{CERTIFICATES}', certificate)"}
+
+
+def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str | None = None) -> Ledger:
+    """Every file that was read, from the table `files`, which may be of an earlier version."""
+    cursor = connection.execute(f"SELECT * FROM files WHERE {wanted}", [study] if "$1" in wanted else None)
+    names = [column[0] for column in cursor.description or ()]
+    states = [field.name for field in fields(FileState) if field.name in names]
+    known: Ledger = {}
+    for values in cursor.fetchall():
+        row = dict(zip(names, values, strict=True))
+        state = FileState(**{name: row[name] for name in states})
+        known.setdefault((row["study"], row["run_id"]), {})[state.path] = state
+    return known
+
+
+def forget(connection: DuckDBPyConnection, keys: list[Key], tables: tuple[str, ...]) -> None:
+    """Delete the rows of these runs or certificates."""
+    import pyarrow as pa
+
+    if not keys:
+        return
+    connection.register(
+        "gone", pa.table({"study": [key[0] for key in keys], "run_id": [key[1] for key in keys]})
+    )
+    for table in tables:
+        owner = OWNER.get(table, "(study, run_id)")
+        connection.execute(f"DELETE FROM {table} WHERE {owner} IN (SELECT study, run_id FROM gone)")
+    connection.unregister("gone")
+
+
+def insert(connection: DuckDBPyConnection, table: str, rows: list[Row]) -> None:
+    """Insert rows by column name; a column that no row has is NULL."""
+    import pyarrow as pa
+
+    if not rows:
+        return
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    connection.register("rows_here", pa.table(columns))
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM rows_here")
+    connection.unregister("rows_here")
+
+
+def count(connection: DuckDBPyConnection, table: str, wanted: str = "true", *study: str | None) -> int:
+    """Number of rows."""
+    query = f"SELECT count(*) FROM {table} WHERE {wanted}"
+    return int(connection.execute(query, list(study)).fetchall()[0][0])

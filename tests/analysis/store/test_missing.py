@@ -1,0 +1,180 @@
+"""Scratch filesystems delete old files: what was collected from them stays, marked, until it is dropped on purpose."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from analysis.report.build import build_report
+from analysis.store import database as store
+from analysis.store.collect import collect
+from tests.analysis.conftest import Ask
+from tests.analysis.fabricate import Folder, certificate, completed, plan
+
+pytestmark = pytest.mark.fault
+RUNS = "SELECT run_id, outcome, tokens_per_second IS NOT NULL AS rated, missing_since IS NOT NULL AS gone FROM runs ORDER BY 1"
+
+
+def row(run_id: str, gone: bool) -> dict[str, object]:
+    return {"run_id": run_id, "outcome": "completed", "rated": True, "gone": gone}
+
+
+def test_a_purged_run_keeps_its_rows_marked_and_every_collect_says_so(
+    root: Path, sql: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = completed(root, "r1")
+    completed(root, "r2")
+    collect(root)
+    shutil.rmtree(folder.path)
+    for _ in range(2):
+        caplog.clear()
+        assert collect(root).missing == 1
+        assert "1 run (backends/r1): files that were collected are gone; their rows are kept" in caplog.text
+    assert sql(RUNS) == [row("r1", gone=True), row("r2", gone=False)]
+    assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r1'") == [{"n": 21}]
+
+
+def test_a_purged_run_does_not_rewrite_the_database_each_time(root: Path) -> None:
+    folder = completed(root, "r1")
+    collect(root)
+    shutil.rmtree(folder.path)
+    collect(root)
+    before = store.database(root).stat().st_ino
+    assert collect(root).missing == 1
+    assert store.database(root).stat().st_ino == before
+
+
+def test_a_study_whose_folder_is_gone_still_has_a_report_that_says_so(root: Path, tmp_path: Path) -> None:
+    completed(root, "r1")
+    collect(root)
+    shutil.rmtree(root / "backends")
+    assert collect(root, "backends").runs == 1
+    page = build_report(root, "backends", tmp_path / "out").read_text()
+    assert "files of 1 run are gone" in page
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "ledger.jsonl", "attempt-1/manifest.json", "attempt-1/steps.jsonl", "attempt-1/result.json"],
+)
+def test_a_file_that_was_purged_takes_no_row_with_it_although_the_run_goes_on(
+    root: Path, sql: Ask, name: str
+) -> None:
+    """What its other attempts write is read all the same, if its plan is still there."""
+    folder = completed(root, "r1")
+    collect(root)
+    before = sql("SELECT * EXCLUDE (time) FROM step_records ORDER BY ALL"), sql("FROM attempts")
+    (folder.path / name).unlink()
+    folder.start(attempt=2)
+    folder.step(100, attempt=2)
+    collect(root)
+    kept = "WHERE attempt = 1"
+    assert sql(f"SELECT * EXCLUDE (time) FROM step_records {kept} ORDER BY ALL") == before[0]
+    assert sql(f"FROM attempts {kept}") == before[1]
+    assert sql("SELECT run_id, missing_since IS NOT NULL AS gone FROM runs") == [
+        {"run_id": "r1", "gone": True}
+    ]
+    assert len(sql("FROM attempts")) == (1 if name == "run.json" else 2)
+    assert sql("FROM quarantine") == []
+
+
+def test_files_that_come_back_lose_their_mark(root: Path, sql: Ask, tmp_path: Path) -> None:
+    folder = completed(root, "r1")
+    collect(root)
+    shutil.move(folder.path, tmp_path / "archive")
+    collect(root)
+    shutil.move(tmp_path / "archive", folder.path)
+    assert collect(root).missing == 0
+    assert sql(RUNS) == [row("r1", gone=False)]
+
+
+def test_a_run_started_anew_in_an_emptied_folder_replaces_the_old_one(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    collect(root)
+    shutil.rmtree(folder.path)
+    collect(root)
+    again = Folder(root, plan("r1"))
+    again.event("claimed", executor="local", host="login2", pid=8)
+    assert collect(root).missing == 0
+    assert sql("SELECT outcome, steps, missing_since FROM runs") == [
+        {"outcome": None, "steps": None, "missing_since": None}
+    ]
+    assert sql("FROM step_records") == []
+
+
+def test_rebuild_drops_what_no_file_says_and_names_it_first(
+    root: Path, sql: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = completed(root, "r1")
+    completed(root, "r2")
+    collect(root)
+    shutil.rmtree(folder.path)
+    collect(root, rebuild=True)
+    assert "--rebuild drops 1 run (backends/r1)" in caplog.text
+    assert sql("SELECT run_id FROM runs") == [{"run_id": "r2"}]
+
+
+def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: Ask) -> None:
+    """A database of another schema is built anew, as after an update; columns that both have are taken over."""
+    folder = completed(root, "r1")
+    made = certificate(root, "auto")
+    second = Folder(root, plan("r2"))
+    second.start(certificate=made.key)
+    second.end()
+    collect(root)
+    shutil.rmtree(folder.path)
+    (second.path / "attempt-1" / "manifest.json").unlink()
+    shutil.rmtree(root / ".certificates")
+    with duckdb.connect(store.database(root)) as old:
+        old.execute("UPDATE database_version SET fingerprint = 'old'")
+        old.execute("DROP VIEW runs")
+        old.execute("ALTER TABLE files DROP COLUMN missing_since")
+        old.execute("ALTER TABLE run_records ADD COLUMN of_old_only INTEGER")
+    collect(root)
+    assert sql("SELECT run_id, device, verdict, missing_since IS NOT NULL AS gone FROM runs ORDER BY 1") == [
+        {"run_id": "r1", "device": "NVIDIA H200", "verdict": None, "gone": True},
+        {"run_id": "r2", "device": "NVIDIA H200", "verdict": "right", "gone": True},
+    ]
+    assert len(sql("FROM steps")) == 21
+
+
+def test_a_database_that_cannot_be_read_is_set_aside_not_overwritten(
+    root: Path, sql: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
+    completed(root, "r1")
+    store.database(root).write_bytes(b"not a database" * 1000)
+    collect(root)
+    assert (root / "results.unreadable.duckdb").read_bytes() == b"not a database" * 1000
+    assert "is only in" in caplog.text
+    assert len(sql("FROM runs")) == 1
+
+
+def test_a_certificate_that_a_run_names_stays_when_its_file_is_purged(root: Path, sql: Ask) -> None:
+    named, unused = certificate(root, "auto"), certificate(root, "math")
+    folder = Folder(root, plan("r1"))
+    folder.start(certificate=named.key)
+    collect(root)
+    for each in (named, unused):
+        (root / ".certificates" / f"{each.key}.json").unlink()
+    collect(root)
+    assert sql("SELECT key FROM certificates") == [{"key": named.key}]
+    assert sql("SELECT verdict FROM runs") == [{"verdict": "right"}]
+
+
+def test_what_cannot_be_read_and_is_gone_leaves_no_trace(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    (folder.path / "run.json").write_bytes(b"{")
+    collect(root)
+    shutil.rmtree(folder.path)
+    assert collect(root).missing == 0
+    assert sql("FROM files") == sql("FROM quarantine") == []
+
+
+@pytest.fixture(autouse=True)
+def _messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("analysis"), "propagate", True)
+    caplog.set_level(logging.INFO)

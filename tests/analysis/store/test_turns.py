@@ -1,0 +1,108 @@
+"""Two collects at once: neither loses what the other has put into the database."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.store import steps
+from analysis.store.collect import collect
+from tests.analysis.conftest import Ask
+from tests.analysis.fabricate import completed
+
+pytestmark = pytest.mark.fault
+BOTH = [{"study": "one"}, {"study": "two"}]
+
+
+@pytest.fixture(autouse=True)
+def _messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("analysis"), "propagate", True)
+    caplog.set_level(logging.INFO)
+
+
+def before_loading(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
+    """Do something in the middle of the next collect, once."""
+    load = steps.load
+
+    def once(*arguments: Any) -> None:
+        monkeypatch.setattr(steps, "load", load)
+        action()
+        load(*arguments)
+
+    monkeypatch.setattr(steps, "load", once)
+
+
+def started(root: Path) -> None:
+    """A database that knows neither study."""
+    completed(root, "r0", study="zero")
+    collect(root)
+    completed(root, "r1", study="one")
+    completed(root, "r1", study="two")
+
+
+def test_a_second_collect_waits_for_the_first_and_starts_from_its_result(
+    root: Path, sql: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started(root)
+    other = threading.Thread(target=collect, args=(root, "two"))
+    waits = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: (
+        waits.set() if "waiting for another collect" in record.getMessage() else None
+    )  # type: ignore[method-assign]
+    monkeypatch.setattr(logging.getLogger("analysis"), "handlers", [handler])
+
+    def meanwhile() -> None:
+        other.start()
+        assert waits.wait(30)
+
+    before_loading(monkeypatch, meanwhile)
+    collect(root, "one")
+    other.join(60)
+    assert sql("SELECT study FROM runs WHERE study <> 'zero' ORDER BY 1") == BOTH
+
+
+def test_where_locks_do_not_reach_a_collect_that_was_overtaken_starts_over(
+    root: Path, sql: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a Lustre mounted with localflock: each of two nodes gets the lock."""
+    started(root)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    before_loading(monkeypatch, lambda: collect(root, "two"))
+    assert collect(root, "one").runs == 1
+    assert "starting over from its result" in caplog.text
+    assert sql("SELECT study FROM runs WHERE study <> 'zero' ORDER BY 1") == BOTH
+
+
+def test_the_first_two_collects_of_a_root_may_overlap_too(
+    root: Path, sql: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed(root, "r1", study="one")
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+
+    def meanwhile() -> None:
+        completed(root, "r1", study="two")
+        collect(root)
+
+    before_loading(monkeypatch, meanwhile)
+    collect(root)
+    assert sql("SELECT study FROM runs ORDER BY 1") == BOTH
+
+
+def test_a_filesystem_without_locks_is_named_and_no_obstacle(
+    root: Path, sql: Ask, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    completed(root, "r1")
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert collect(root).runs == 1
+    assert "no file locks (No locks available)" in caplog.text
