@@ -1,8 +1,11 @@
-"""Answers one SQL query with values, read-only and sandboxed."""
+"""Answers one SELECT with values, read-only and sandboxed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
+_BATCH = 2048  # rows at a time, as many as DuckDB computes together
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -20,15 +25,25 @@ class Answer:
 
     Attributes:
         columns: column names.
-        rows: Python values; a JSON value is its text.
-        table: the same as an Arrow table.
         documents: whether each column is JSON.
+        schema: the columns' types.
+        batches: the rows as Arrow; those of `stream` can be read once.
     """
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    table: pa.Table
     documents: tuple[bool, ...]
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+
+    def pieces(self) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows as Python values, batch by batch; a JSON value is its text."""
+        for batch in self.batches:
+            yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """All rows at once."""
+        return tuple(chain.from_iterable(self.pieces()))
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as dicts by column name."""
@@ -39,7 +54,7 @@ def ask(root: Path, sql: str) -> Answer:
     """Answer one query on a root's database.
 
     Raises:
-        UserError: there is no database, or DuckDB refuses the SQL; the text is DuckDB's own.
+        UserError: there is no database, the SQL is not one SELECT, or DuckDB refuses it in its own words.
     """
     with open_for_reading(root) as connection:
         return answer(connection, sql)
@@ -47,20 +62,60 @@ def ask(root: Path, sql: str) -> Answer:
 
 def answer(connection: DuckDBPyConnection, sql: str) -> Answer:
     """Answer one query on an open database; raises UserError as `ask` does."""
+    found = stream(connection, sql)
+    return Answer(found.columns, found.documents, found.schema, list(found.batches))
+
+
+def stream(connection: DuckDBPyConnection, sql: str) -> Answer:
+    """Answer one query without holding all rows; they come while the database is open.
+
+    Raises:
+        UserError: as `ask` does; reading the batches may raise it, too.
+    """
+    import duckdb
+
+    _check(connection, sql)
+    try:
+        relation = connection.sql(sql)
+        documents = tuple(str(kind) == "JSON" for kind in relation.types)
+        reader = relation.to_arrow_reader(_BATCH)
+    except duckdb.Error as error:
+        raise _refused(error) from error
+    batches = _read(reader)
+    first = next(batches, None)  # what goes wrong at once goes wrong before anything is written
+    schema = reader.schema
+    return Answer(tuple(schema.names), documents, schema, chain([] if first is None else [first], batches))
+
+
+def _check(connection: DuckDBPyConnection, sql: str) -> None:
+    """Refuse all but one SELECT: a temporary view could pass for one of the tables."""
     import duckdb
 
     try:
-        relation = connection.sql(sql)
-        if relation is None:
-            raise UserError("the statement returns no rows: use SELECT, SHOW or DESCRIBE")
-        documents = tuple(str(kind) == "JSON" for kind in relation.types)
-        table = relation.to_arrow_table()
+        statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise UserError(first_lines(error)) from error
-    return Answer(tuple(table.column_names), _rows(table), table, documents)
+        raise _refused(error) from error
+    if len(statements) != 1:
+        raise UserError(
+            f"one SELECT statement is answered at a time, and this has {len(statements) or 'none'}"
+        )
+    if (kind := statements[0].type) != duckdb.StatementType.SELECT:
+        raise UserError(
+            f"only SELECT, FROM, SHOW, DESCRIBE and SUMMARIZE are answered, not {kind.name.replace('_', ' ')}"
+        )
 
 
-def _rows(table: pa.Table) -> tuple[tuple[Any, ...], ...]:
-    if not table.num_columns:
-        return ()
-    return tuple(zip(*(column.to_pylist() for column in table.columns), strict=True))
+def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow wraps DuckDB's errors
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> UserError:
+    if "Out of Memory" in str(error):
+        return UserError("the query needs more memory than it may use: select less, or raise --memory")
+    return UserError(first_lines(error))

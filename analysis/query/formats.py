@@ -7,81 +7,130 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from analysis.query.ask import Answer, ask
+from analysis.query.ask import Answer, stream
+from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from _typeshed import ReadableBuffer as Buffer
 
-def query(root: Path, sql: str, format: str = "table") -> None:  # noqa: A002 - named as the option is
-    """Answer a query on stdout.
+_ROW_GROUP_BYTES, _ROW_GROUP_BATCHES = 16 * 2**20, 64
+
+
+def query(root: Path, sql: str, format: str = "table", memory_bytes: int | None = None) -> None:  # noqa: A002 - named as the option is
+    """Answer a query on stdout; CSV, JSON and Parquet while it is being answered.
 
     Args:
         root: the workspace whose database is read.
-        sql: one DuckDB statement. It can neither write nor reach other files or the network.
+        sql: one SELECT. It can neither write nor reach other files or the network.
         format: one of `FORMATS`. `parquet` writes bytes, the others text.
+        memory_bytes: what DuckDB may use; by default most of the machine's memory.
 
     Raises:
-        UserError: no database, SQL that DuckDB refuses, or an unknown format.
+        UserError: no database, SQL that is refused or fails, or an unknown format.
     """
     if format not in FORMATS:
         raise UserError(f"unknown format '{format}' {did_you_mean(format, list(FORMATS))}")
-    data = FORMATS[format](ask(root, sql))
     sys.stdout.flush()
-    sys.stdout.buffer.write(data)
+    with open_for_reading(root, memory_bytes) as connection:
+        FORMATS[format](stream(connection, sql), sys.stdout.buffer)
     sys.stdout.flush()
 
 
-def as_table(answer: Answer) -> bytes:
+def write_table(answer: Answer, out: BinaryIO) -> None:
     """A rich table on a terminal; plain aligned columns, at full width, anywhere else."""
     if sys.stdout.isatty():
-        return _rich(answer)
+        out.write(_rich(answer))
+        return
     cells = [answer.columns, *(tuple(map(_shown, row)) for row in answer.rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(answer.columns))]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
-    return ("\n".join(lines) + "\n").encode()
+    for line in cells:
+        out.write(("  ".join(map(str.ljust, line, widths)).rstrip() + "\n").encode())
 
 
-def as_csv(answer: Answer) -> bytes:
+def write_csv(answer: Answer, out: BinaryIO) -> None:
     """Comma-separated values (RFC 4180) with a header; NULL is an empty field."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(answer.columns)
-    writer.writerows(answer.rows)
-    return text.getvalue().encode()
+    for rows in chain([[answer.columns]], answer.pieces()):
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        out.write(text.getvalue().encode())
 
 
-def as_json(answer: Answer) -> bytes:
+def write_json(answer: Answer, out: BinaryIO) -> None:
     """One document: an array of objects. JSON columns are nested; NaN and infinity become null."""
     twice = {name for name in answer.columns if answer.columns.count(name) > 1}
     if twice:
         raise UserError(f"two columns are named '{min(twice)}': rename one of them with AS")
-    objects = [
-        {
-            name: json.loads(value) if document and value else _plain(value)
-            for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
-        }
-        for row in answer.rows
-    ]
-    return (json.dumps(objects, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    before = b"[\n "
+    for rows in answer.pieces():
+        for row in rows:
+            out.write(before + _object(answer, row))
+            before = b",\n "
+    out.write(b"[]\n" if before.startswith(b"[") else b"\n]\n")
 
 
-def as_parquet(answer: Answer) -> bytes:
+def _object(answer: Answer, row: tuple[Any, ...]) -> bytes:
+    from pydantic_core import (
+        to_json,
+    )  # with an indent, json.dumps uses no C code and takes four times as long
+
+    found = {
+        name: json.loads(value) if document and value else _plain(value)
+        for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
+    }
+    return to_json(found, indent=1).replace(b"\n", b"\n ")  # one deeper; a newline in a string is escaped
+
+
+def write_parquet(answer: Answer, out: BinaryIO) -> None:
     """A Parquet file that keeps the types of the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sink = pa.BufferOutputStream()
-    pq.write_table(answer.table, sink)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    sink = pa.PythonFile(_Pipe(out), mode="w")
+    with pq.ParquetWriter(sink, answer.schema) as writer:
+        for group in _row_groups(answer):
+            writer.write_table(pa.Table.from_batches(group, answer.schema))
 
 
-def as_latex(answer: Answer) -> bytes:
+def _row_groups(answer: Answer) -> Iterator[list[pa.RecordBatch]]:
+    """The batches in lists that are large enough for a file and small enough for memory."""
+    group: list[pa.RecordBatch] = []
+    for batch in answer.batches:
+        group.append(batch)
+        if sum(each.nbytes for each in group) >= _ROW_GROUP_BYTES or len(group) == _ROW_GROUP_BATCHES:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+class _Pipe(io.RawIOBase):
+    """A stream that knows its position and stays open, although Arrow closes what it is given."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out, self._written = out, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer) -> int:
+        self._out.write(data)
+        self._written += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        return self._written
+
+
+def write_latex(answer: Answer, out: BinaryIO) -> None:
     r"""A `tabular` with booktabs rules and right-aligned numbers; needs `\usepackage{booktabs}`."""
     numeric = [_is_numeric([row[index] for row in answer.rows]) for index in range(len(answer.columns))]
     rows = [" & ".join(map(_latex, row)) + r" \\" for row in answer.rows]
@@ -94,15 +143,15 @@ def as_latex(answer: Answer) -> bytes:
         r"\bottomrule",
         r"\end{tabular}",
     ]
-    return ("\n".join(lines) + "\n").encode()
+    out.write(("\n".join(lines) + "\n").encode())
 
 
-FORMATS: dict[str, Callable[[Answer], bytes]] = {
-    "table": as_table,
-    "csv": as_csv,
-    "json": as_json,
-    "parquet": as_parquet,
-    "latex": as_latex,
+FORMATS: dict[str, Callable[[Answer, BinaryIO], None]] = {
+    "table": write_table,
+    "csv": write_csv,
+    "json": write_json,
+    "parquet": write_parquet,
+    "latex": write_latex,
 }
 
 
@@ -136,6 +185,8 @@ def _shown(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """The value as one that JSON can hold."""
+    if value is None or type(value) in (str, int, bool):  # most are, so this comes first
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import charts
 from analysis.charts import Chart, Figure
-from analysis.query.ask import answer
-from analysis.query.formats import as_csv
+from analysis.query.ask import Answer, answer
+from analysis.query.formats import write_csv
 from analysis.report import backends, facts, render
 from analysis.report.backends import Backends
 from analysis.report.facts import Facts, Row
@@ -77,8 +78,8 @@ def build_report(root: Path, study: str, out: Path) -> Path:
         drawn = [_draw(connection, name, known) for name in charts.names()]
         trust = backends.of_study(connection, study)
         tables = {
-            "runs": as_csv(answer(connection, facts.literal(facts.RUNS_SQL, study))),
-            "verdicts": as_csv(answer(connection, trust.queries[0][1])),
+            "runs": _csv(answer(connection, facts.literal(facts.RUNS_SQL, study))),
+            "verdicts": _csv(answer(connection, trust.queries[0][1])),
         }
     _write_data(out, drawn, tables)
     return _write_pages(out, known, trust, _pages(drawn))
@@ -102,7 +103,7 @@ def certificates_page(root: Path, out: Path) -> Path:
         if not trust.certificates:
             raise UserError(f"no backend was verified under {root}: run `runner verify` first")
         drawn = _draw_machine(connection)
-        tables = {"verdicts": as_csv(answer(connection, trust.queries[0][1]))}
+        tables = {"verdicts": _csv(answer(connection, trust.queries[0][1]))}
     _write_data(out, [drawn], tables)
     _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
     return out / "index.html"
@@ -114,7 +115,13 @@ def _draw_machine(connection: DuckDBPyConnection) -> Drawn:
     figure = chart.build(found.records(), {})
     if figure:
         figure.spec["description"] = figure.description
-    return Drawn("certificates", chart, sql, as_csv(found), figure, [], [])
+    return Drawn("certificates", chart, sql, _csv(found), figure, [], [])
+
+
+def _csv(found: Answer) -> bytes:
+    data = io.BytesIO()
+    write_csv(found, data)
+    return data.getvalue()
 
 
 def _check(connection: DuckDBPyConnection, study: str) -> None:
@@ -134,7 +141,7 @@ def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
         figure.spec["description"] = figure.description
     shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
     left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
-    return Drawn(name, chart, sql, as_csv(found), figure, left_out, _figure_facts(chart, figure, shown))
+    return Drawn(name, chart, sql, _csv(found), figure, left_out, _figure_facts(chart, figure, shown))
 
 
 def _figure_facts(chart: Chart, figure: Figure | None, shown: list[Row]) -> list[tuple[str, str]]:

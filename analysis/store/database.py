@@ -31,7 +31,12 @@ NAME = "results.duckdb"
 # The oldest DuckDB that the package supports must be able to read what a newer one writes.
 STORAGE_VERSION = "v1.5.0"
 LOCK = ".collect.lock"  # in the root
-SANDBOX = {"enable_external_access": "false", "lock_configuration": "true"}
+# Nothing outside the file: no other file, no network, and no variable of the program that asks.
+SANDBOX: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
 _FOLDER = Path(__file__).parent
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
 T = TypeVar("T")
@@ -61,8 +66,12 @@ def database(root: Path) -> Path:
     return root / NAME
 
 
-def open_for_reading(root: Path) -> DuckDBPyConnection:
+def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyConnection:
     """Open the database so that SQL can neither change it nor reach any other file or the network.
+
+    Args:
+        root: the workspace.
+        memory_bytes: what DuckDB may use, with nothing put on disk instead; by default most of the memory.
 
     Raises:
         UserError: nothing was collected yet, or the file is not a database of this version.
@@ -73,7 +82,10 @@ def open_for_reading(root: Path) -> DuckDBPyConnection:
     if not path.exists():
         raise UserError(f"no database at {path}: run `runner collect` first")
     try:
-        connection = duckdb.connect(path, read_only=True, config=dict(SANDBOX))
+        config = dict(SANDBOX)
+        if memory_bytes:
+            config |= {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
+        connection = duckdb.connect(path, read_only=True, config=config)
         if not _is_current(connection):
             connection.close()
             raise UserError(f"{path} was built by another version of assay: run `runner collect` again")

@@ -2,28 +2,71 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
-from analysis.query.ask import ask
+from analysis.query.ask import ask, stream
 from analysis.store import database as store
 from model.errors import UserError
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
         ("SELECT * FROM rums", 'Did you mean "runs"'),
         ("SELEC 1", "syntax error"),
-        ("", "returns no rows"),
+        ("", "one SELECT statement is answered at a time, and this has none"),
         ("SELECT nope FROM runs", "nope"),
     ],
 )
 def test_bad_sql_is_a_users_error_in_duckdbs_words(filled: Path, sql: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         ask(filled, sql)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("CREATE TEMP VIEW runs AS SELECT 1 AS forged; SELECT * FROM runs", "and this has 2"),
+        ("CREATE TEMP TABLE runs AS SELECT 1 AS forged", "not CREATE"),
+        ("SELECT 1; SELECT 2", "and this has 2"),
+        ("-- nothing", "and this has none"),
+        ("SET threads = 1", "not SET"),
+        ("PRAGMA version", "not PRAGMA"),
+        ("CALL duckdb_tables()", "not CALL"),
+        ("EXPLAIN ANALYZE SELECT 1", "not EXPLAIN"),
+        ("BEGIN", "not TRANSACTION"),
+        ("PREPARE p AS SELECT 1", "not PREPARE"),
+        ("USE memory", "answered, not"),
+        ("SELECT * FROM query('CREATE TEMP VIEW a AS SELECT 1')", "SELECT"),
+        ("FROM forged", "forged"),
+    ],
+)
+def test_only_one_select_is_answered(filled: Path, sql: str, says: str) -> None:
+    """Nothing else runs, so no view can pass for a table; nor can a variable of ours."""
+    forged = pa.table({"run_id": ["r1"]})
+    assert forged.num_rows
+    with pytest.raises(UserError, match=re.escape(says)):
+        ask(filled, sql)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT 1 AS a;", "FROM runs", "(SELECT 1)", "WITH w AS (FROM runs) FROM w", "DESCRIBE runs", "SHOW TABLES", "SUMMARIZE runs", "VALUES (1)", "TABLE runs", "SELECT 1 -- a; b"]
+)  # fmt: skip
+def test_every_way_to_select_is_answered(filled: Path, sql: str) -> None:
+    assert ask(filled, sql).rows
+
+
+def test_an_error_in_a_late_row_is_a_users_error(filled: Path) -> None:
+    late = "SELECT CASE WHEN range = 99999 THEN error('row 99999') ELSE range END AS a FROM range(100000)"
+    with store.open_for_reading(filled) as connection, pytest.raises(UserError, match="row 99999"):
+        list(stream(connection, late).pieces())
 
 
 def test_without_a_database_it_says_what_to_run(root: Path) -> None:
@@ -43,6 +86,7 @@ def test_a_database_of_another_schema_says_to_collect_again(root: Path) -> None:
         ask(root, "SELECT 1")
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     "sql",
     [

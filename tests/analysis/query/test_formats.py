@@ -78,7 +78,9 @@ def test_a_table_off_a_terminal_is_plain_and_complete(
 
 def test_a_table_on_a_terminal_does_not_read_markup(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert "[red]x" in FORMATS["table"](ask(filled, "SELECT '[red]x' AS a, 1 AS b")).decode()
+    out = io.BytesIO()
+    FORMATS["table"](ask(filled, "SELECT '[red]x' AS a, 1 AS b"), out)
+    assert "[red]x" in out.getvalue().decode()
 
 
 def test_an_unknown_format_names_the_valid_ones(filled: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +52,17 @@ def test_a_second_collect_waits_for_the_first_and_starts_from_its_result(
 ) -> None:
     started(root)
     other = threading.Thread(target=collect, args=(root, "two"))
-    waits = threading.Event()
-    handler = logging.Handler()
-    handler.emit = lambda record: (
-        waits.set() if "waiting for another collect" in record.getMessage() else None
-    )  # type: ignore[method-assign]
-    monkeypatch.setattr(logging.getLogger("analysis"), "handlers", [handler])
 
     def meanwhile() -> None:
         other.start()
-        assert waits.wait(30)
+        until = time.monotonic() + 30
+        while "waiting for another collect" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.02)
 
     before_loading(monkeypatch, meanwhile)
     collect(root, "one")
     other.join(60)
+    assert "waiting for another collect" in caplog.text
     assert sql("SELECT study FROM runs WHERE study <> 'zero' ORDER BY 1") == BOTH
 
 

@@ -1,0 +1,109 @@
+"""`runner sql` in a process of its own: whatever the query, it ends in time, and in little memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.fault
+ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT 1 FROM t) SELECT count(*) FROM t"
+# One call of a function, which looks at no signal and at no clock.
+DEAF = "SELECT md5(repeat('x', 1500000000))"
+
+
+def sql(root: Path, query: str, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "runner", "--root", str(root), "sql", query, *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def at_work(process: subprocess.Popen[bytes]) -> None:
+    """Wait until its child computes."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        for child in children.read_text().split():
+            if _opened(child):
+                time.sleep(0.3)
+                return
+        time.sleep(0.05)
+    pytest.fail("it never started")
+
+
+def _opened(child: str) -> bool:
+    return any("results.duckdb" in str(link.readlink()) for link in Path(f"/proc/{child}/fd").iterdir())
+
+
+@pytest.mark.parametrize("query", [ENDLESS, DEAF])
+def test_the_first_ctrl_c_ends_any_query(filled: Path, query: str) -> None:
+    process = sql(filled, query, "--memory", "8")
+    at_work(process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+def test_sigterm_leaves_no_query_behind(filled: Path) -> None:
+    process = sql(filled, ENDLESS)
+    at_work(process)
+    process.terminate()
+    out, _ = process.communicate(timeout=5)  # the pipe has no writer left
+    assert (process.returncode, out) == (143, b"")
+
+
+def test_a_query_that_takes_too_long_is_stopped(filled: Path) -> None:
+    _, err = (process := sql(filled, ENDLESS, "--timeout", "2")).communicate(timeout=30)
+    assert process.returncode == 2
+    assert b"no answer within 2 s" in err
+    assert b"--timeout" in err
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT length(repeat('x', 3000000000))", "SELECT list(range) FROM range(1000000000)"]
+)
+def test_a_query_that_needs_too_much_memory_is_refused(filled: Path, query: str) -> None:
+    """The first is one string, which DuckDB's own limit does not count."""
+    _, err = (process := sql(filled, query, "--memory", "1")).communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"--memory" in err
+    assert b"Traceback" not in err
+
+
+READ: dict[str, Callable[[bytes], int]] = {
+    "csv": lambda data: data.count(b"\n") - 1,
+    "json": lambda data: len(json.loads(data)),
+    "parquet": lambda data: int(pq.read_table(io.BytesIO(data)).num_rows),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "memory"), [("csv", 20_000, "0.4"), ("json", 20_000, "0.4"), ("parquet", 40_000, "0.6")]
+)
+def test_an_answer_larger_than_the_memory_is_streamed(
+    filled: Path, form: str, rows: int, memory: str
+) -> None:
+    """Of 8 KB a row there is, with what Python itself needs, more than the process may hold even once."""
+    wide = f"SELECT range AS n, repeat(chr(97 + (range % 26)::INT), 8000) AS text FROM range({rows})"
+    out, err = (process := sql(filled, wide, "--format", form, "--memory", memory)).communicate(timeout=120)
+    assert (process.returncode, err) == (0, b"")
+    assert READ[form](out) == rows
+
+
+def test_a_reader_that_leaves_ends_the_query(filled: Path) -> None:
+    process = sql(filled, "SELECT range FROM range(100000000)", "--format", "csv")
+    assert process.stdout
+    assert process.stderr
+    assert process.stdout.readline() == b"range\n"
+    process.stdout.close()
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
