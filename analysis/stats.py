@@ -6,9 +6,9 @@ Costs (seconds) are summarised and rates derived from them; rates are never aver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import comb
 from statistics import median
 from typing import Any
@@ -19,6 +19,7 @@ Row = dict[str, Any]
 Quantity = Callable[[Row, float], float]  # (a run's row, seconds per step) -> value, monotone in the seconds
 CONFIDENCE = 0.95
 _FEWEST_BLOCKS = 5
+_AT_ONCE = 1_000_000  # resampled values, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,17 @@ def over_runs(values: Sequence[float]) -> Estimate:
     return Estimate(median(ordered), ordered[k - 1], ordered[n - k], n, method)
 
 
-def within_run(values: Sequence[float], seed: int = 0, resamples: int = 1000) -> Estimate:
+def within_run(values: Sequence[float]) -> Estimate:
+    """As `bootstrap`, which is slow, and several figures show the same run."""
+    return _remembered(tuple(values))
+
+
+@lru_cache(maxsize=4096)
+def _remembered(values: tuple[float, ...]) -> Estimate:
+    return bootstrap(values)
+
+
+def bootstrap(values: Sequence[float], seed: int = 0, resamples: int = 1000) -> Estimate:
     """Median over one run's step records with a moving-block bootstrap interval.
 
     Neighbouring steps are correlated, so blocks of n^(1/3) neighbours are drawn (Kuensch 1989). The interval
@@ -89,9 +100,11 @@ def within_run(values: Sequence[float], seed: int = 0, resamples: int = 1000) ->
         return Estimate(float(np.median(data)), None, None, 1, f"no interval: one run, {n} records")
     draw = np.random.default_rng(seed)
     blocks = np.lib.stride_tricks.sliding_window_view(data, length)
+    starts = draw.integers(0, len(blocks), (resamples, -(-n // length)))
     medians = [
-        np.median(blocks[draw.integers(0, len(blocks), -(-n // length))].ravel()[:n])
-        for _ in range(resamples)
+        median
+        for some in np.array_split(starts, -(-resamples * n // _AT_ONCE))
+        for median in np.median(blocks[some].reshape(len(some), -1)[:, :n], axis=1)
     ]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(medians, [tail, 1 - tail])
@@ -107,14 +120,21 @@ def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
         value: the quantity.
     """
     found = {}
-    for label in dict.fromkeys(row["label"] for row in rows):
-        mine = [row for row in rows if row["label"] == label]
+    for label, mine in by_label(rows).items():
         if len(mine) > 1:
             found[label] = over_runs([value(row, row["step_seconds"]) for row in mine])
         else:
             (only,) = mine
             found[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
     return found
+
+
+def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each label, both in the order in which they come."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["label"], []).append(row)
+    return groups
 
 
 def rate(column: str) -> Quantity:

@@ -6,7 +6,8 @@ that no other chart names is a new page.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -16,7 +17,7 @@ from typing import Any
 from analysis.charts._style import Style, styles
 from model.errors import UserError, did_you_mean
 
-__all__ = ["Chart", "Figure", "Row", "Styles", "load", "names", "styles"]
+__all__ = ["Chart", "Figure", "Row", "Styles", "load", "names", "styles", "unchecked"]
 
 Row = dict[str, Any]
 Styles = dict[str, Style]
@@ -68,6 +69,18 @@ class Chart:
     build: Callable[[list[Row], Styles], Figure | None]
     empty: str = "No run of this study has what this figure needs."
     warmup: bool | None = True
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Build figures without Altair's check of each part, and of all data, against its schema.
+
+    It took most of a report's time. Tests check every chart instead.
+    """
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):
+        yield
 
 
 @cache

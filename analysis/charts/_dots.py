@@ -54,7 +54,9 @@ def plot(
         *_medians(chart(marks), order, axis),
         _runs(points, order, styles, axis),
     ]
-    spec: dict[str, Any] = alt.layer(*layers).properties(width="container", height=30 * len(order)).to_dict()
+    spec: dict[str, Any] = (
+        alt.layer(*layers).properties(width="container", height=30 * len(order)).to_dict(validate=False)
+    )
     # Only the width follows the page: fitting the height too would squeeze the rows.
     fit = {"type": "fit-x", "contains": "padding"}
     return spec | {

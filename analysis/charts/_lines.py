@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
     from analysis.charts import Row, Styles
 
+_MOST_POINTS, _FEWEST = 20_000, 20  # of a figure's solid lines, and of one line
+# The place of a step on a line of at most $most points; fewer in a study of so many groups that a page could
+# not hold them. In a query of runs r and steps s.
+BIN = f"""(s.step - 1) // ceil(max(s.step) OVER () / (
+    SELECT greatest({_FEWEST}, least($most, {_MOST_POINTS} // count(DISTINCT label)))
+    FROM runs WHERE study = $study)::DOUBLE)::BIGINT"""
 _HEIGHT = 360
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABEL_HEIGHT = 15  # of a line of text
@@ -59,10 +65,17 @@ def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
         layers.insert(0, chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y="at:Q"))
     if lines.warmup_steps:
         layers.insert(0, _warmup(lines.warmup_steps))
-    spec: dict[str, Any] = alt.layer(*layers).properties(width="container", height=_HEIGHT).to_dict()
+    spec: dict[str, Any] = (
+        alt.layer(*layers).properties(width="container", height=_HEIGHT).to_dict(validate=False)
+    )
     fit = {"type": "fit-x", "contains": "padding"}
     padding = {"left": 2, "top": 6, "right": 2, "bottom": 4}
     return spec | {"config": config(), "autosize": fit, "padding": padding}
+
+
+def limit(most: int, rows: list[Row]) -> int:
+    """How many points a line has at most, as `BIN` has it."""
+    return max(_FEWEST, min(most, _MOST_POINTS // len({row["label"] for row in rows})))
 
 
 def smoothing(rows: list[Row]) -> str:

@@ -103,7 +103,7 @@ def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
     end = 1.2 if max(worst.values()) <= 1.2 else _END
     layers = [*_limit(), *_largest(worst), _errors(marks, list(worst), end)]
     spec: dict[str, Any] = (
-        alt.layer(*layers).properties(width="container", height=40 * len(worst) + 12).to_dict()
+        alt.layer(*layers).properties(width="container", height=40 * len(worst) + 12).to_dict(validate=False)
     )
     fit = {"type": "fit-x", "contains": "padding"}
     return spec | {

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, plot, smoothing
+from analysis.charts._lines import BIN, Lines, limit, plot, smoothing
 
-_SQL = """\
-WITH logged AS (  -- at most 200 points per run
-  SELECT r.label, r.run_id, r.seed, r.outcome, s.step, s.loss,
-    (s.step - 1) // ceil(max(s.step) OVER () / 200.0)::BIGINT AS bin
+_SQL = f"""\
+WITH logged AS (  -- at most 200 points per run, fewer where there are more than 100 groups
+  SELECT r.label, r.run_id, r.seed, r.outcome, s.step, s.loss, {BIN.replace("$most", "200")} AS bin
   FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
   WHERE r.study = $study
 ), traces AS (  -- unknown if one of the losses is not finite
   SELECT label, run_id, seed, outcome, bin, max(step) AS step,
     CASE WHEN count(loss) = count(*) THEN round(avg(loss), 9) END AS loss
   FROM logged GROUP BY ALL
+), sizes AS (
+  SELECT label, count(DISTINCT run_id) AS runs FROM traces GROUP BY label
 ), groups AS (  -- only where every run of the group has a loss
   SELECT label, bin, max(step) AS step, avg(loss) AS loss, count(DISTINCT run_id) AS n,
-    (SELECT count(DISTINCT bin) // 40 FROM logged) AS half  -- a window of a twentieth of the points
+    (SELECT count(DISTINCT bin) // 40 FROM traces) AS half  -- a window of a twentieth of the points
   FROM traces GROUP BY label, bin
-  HAVING count(loss) = (SELECT count(DISTINCT run_id) FROM logged l WHERE l.label = traces.label)
+  HAVING count(loss) = (SELECT runs FROM sizes WHERE sizes.label = traces.label)
+), drawn AS (  -- the traces of at most 100 runs: the first of each group, the second of each, and so on
+  SELECT run_id FROM (
+    SELECT run_id, label, row_number() OVER (PARTITION BY label ORDER BY seed, run_id) AS turn
+    FROM (SELECT DISTINCT run_id, label, seed FROM traces))
+  ORDER BY turn, label LIMIT 100
 )
-SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points FROM traces
+SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points
+FROM traces WHERE run_id IN (FROM drawn)
+UNION ALL  -- of the other runs, where they ended
+SELECT 'end', label, run_id, seed, outcome, max(step) FILTER (loss IS NOT NULL),
+  last(loss ORDER BY step) FILTER (loss IS NOT NULL), 1, 1
+FROM traces WHERE run_id NOT IN (FROM drawn) GROUP BY label, run_id, seed, outcome
 UNION ALL
 SELECT 'group', label, NULL, NULL, NULL, step,
   round(avg(loss) OVER (PARTITION BY label ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING), 9),
@@ -31,25 +42,36 @@ ORDER BY kind, label, run_id, step"""
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
-    traces = [row for row in rows if row["kind"] == "run"]
+    traces = [row for row in rows if row["kind"] != "group"]
+    drawn = [row for row in traces if row["kind"] == "run"]
     groups = [row for row in rows if row["kind"] == "group"]
     if not any(row["value"] is not None for row in groups):
         return None
     ends = _ended_early(traces)
     said = " A cross marks the end of a run that did not complete." if ends else ""
     said += _caution(traces)
-    lines = Lines("training loss, nats per token", ".4f", groups, traces, ends)
+    lines = Lines("training loss, nats per token", ".4f", groups, drawn, ends)
     return Figure(
         spec=plot(lines, styles),
         caption=(
-            "Cross-entropy of the training batch. Faint: each run, at most 200 points, each the mean of "
-            "the steps logged since the one before. Solid: the mean over a group's runs, "
+            f"Cross-entropy of the training batch. Faint: {_which(traces, drawn)}, at most "
+            f"{limit(200, groups)} points, each the mean of the steps logged since the one before. Solid: "
+            "the mean over a group's runs, "
             f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
             f"training is one sequence.{said}"
         ),
         description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
         interval="none: traces, not estimates",
         used=frozenset(row["run_id"] for row in traces),
+    )
+
+
+def _which(traces: list[Row], drawn: list[Row]) -> str:
+    runs, shown = (len({row["run_id"] for row in rows}) for rows in (traces, drawn))
+    if runs == shown:
+        return "each run"
+    return (
+        f"{shown:,} of the {runs:,} runs, as many of each group as fit (the solid lines are of all {runs:,})"
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, plot, smoothing
+from analysis.charts._lines import BIN, Lines, plot, smoothing
 
-_SQL = """\
-WITH logged AS (  -- runs that differ by attention alone saw the same tokens at the same step
-  SELECT r.label, r.run_id, r.attention, s.step, s.loss,
-    json_merge_patch(r.config, '{"attention": null}') AS rest,
-    (s.step - 1) // ceil(max(s.step) OVER () / 200.0)::BIGINT AS bin
-  FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
+_SQL = f"""\
+WITH alike AS (  -- runs that differ by attention alone saw the same tokens at the same step
+  SELECT run_id,
+    dense_rank() OVER (ORDER BY json_merge_patch(config, '{{"attention": null}}')::VARCHAR) AS rest
+  FROM runs WHERE study = $study
+), logged AS (
+  SELECT r.label, r.run_id, r.attention, s.step, s.loss, a.rest, {BIN.replace("$most", "200")} AS bin
+  FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id JOIN alike a ON a.run_id = r.run_id
   WHERE r.study = $study AND s.loss IS NOT NULL
 ), paired AS (
   SELECT *, loss - median(loss) OVER pair AS difference, count(*) OVER pair AS backends

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, plot
+from analysis.charts._lines import BIN, Lines, limit, plot
 
-_SQL = """\
-WITH logged AS (  -- at most 100 points per group
+_SQL = f"""\
+WITH logged AS (  -- at most 100 points per group, fewer where there are more than 200 groups
   SELECT r.label, r.run_id, r.warmup_steps, s.step, s.tokens, s.step_seconds * s.steps AS seconds,
-    (s.step - 1) // ceil(max(s.step) OVER () / 100.0)::BIGINT AS bin
+    {BIN.replace("$most", "100")} AS bin
   FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
   WHERE r.study = $study
 )
@@ -26,9 +26,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=plot(lines, styles),
         caption=(
-            "Tokens divided by seconds of the steps up to each point, at most 100 points per group, all of "
-            f"its runs together. The warm-up (shaded, up to step {warmup}) is shown here but counts nowhere "
-            "else."
+            f"Tokens divided by seconds of the steps up to each point, at most {limit(100, rows)} points per "
+            f"group, all of its runs together. The warm-up (shaded, up to step {warmup}) is shown here but "
+            "counts nowhere else."
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-# One row per completed run. It includes the step times after the warm-up: the interval of a group with a
-# single run is computed from them.
+# One row per completed run. The interval of a group with a single run, or with a single one whose rate is
+# known, is computed from that run's step times after the warm-up; no other run's step times are given.
 COMPLETED_RUNS = """\
-SELECT r.label, r.run_id, r.seed, r.step_seconds, r.tokens_per_step, r.tokens_per_second, r.mfu, r.tflops,
-  r.flop_per_token, r.gpus, r.peak_flops, r.peak_source, r.device, r.counted_records,
-  (SELECT list(s.step_seconds ORDER BY s.step) FROM steps s
-   WHERE s.study = r.study AND s.run_id = r.run_id AND s.counted) AS counted_step_seconds
-FROM runs r
-WHERE r.study = $study AND r.outcome = 'completed' AND r.step_seconds IS NOT NULL
-ORDER BY r.label, r.seed, r.run_id"""
+WITH done AS (
+  SELECT label, run_id, seed, step_seconds, tokens_per_step, tokens_per_second, mfu, tflops,
+    flop_per_token, gpus, peak_flops, peak_source, device, counted_records,
+    count(*) OVER alike = 1 OR (mfu IS NOT NULL AND count(mfu) OVER alike = 1)
+      OR (tflops IS NOT NULL AND count(tflops) OVER alike = 1) AS alone
+  FROM runs
+  WHERE study = $study AND outcome = 'completed' AND step_seconds IS NOT NULL
+  WINDOW alike AS (PARTITION BY label)
+), times AS (
+  SELECT run_id, list(step_seconds ORDER BY step) AS counted_step_seconds
+  FROM steps WHERE study = $study AND counted AND run_id IN (SELECT run_id FROM done WHERE alone)
+  GROUP BY run_id
+)
+SELECT done.* EXCLUDE (alone), times.counted_step_seconds
+FROM done LEFT JOIN times ON times.run_id = done.run_id
+ORDER BY label, seed, done.run_id"""

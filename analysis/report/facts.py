@@ -33,7 +33,12 @@ _ATTEMPTS_SQL = "SELECT * FROM attempts WHERE study = $study ORDER BY run_id, at
 _QUARANTINE_SQL = "SELECT path, reason FROM quarantine WHERE study = $study ORDER BY path"
 _DICTIONARY_SQL = """\
 SELECT table_name, column_name, lower(data_type) AS type, comment FROM duckdb_columns()
-WHERE table_name IN ('runs', 'steps') AND NOT internal ORDER BY table_name, column_index"""
+WHERE table_name IN ('runs', 'steps') AND NOT internal AND database_name <> 'temp'
+ORDER BY table_name, column_index"""
+
+
+# The views are computed from every step record each time; tables of the same names answer the same queries.
+_SNAPSHOT = ("steps", "runs")
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,20 @@ def rows(connection: DuckDBPyConnection, sql: str, study: str) -> list[Row]:
     ]
 
 
+def snapshot(connection: DuckDBPyConnection, study: str) -> None:
+    """Compute a study's steps and runs once for all queries of this connection that follow."""
+    for view in _SNAPSHOT:
+        connection.execute(f"CREATE TEMP TABLE {view} AS FROM {view} WHERE study = $study", {"study": study})
+
+
 def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     """Read the facts of a study that has at least one run."""
     runs = rows(connection, RUNS_SQL, study)
-    attempts = rows(connection, _ATTEMPTS_SQL, study)
+    history: dict[str, list[Row]] = {run["run_id"]: [] for run in runs}
+    for attempt in rows(connection, _ATTEMPTS_SQL, study):
+        history.get(attempt["run_id"], []).append(attempt)
     for run in runs:
-        run["history"] = [attempt for attempt in attempts if attempt["run_id"] == run["run_id"]]
+        run["history"] = history[run["run_id"]]
     newest = max(runs, key=lambda run: run["created_at"])
     return Facts(
         study=study,
@@ -132,10 +145,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
 def _groups(runs: list[Row], measured: list[Row]) -> list[Group]:
     speed = stats.estimates(measured, stats.rate("tokens_per_second"))
     share = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
-    return [
-        _group(label, [run for run in runs if run["label"] == label], speed, share)
-        for label in dict.fromkeys(run["label"] for run in runs)
-    ]
+    return [_group(label, mine, speed, share) for label, mine in stats.by_label(runs).items()]
 
 
 def _group(

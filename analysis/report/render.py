@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.stats import Estimate
+from model.disk.files import write_text
 from model.units import duration
 
 if TYPE_CHECKING:
@@ -101,11 +105,27 @@ def static_svg(spec: dict[str, Any]) -> str:
 
 @cache
 def vega() -> str:
-    """Vega, Vega-Lite and vega-embed as one script that fetches nothing."""
+    """Vega, Vega-Lite and vega-embed as one script that fetches nothing.
+
+    Bundling takes longer than the rest of a small report, so the script is kept in the user's cache folder.
+    """
     import vl_convert
 
+    kept = _cache_folder() / f"vega-{version('vl-convert-python')}-{_version()}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_text(encoding="utf-8")
     bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
-    return str(bundle(vl_version=_version()))
+    made = str(bundle(vl_version=_version()))
+    with suppress(OSError):  # without a cache the next report takes as long
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, made)
+    return made
+
+
+def _cache_folder() -> Path:
+    """As the XDG Base Directory Specification has it."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given else Path("~/.cache").expanduser()) / "assay"
 
 
 def _version() -> str:

@@ -119,3 +119,17 @@ def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one
 
 def test_a_rate_at_twice_the_step_time_is_half_the_runs_rate() -> None:
     assert stats.rate("mfu")({"mfu": 40.0, "step_seconds": 0.5}, 1.0) == 20.0
+
+
+@pytest.mark.parametrize("count", [20, 99, 500])
+def test_blocks_drawn_together_are_those_drawn_one_by_one(count: int) -> None:
+    """As the bootstrap is usually written down."""
+    values = np.random.default_rng(count).normal(1, 0.1, count)
+    length = max(1, round(count ** (1 / 3)))
+    draw, blocks = np.random.default_rng(0), np.lib.stride_tricks.sliding_window_view(values, length)
+    medians = [
+        np.median(blocks[draw.integers(0, len(blocks), -(-count // length))].ravel()[:count])
+        for _ in range(1000)
+    ]
+    found = stats.within_run(list(values))
+    assert [found.low, found.high] == list(np.quantile(medians, [(1 - 0.95) / 2, (1 + 0.95) / 2]))

@@ -7,11 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import altair as alt
 import pytest
 import vl_convert
 
 from analysis import charts
 from analysis.charts import Chart, Figure, styles
+from analysis.charts._lines import BIN, limit
 from analysis.query.ask import answer, ask
 from analysis.report import facts
 from analysis.store import database as store
@@ -67,6 +69,8 @@ def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
     assert figure.description
     assert figure.interval
     assert figure.used
+    # Raises where it is not Vega-Lite, whose schema does not know that `background` may be null.
+    alt.LayerChart.from_dict({name: value for name, value in figure.spec.items() if name != "config"})
     assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
 
 
@@ -95,6 +99,61 @@ def test_no_chart_inlines_more_points_than_a_page_can_hold(root: Path, name: str
     collect(root)
     figure = draw(root, name)
     assert figure is None or len(json.dumps(figure.spec)) < 100_000
+
+
+def test_more_runs_than_a_page_can_hold_are_thinned_and_the_page_says_so(root: Path) -> None:
+    """Every group has some of the 100 traces; the lines, the crosses and the list of runs are of all runs."""
+    for number in range(130):
+        backend = ("auto", "flash", "cudnn")[max(0, number - 127)]
+        folder = Folder(root, plan(f"r{number:03}", attention=backend, seed=number, steps=10))
+        folder.start()
+        folder.step(5, loss=9.0)
+        folder.step(10, loss=None if number == 126 else 8.0 + number / 1000)
+        folder.end("diverged" if number == 126 else "completed")
+    collect(root)
+    figure = draw(root, "loss")
+    assert figure
+    assert len(figure.used) == 130
+    assert (
+        "100 of the 130 runs, as many of each group as fit (the solid lines are of all 130)" in figure.caption
+    )
+    data = list(figure.spec["datasets"].values())
+    (faint,) = [rows for rows in data if "run_id" in rows[0] and "outcome" not in rows[0]]
+    (ends,) = [rows for rows in data if "outcome" in rows[0]]
+    assert {row["run_id"] for row in faint} >= {f"r{number:03}" for number in (*range(98), 128, 129)}
+    assert len({row["run_id"] for row in faint}) == 100
+    assert [(row["run_id"], row["step"], row["value"]) for row in ends] == [("r126", 5, 9.0)]
+
+
+@pytest.mark.parametrize(("groups", "points"), [(1, 200), (100, 200), (200, 100), (5000, 20)])
+def test_a_line_has_fewer_points_only_where_there_are_more_lines_than_a_page_can_hold(
+    groups: int, points: int
+) -> None:
+    assert limit(200, [{"label": str(number)} for number in range(groups)]) == points
+    assert "20000 // count(DISTINCT label)" in BIN
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_a_reports_tables_answer_as_the_views_do(demo: Path, name: str) -> None:
+    """A report computes the views once; its SQL, run by hand, computes them again."""
+    sql = facts.literal(charts.load(name).sql, "backends")
+    with store.open_for_reading(demo) as connection:
+        before = answer(connection, sql).rows
+        facts.snapshot(connection, "backends")
+        assert answer(connection, sql).rows == before
+
+
+def test_a_group_with_one_known_peak_has_an_interval_within_that_run(root: Path) -> None:
+    completed(root, "r1", seed=1)
+    other = completed(root, "r2", seed=2)
+    manifest = other.path / "attempt-1" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("989400000000000.0", "null"))
+    completed(root, "r3", attention="flash", seed=1)
+    collect(root)
+    figure = draw(root, "mfu")
+    assert figure
+    assert figure.used == {"r1", "r3"}
+    assert "within the one run" in figure.interval or "no interval: one run" in figure.interval
 
 
 def test_only_completed_runs_have_a_rate(demo: Path) -> None:

@@ -246,3 +246,26 @@ def test_two_builds_are_the_same(root: Path, tmp_path: Path) -> None:
     second = build_report(root, "backends", tmp_path / "two").parent
     for path in (*first.glob("*.html"), *first.glob("data/*")):
         assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path.name
+
+
+def test_the_script_is_bundled_once_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import vl_convert
+
+    made = render.vega()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: made)
+    assert render.vega.__wrapped__() == made
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: pytest.fail("bundled again"))
+    assert render.vega.__wrapped__() == made
+
+
+@pytest.mark.fault
+def test_a_cache_that_cannot_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import vl_convert
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: "bundle")
+    assert render.vega.__wrapped__() == "bundle"
