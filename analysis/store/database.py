@@ -146,7 +146,7 @@ def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
 def _turn(root: Path) -> Iterator[None]:
     """Wait until no other collect of this root is at work; if one dies, the kernel releases its lock."""
     try:
-        descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = _open_lock(root / LOCK)
     except OSError as error:
         raise UserError(f"{root}: {error.strerror}; nothing can be collected there") from error
     try:
@@ -154,6 +154,13 @@ def _turn(root: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except PermissionError:  # another member of the group made it; most filesystems lock it all the same
+        return os.open(path, os.O_RDONLY)
 
 
 def _wait(descriptor: int, root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import os
 import threading
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from analysis.store import database as store
 from analysis.store import steps
 from analysis.store.collect import collect
 from tests.analysis.conftest import Ask
@@ -104,3 +106,20 @@ def test_a_filesystem_without_locks_is_named_and_no_obstacle(
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert collect(root).runs == 1
     assert "no file locks (No locks available)" in caplog.text
+
+
+def test_a_lock_that_another_member_of_the_group_made_is_taken_all_the_same(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    completed(root, "r1")
+    collect(root)
+    real = os.open
+
+    def refuse(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if Path(path).name == store.LOCK and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert collect(root).runs == 1
+    assert caplog.text == ""
