@@ -120,4 +120,5 @@ class RunConfig(Frozen):
             heads=self.model.heads,
             kv_heads=self.model.kv_heads,
             head_dim=self.model.head_dim,
+            compile=self.train.compile,
         )

@@ -27,16 +27,23 @@ ENTRY_POINT_GROUP = "assay.attention"
 
 @dataclass(frozen=True)
 class Case:
-    """What a run asks of a backend: the shapes, precision, device and mask of one attention call."""
+    """What a run asks of a backend: the shapes, precision, device and mask of one attention call.
 
-    device: str  # "cuda" or "cpu"
-    dtype: str  # "bfloat16", "float16" or "float32"
+    Attributes:
+        device: "cuda" or "cpu".
+        dtype: "bfloat16", "float16" or "float32".
+        compile: whether torch.compile traces the model around the call.
+    """
+
+    device: str
+    dtype: str
     batch: int
     sequence_length: int
     heads: int
     kv_heads: int
     head_dim: int
     causal: bool = True
+    compile: bool = False
 
 
 Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch.Tensor"]
@@ -75,7 +82,8 @@ class Kernels:
     """What the profiler must see on one device, as regular expressions to search for in each name.
 
     Attributes:
-        forward, backward: at least one name in each pass must match. No other backend may launch these.
+        forward, backward: at least one name in each pass must match, and what matches must take most of the
+            pass's time. No other backend may launch these.
         operators: match PyTorch's operators (`aten::...`) and autograd functions even on a GPU: for backends
             without GPU kernels of their own. Otherwise GPU kernels are matched there.
         common_backward: its backward consists of what others launch too, so they may launch it.

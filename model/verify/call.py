@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,6 +103,28 @@ def leaves(inputs: Inputs, grads: str = "qkv") -> list[Tensor]:
     ]
 
 
+def pull(o: Tensor, do: Tensor) -> None:
+    """`o.backward(do)`, without the import of sympy that it makes, which takes a second."""
+    start: Tensor = _Pull.apply(o, do)
+    start.backward()
+
+
+class _Pull(torch.autograd.Function):
+    """A number whose gradient for `o` is `do` itself, in its own memory and layout."""
+
+    @staticmethod
+    def forward(ctx: Any, o: Tensor, do: Tensor) -> Tensor:
+        ctx.do = do
+        return o.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, _one: Tensor) -> tuple[Tensor, None]:
+        return ctx.do, None
+
+
+PULL = ("_Pull", "_PullBackward")  # how the profiler sees it
+
+
 def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
     """The gradients that have arrived, by step."""
     return {step: x.grad for step, x in zip(STEPS[1:], tensors, strict=True) if x.grad is not None}
@@ -118,7 +141,7 @@ def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tens
         _own_memory(subject, o, [*tensors, inputs.do])
         results["o"] = o.detach().clone()
         if subject.note("has gradients", "o", o.requires_grad, "the output is detached from its inputs"):
-            o.backward(inputs.do)
+            pull(o, inputs.do)
         results |= gradients(tensors)
         for name in grads:
             subject.note("has gradients", f"d{name}", f"d{name}" in results, f"no gradient reaches {name}")

@@ -61,6 +61,8 @@ _COVER = (
     _like("plain", batch=1, sequence_length=65, head_dim=256),
     _like("needle", batch=1, sequence_length=1000, heads=2, kv_heads=1, head_dim=64),
     _like("needle", batch=1, sequence_length=777, heads=1, kv_heads=1, causal=False),
+    _like("plain", batch=5, sequence_length=512, heads=12, kv_heads=3, head_dim=64),
+    _like("needle", batch=1, sequence_length=1024, heads=16, kv_heads=16, head_dim=64),
 )
 # Sums that grow over many tiles show what is added up in 16 bits; past 4096 tokens other limits show too.
 _LONG = {
@@ -86,6 +88,7 @@ _COVER_COMPILED = (
     _like("plain", sequence_length=257, head_dim=256),
     _like("plain", dtype="float16", sequence_length=257, head_dim=64, causal=False),
     _like("offset", batch=1, sequence_length=8320, heads=2, kv_heads=1),
+    _like("needle", batch=5, sequence_length=512, heads=16, kv_heads=4),
 )
 
 
@@ -100,7 +103,8 @@ def covering(device: str, compiled: bool) -> list[Variant]:
 def around(case: Case, compiled: bool) -> list[Variant]:
     """For a gate: the run's own shape, then small ones that break kernels, in its precision, heads and mask.
 
-    Where each shape compiles for seconds, there are only two of them.
+    Where each shape compiles for seconds, there are only two of them. The own shape's layouts share its
+    results in float64.
     """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
     odd = replace(small, sequence_length=min(257, case.sequence_length + 1))
@@ -110,9 +114,26 @@ def around(case: Case, compiled: bool) -> list[Variant]:
         Variant(case),
         Variant(small, "needle"),
         Variant(small, "large logits", "fused qkv"),
+        Variant(small, "huge logits"),
         Variant(small, "masked gradient", "heads first"),
+        Variant(case, "plain", "fused qkv"),
+        Variant(case, "plain", "heads first"),
     ]
     return found if compiled else [*found, Variant(odd), Variant(long, "offset")]
+
+
+def elsewhere(dtype: str, allowed: list[Variant], own: Case | None) -> list[Case]:
+    """Where to try data whose own shape a backend refuses, the cheapest shape first.
+
+    Args:
+        allowed: what it takes.
+        own: the run's case; shorter sequences may do.
+    """
+    found = [each.case for each in allowed if each.case.dtype == dtype]
+    if own:
+        few = replace(own, batch=1, heads=_few(own), kv_heads=_few_kv(own))
+        found += [replace(x, sequence_length=_near(own, n)) for x in (few, own) for n in (512, 1024, 2048)]
+    return sorted(found, key=lambda case: case.batch * case.heads * case.sequence_length**2)
 
 
 def base(device: str) -> list[Case]:

@@ -87,7 +87,7 @@ def key(
 
 
 def describe(case: Case) -> str:
-    """`B2 T257 H8 K2 D64 bfloat16 causal`."""
-    mask = "causal" if case.causal else "no mask"
+    """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is."""
+    mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
     shape = f"B{case.batch} T{case.sequence_length} H{case.heads} K{case.kv_heads} D{case.head_dim}"
     return f"{shape} {case.dtype} {mask}"

@@ -6,33 +6,38 @@ certify_case("flash", case)     one run's shape and precision, and what breaks k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from time import perf_counter
+from typing import Any
 
 from model import attention
 from model.attention import Backend, Case
 from model.disk.record import now
 from model.errors import Unsupported
-from model.verify import cases, compiled, data, habits, identity, launches, right, same_model, surroundings
+from model.verify import cases, data, habits, identity, launches, right, same_model, surroundings
 from model.verify.call import Subject, is_out_of_memory
 from model.verify.cases import Variant
 from model.verify.certificate import Certificate, Check, Verdict, describe
 
+Tell = Callable[[int, int, str], None]  # stages begun, of how many, and what this one looks at
 
-def certify(name: str, device: str) -> Certificate:
+
+def certify(name: str, device: str, tell: Tell = lambda *_: None) -> Certificate:
     """A certificate for all that the backend supports on this device.
 
     Raises:
         UserError: there is no such backend, or it is not a `Backend`.
         torch.OutOfMemoryError, MemoryError, RuntimeError: there is not enough memory.
     """
-    trial = _Trial(name, attention.load(name), device)
+    before = surroundings.settings()  # importing the backend may change them
+    trial = _Trial(name, attention.load(name), device, before, tell)
     return trial.held(cases.covering(device, trial.backend.compiles), cases.base(device))
 
 
-def certify_case(name: str, case: Case) -> Certificate:
+def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certificate:
     """A certificate for a run: its own shape first, then what breaks kernels near it.
 
     Raises:
@@ -40,7 +45,8 @@ def certify_case(name: str, case: Case) -> Certificate:
         torch.OutOfMemoryError, MemoryError, RuntimeError: there is not enough memory. At the run's own shape
             that is the run's outcome.
     """
-    trial = _Trial(name, attention.load(name), case.device, case)
+    before = surroundings.settings()
+    trial = _Trial(name, attention.load(name), case.device, before, tell, case)
     own, *near = cases.around(case, trial.backend.compiles)
     try:
         return trial.held([own, *near], [each.case for each in near])
@@ -50,7 +56,7 @@ def certify_case(name: str, case: Case) -> Certificate:
 
 def without_trial(name: str, device: str, reason: str) -> Certificate:
     """The certificate of a backend whose trial ended without an answer, as in a crash: it is wrong."""
-    return _Trial(name, attention.load(name), device).written("wrong", [reason])
+    return _Trial(name, attention.load(name), device, {}).written("wrong", [reason])
 
 
 @dataclass
@@ -58,16 +64,26 @@ class _Trial:
     """One backend, and what was found out about it so far.
 
     Attributes:
+        before: the settings of the process before the backend was imported.
         case: the run's; None: all that the backend supports.
         refusals: why it does not take a case, by the case's description.
+        skipped: what was left out for lack of memory.
+        begun, stages: how far the trial is.
+        compiled: `model.verify.compiled`, where the trial needs it.
     """
 
     name: str
     backend: Backend
     device: str
+    before: dict[str, Any]
+    tell: Tell = lambda *_: None
     case: Case | None = None
     checks: list[Check] = field(default_factory=list)
     refusals: dict[str, list[str]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    begun: int = 0
+    stages: int = 0
+    compiled: Any = None
     kernels: dict[str, list[str]] = field(default_factory=dict)
     graph_break: str | None = None
     deterministic: bool | None = None
@@ -79,41 +95,85 @@ class _Trial:
         Args:
             small: places to prefer, before those of the variants.
         """
+        if self.case is None or self.case.compile:
+            self.compiled = import_module("model.verify.compiled")  # and Dynamo with it, which takes seconds
+        with surroundings.hidden():
+            verdict, reasons = self._verdict(variants, small)
+        return self.written(verdict, reasons)
+
+    def _verdict(self, variants: list[Variant], small: list[Case]) -> tuple[Verdict, list[str]]:
         allowed = [each for each in variants if self._takes(each.case)]
-        before = surroundings.settings()
-        if not self._refuses_the_run():
-            self._numbers(allowed)
         if refused := self._refuses_the_run():
-            return self.written("unsupported", refused)
+            return "unsupported", refused
+        allowed += self._elsewhere(variants, allowed)
+        self.stages = len(allowed) + 4 + 2 * (self.case is not None)
+        self._numbers(allowed)
+        if refused := self._refuses_the_run():
+            return "unsupported", refused
         places = [*small, *(each.case for each in allowed)]
         if not any(self._takes(place) and self._in_depth(place) for place in places):
             return self._runs_nowhere()
+        self._at_the_runs_shape()
         self._repeats(self.case or cases.busy(self.device))
-        self.checks += surroundings.check(self.backend, self.case or places[0], before)
-        return self.written("wrong" if self._failed() else "right", self._failed())
+        self.checks += surroundings.check(self.backend, self.case or places[0], self.before)
+        return "wrong" if self._failed() else "right", self._failed()
+
+    def _stage(self, what: str, case: Case) -> None:
+        self.begun += 1
+        self.tell(self.begun, max(self.stages, self.begun), f"{what}, {describe(case)}")
+
+    def _elsewhere(self, variants: list[Variant], allowed: list[Variant]) -> list[Variant]:
+        """Each kind of data that it has not met in a precision, for want of a shape that it takes."""
+        found: dict[tuple[str, str], Variant] = {}
+        met = {(each.case.dtype, each.data) for each in allowed}
+        for dtype in {each.case.dtype for each in allowed}:
+            places = (x for x in cases.elsewhere(dtype, allowed, self.case) if not self._answer(x))
+            missed = [each for each in variants if (dtype, each.data) not in met and each.case.dtype == dtype]
+            if missed and (place := next(places, None)):
+                found |= {(dtype, each.data): Variant(place, each.data) for each in missed}
+        return list(found.values())
 
     def _numbers(self, variants: list[Variant]) -> None:
-        for each in variants:
-            with self._refusing(each.case):
+        for place, each in enumerate(variants):
+            self._stage(str(each), each.case)
+            with self._refusing(each.case), self._sparing(each.case if place else None):
                 self.checks += right.check(self.backend, each)
 
     def _in_depth(self, place: Case) -> bool:
         """Habits, model, graph, and kernels (at the run's shape); False if the kernel refuses the place."""
         with self._refusing(place):
-            checks = habits.check(self.backend, place) + same_model.check(self.name, self.backend, place)
+            self._stage("repeated, interleaved and odd calls", place)
+            checks = habits.check(self.backend, place)
+            self._stage("a small llama", place)
+            checks += same_model.check(self.name, self.backend, place)
+            self._stage("its kernels", self.case or place)
             launched, self.kernels = launches.check(self.name, self.backend, self.case or place)
             checks += launched
-            if all(check.passed for check in checks):  # tracing takes seconds: not for what is wrong already
-                traced, self.graph_break = compiled.check(self.backend, place)
+            if self.case is None and all(check.passed for check in checks):
+                traced, self.graph_break = self.compiled.check(self.backend, place)
                 checks += traced
             self.checks += checks
             return True
         return False
 
+    def _at_the_runs_shape(self) -> None:
+        """Some faults need it. What is wrong already is not tried in more ways, which may take a minute."""
+        if self.case is None or self._failed():
+            return
+        with self._refusing(self.case), self._sparing(self.case):
+            self._stage("repeated, interleaved and odd calls", self.case)
+            for checks in habits.check_at_the_runs_shape(self.backend, self.case):
+                self.checks += checks
+            if self.case.compile:
+                self._stage("compiled by inductor", self.case)
+                traced, self.graph_break = self.compiled.check(self.backend, self.case)
+                self.checks += traced
+
     def _repeats(self, busy: Case) -> None:
         """Whether it is deterministic. It need not be, but it must run, unless there is not enough memory."""
         if self._failed() or not self._takes(busy):
             return
+        self._stage("the same call again", busy)
         subject = Subject(self.backend, busy, "called again")
         with self._refusing(busy):
             try:
@@ -127,17 +187,31 @@ class _Trial:
             self.checks += failed
 
     def _takes(self, case: Case) -> bool:
-        """Whether the backend says that it takes the case. `unsupported_reasons` must not raise."""
-        try:
-            reasons = list(self.backend.unsupported_reasons(case))
-        except Exception as error:
-            reasons = [f"unsupported_reasons raised {type(error).__name__}: {error}"]
-            Subject(self.backend, case, "asked", checks=self.checks).note(
-                "reasons", "unsupported_reasons", False, reasons[0]
-            )
-        if reasons:
+        """Whether the backend says that it takes the case; its reasons are kept."""
+        if reasons := self._answer(case):
             self.refusals[describe(case)] = reasons
         return not reasons
+
+    def _answer(self, case: Case) -> list[str]:
+        """`unsupported_reasons` must not raise."""
+        try:
+            return list(self.backend.unsupported_reasons(case))
+        except Exception as error:
+            reason = f"unsupported_reasons raised {type(error).__name__}: {error}"
+            Subject(self.backend, case, "asked", checks=self.checks).note(
+                "reasons", "unsupported_reasons", False, reason
+            )
+            return [reason]
+
+    @contextmanager
+    def _sparing(self, case: Case | None) -> Iterator[None]:
+        """Of the run's own shape, only the first call's lack of memory is the run's outcome."""
+        try:
+            yield
+        except Exception as error:
+            if case is None or case != self.case or not is_out_of_memory(error):
+                raise
+            self.skipped.append(f"{describe(case)}: some ways to call it, for lack of memory")
 
     @contextmanager
     def _refusing(self, case: Case) -> Iterator[None]:
@@ -151,11 +225,11 @@ class _Trial:
         """Why the backend does not take the run's own case."""
         return self.refusals.get(describe(self.case), []) if self.case else []
 
-    def _runs_nowhere(self) -> Certificate:
+    def _runs_nowhere(self) -> tuple[Verdict, list[str]]:
         """It takes no case at all, as it says itself, unless it failed before that."""
         if self._failed():
-            return self.written("wrong", self._failed())
-        return self.written("unsupported", list(next(iter(self.refusals.values()))))
+            return "wrong", self._failed()
+        return "unsupported", list(next(iter(self.refusals.values())))
 
     def _failed(self) -> list[str]:
         """Each failed check as a sentence."""
@@ -184,7 +258,8 @@ class _Trial:
                 "deterministic": self.deterministic,
                 "graph_break": self.graph_break,
                 "checks": self.checks,
-                "not_looked_at": [f"{case}: {'; '.join(why)}" for case, why in self.refusals.items()],
+                "not_looked_at": [f"{case}: {'; '.join(why)}" for case, why in self.refusals.items()]
+                + self.skipped,
                 "seconds": perf_counter() - self.started,
                 "created_at": now(),
             }

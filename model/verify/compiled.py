@@ -1,7 +1,8 @@
 """What torch.compile makes of a call: the same numbers, and one whole graph or a reason why not.
 
-Dynamo and AOTAutograd trace the call, and PyTorch's own operators run the graph (`aot_eager`). That shows
-what a backend does to a graph, without the seconds that it takes to generate machine code.
+For a run that is compiled, inductor generates machine code for the call as in the run. Otherwise Dynamo and
+AOTAutograd trace it, and PyTorch's own operators run the graph (`aot_eager`): that shows what a backend does
+to a graph, without the seconds that it takes to generate machine code.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
     subject = Subject(for_compile(backend), case, "under torch.compile")
     found = data.of(Variant(case))
     why: str | None = None
+    other = data.other(case)
     with subject.running("under torch.compile"), _dynamo():
         subject.seam, why = _traced(subject, leaves(found.inputs))
-        subject.numbers("right when compiled", call(subject, found.inputs), found.exact, found.plain)
+        for each in (found, other):
+            subject.numbers("right when compiled", call(subject, each.inputs), each.exact, each.plain)
     return subject.checks, why
 
 
@@ -48,18 +51,19 @@ def _dynamo() -> Iterator[None]:
 
 def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tensor], str]:
     """The compiled seam, and why its graph ends at the call: in the backend's words, or else in PyTorch's."""
-    whole = _compiled(whole=True)
+    by = "inductor" if subject.case.compile else "aot_eager"
+    whole = _compiled(by, whole=True)
     try:
         whole(subject.backend, subject.case, *tensors)
     except GraphBreak as error:
         found = (re.search(pattern, str(error), re.MULTILINE) for pattern in _REASONS)
-        return _compiled(whole=False), next((each[1] for each in found if each), type(error).__name__)
+        return _compiled(by, whole=False), next((each[1] for each in found if each), type(error).__name__)
     return whole, ""
 
 
-def _compiled(whole: bool) -> Callable[..., Tensor]:
+def _compiled(by: str, whole: bool) -> Callable[..., Tensor]:
     """The seam, compiled from scratch: a copy of its code has no compiled versions yet."""
     code = attention.attend.__code__
     fresh = FunctionType(code.replace(), attention.attend.__globals__)
-    seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend="aot_eager")
+    seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend=by)
     return seam

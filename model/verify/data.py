@@ -55,6 +55,49 @@ def of(variant: Variant) -> Known:
     return found._replace(inputs=LAYOUTS[variant.layout](_copied(found.inputs)))
 
 
+def scaled(found: Known, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> Known:
+    """The same call with Q, V and dO multiplied, and K divided by Q's factor, so that the scores stay.
+
+    The factors are powers of two or their negatives: such products are exact in floating point, and so are
+    the results that follow from the known ones.
+    """
+    x, steps = found.inputs, {"o": v, "dq": v * do / q, "dk": v * do * q, "dv": do}
+    return Known(
+        Inputs(x.q * q, x.k / q, x.v * v, x.do * do),
+        Exact(
+            {step: found.exact.values[step] * factor for step, factor in steps.items()},
+            {step: found.exact.spread[step] * abs(factor) for step, factor in steps.items()},
+        ),
+        {step: found.plain[step] * factor for step, factor in steps.items()},
+    )
+
+
+def other(case: Case) -> Known:
+    """Plain numbers that differ from `of(Variant(case))` everywhere, without a new reference where possible.
+
+    Batches and heads change places, so that every place has other scores, and Q, K and V change their sign.
+    """
+    if case.batch == case.heads == 1:
+        return of(Variant(case, seed=1))
+    found = of(Variant(case))
+
+    def moved(x_BTH: Tensor) -> Tensor:
+        groups_BTKG = x_BTH.roll(1, 0).unflatten(2, (case.kv_heads, -1))
+        moved_BTH: Tensor = groups_BTKG.roll((1, 1), (2, 3)).flatten(2, 3)
+        return moved_BTH
+
+    there = Known(
+        _each(moved)(found.inputs),
+        Exact(_all(moved, found.exact.values), _all(moved, found.exact.spread)),
+        _all(moved, found.plain),
+    )
+    return scaled(there, q=-1.0, v=-1.0)
+
+
+def _all(change: Callable[[Tensor], Tensor], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {step: change(x) for step, x in tensors.items()}
+
+
 def _plain(case: Case, rng: torch.Generator) -> Inputs:
     """Different everywhere: heads, batches and positions that are mixed up show."""
     shape = (case.batch, case.sequence_length)

@@ -1,18 +1,19 @@
 """Whether a call is a function of its inputs alone, in all the ways in which a training loop calls it.
 
-Each habit looks for state that a call leaves behind, or takes from another call.
+Each habit looks for state that a call leaves behind, or takes from another call, or for numbers of a size
+that it cannot hold. All are tried at a small shape, and most at the run's own, which some faults need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
 from model.attention import Backend, Case
 from model.verify import data
-from model.verify.call import Subject, call, gradients, leaves
+from model.verify.call import Subject, call, gradients, leaves, pull
 from model.verify.cases import Variant
 from model.verify.certificate import Check
 from model.verify.data import Known
@@ -26,35 +27,62 @@ class Habit:
     Attributes:
         name: the variant of its checks in a certificate.
         recompiles: a backend that compiles would have to do so again, for seconds, and is spared it.
+        references: it needs results in float64 of its own, and is tried at a small shape alone.
     """
 
     name: str
     run: Callable[[Subject], None]
     recompiles: bool = False
+    references: bool = False
 
 
 def check(backend: Backend, case: Case) -> list[Check]:
-    """Every habit once."""
-    checks = []
-    for habit in HABITS:
-        if habit.recompiles and backend.compiles:
-            continue
-        subject = Subject(backend, case, habit.name)
-        with subject.running(habit.name):
-            habit.run(subject)
-        checks += subject.checks
-    return checks
+    """Every habit once, at a small shape."""
+    return [check for habit in HABITS for check in _tried(habit, backend, case)]
 
 
-def _known(subject: Subject, seed: int = 0, renewed: str = "") -> Known:
-    return data.of(Variant(subject.case, seed=seed, renewed=renewed))
+def check_at_the_runs_shape(backend: Backend, case: Case) -> Iterator[list[Check]]:
+    """The habits that need no result in float64 but the one that is known; one after another."""
+    return (_tried(habit, backend, case) for habit in HABITS if not habit.references)
+
+
+def _tried(habit: Habit, backend: Backend, case: Case) -> list[Check]:
+    if habit.recompiles and backend.compiles:
+        return []
+    subject = Subject(backend, case, habit.name)
+    with subject.running(habit.name):
+        habit.run(subject)
+    return subject.checks
+
+
+def _known(subject: Subject, renewed: str = "") -> Known:
+    return data.of(Variant(subject.case, renewed=renewed))
+
+
+def _both(subject: Subject) -> tuple[Known, Known]:
+    """Numbers, and others that differ everywhere."""
+    return _known(subject), data.other(subject.case)
 
 
 def _again(subject: Subject) -> None:
     """The same inputs again, after others of the same shape: a result kept by shape shows."""
-    for seed in (0, 1, 0):
-        found = _known(subject, seed)
+    first, other = _both(subject)
+    for found in (first, other, first):
         subject.numbers("same again", call(subject, found.inputs), found.exact, found.plain)
+
+
+def _overwritten(subject: Subject) -> None:
+    """Other numbers in the same memory, forward and backward."""
+    first, other = _both(subject)
+    tensors = leaves(first.inputs)
+    pull(subject.forward(*tensors), first.inputs.do)
+    with torch.no_grad():
+        for x, new in zip(tensors, (other.inputs.q, other.inputs.k, other.inputs.v), strict=True):
+            x.copy_(new)
+            x.grad = None
+    o = subject.forward(*tensors)
+    pull(o, other.inputs.do)
+    subject.numbers("new data", {"o": o.detach()} | gradients(tensors), other.exact, other.plain)
 
 
 def _in_place(subject: Subject) -> None:
@@ -72,11 +100,11 @@ def _in_place(subject: Subject) -> None:
 
 def _interleaved(subject: Subject) -> None:
     """As two layers, or two micro-batches, call it: a workspace that calls share shows."""
-    both = [_known(subject, seed) for seed in (0, 1)]
+    both = _both(subject)
     tensors = [leaves(found.inputs) for found in both]
     outputs = [subject.forward(*each) for each in tensors]
     for found, each, o in zip(both, tensors, outputs, strict=True):
-        o.backward(found.inputs.do)
+        pull(o, found.inputs.do)
         results = {"o": o.detach()} | gradients(each)
         subject.numbers("gradients apart", results, found.exact, found.plain)
 
@@ -86,7 +114,7 @@ def _accumulated(subject: Subject) -> None:
     found = _known(subject)
     tensors = leaves(found.inputs)
     for _ in range(2):
-        subject.forward(*tensors).backward(found.inputs.do)
+        pull(subject.forward(*tensors), found.inputs.do)
     subject.numbers("gradients add up", gradients(tensors), found.exact, found.plain, times=2)
 
 
@@ -103,7 +131,8 @@ def _settings(subject: Subject) -> None:
     """Random numbers, modes and settings must be as before."""
     found = _known(subject)
     before = with_state(subject.case.device)
-    call(subject, found.inputs)
+    results = call(subject, found.inputs)
+    subject.numbers("same again", results, found.exact, found.plain)
     note_changes(subject, before, with_state(subject.case.device))
 
 
@@ -123,9 +152,59 @@ def _partly(subject: Subject) -> None:
         subject.numbers("one gradient", results, found.exact, found.plain)
 
 
+def _scaled(subject: Subject) -> None:
+    """Numbers far from 1, as scores, values and gradients in training can be: see `data.scaled`.
+
+    What is kept in float16, cut off, clipped or taken for zero shows.
+    """
+    small, large = SCALES[subject.case.dtype]
+    found = _known(subject)
+    for factors in ({"do": small}, {"v": large, "do": large}, {"q": large}, {"q": 1 / large}):
+        there = data.scaled(found, **factors)
+        results = call(subject, there.inputs)
+        subject.numbers("right at any scale", results, there.exact, there.plain)
+
+
+def _not_a_number(subject: Subject) -> None:
+    """A NaN must reach what depends on it: a backend that hides it hides that a run has diverged.
+
+    Q's is in the last row, and V's and K's are in the first, which every row attends to. PyTorch's CPU kernel
+    hides it in sequences that are shorter than its vectors; no run trains on those.
+    """
+    if subject.case.sequence_length < NAN_FROM:
+        return
+    case, inputs = subject.case, _known(subject).inputs
+    group, last = case.heads // case.kv_heads, case.sequence_length - 1
+    heads = slice(0, group)
+    for name, place in (("q", (0, last, 0)), ("k", (0, ALL, heads)), ("v", (0, ALL, heads, 0))):
+        spoiled = {each: getattr(inputs, each).clone() for each in "qkv"}
+        spoiled[name][0, last if name == "q" else 0, 0, 0] = torch.nan
+        o = subject.forward(*leaves(replace(inputs, **spoiled))).detach()
+        hidden = f"a NaN in {name} does not reach the output"
+        subject.note("NaN comes out", name, bool(o[place].isnan().all()), hidden)
+    tensors, do = leaves(inputs), inputs.do.clone()
+    do[0, last, 0, 0] = torch.nan
+    pull(subject.forward(*tensors), do)
+    for step, x in gradients(tensors).items():
+        hidden = f"a NaN in the gradient of the output does not reach {step}"
+        subject.note("NaN comes out", step, bool(x.isnan().any()), hidden)
+
+
+NAN_FROM = 32  # tokens
+ALL = slice(None)
+# Small and large powers of two, within the range of the precision after a backward pass.
+SCALES = {
+    "float32": (2.0**-24, 2.0**15),
+    "bfloat16": (2.0**-24, 2.0**15),
+    "float16": (2.0**-4, 2.0**5),
+}
+
 HABITS = (
     Habit("Same again", _again),
-    Habit("New data in the same tensors", _in_place),
+    Habit("New data in the same tensors", _overwritten),
+    Habit("One tensor after another gets new data", _in_place, references=True),
+    Habit("Numbers that are small or large", _scaled),
+    Habit("NaN", _not_a_number),
     Habit("Two forwards, then two backwards", _interleaved),
     Habit("Two backwards into the same gradients", _accumulated),
     Habit("Without gradients", _unwatched),

@@ -111,12 +111,16 @@ _AXES = {
 }
 
 
-def _where(kind: str, scores: Tensor, length: int) -> str:
+def _where(kind: str, scores: Tensor, rows: int) -> str:
     """Name the worst slice: `batch 0, row 300, head 2`."""
     if not scores.ndim:
         return "the tensor"
-    index = torch.unravel_index(scores.argmax(), scores.shape)
-    named = dict(zip(_AXES[kind], map(int, index), strict=True))
+    # torch.unravel_index would import sympy, which takes a second.
+    place, index = int(scores.argmax()), list[int]()
+    for length in reversed(scores.shape):
+        place, here = divmod(place, length)
+        index.insert(0, here)
+    named = dict(zip(_AXES[kind], index, strict=True))
     if "tile" in named:
-        named["rows from"] = _first_rows(length)[named.pop("tile")]
+        named["rows from"] = _first_rows(rows)[named.pop("tile")]
     return ", ".join(f"{axis} {place}" for axis, place in named.items())

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -219,9 +220,40 @@ class _Block:
 @contextmanager
 def highest() -> Iterator[None]:
     """Keep TF32 and bfloat16 out of float32 matrix products in the body."""
-    before = torch.get_float32_matmul_precision()
+    before = matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
         yield
     finally:
+        _restore(before)
+
+
+def matmul_precision() -> str | dict[str, str]:
+    """PyTorch's setting for all devices, or, once a program has set them one by one, each by its name.
+
+    PyTorch refuses to read the former after the latter.
+    """
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return {name: place.fp32_precision for name, place in _precisions().items()}
+
+
+def _restore(before: str | dict[str, str]) -> None:
+    if isinstance(before, str):
         torch.set_float32_matmul_precision(before)
+        return
+    places = _precisions()
+    for name, precision in before.items():
+        places[name].fp32_precision = precision
+
+
+def _precisions() -> dict[str, Any]:
+    backends: Any = torch.backends
+    return {
+        "all": backends,
+        "cudnn": backends.cudnn,
+        "mkldnn": backends.mkldnn,
+        "cuda.matmul": backends.cuda.matmul,
+        "mkldnn.matmul": backends.mkldnn.matmul,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from model.attention import Backend, Case
 from model.verify.call import Subject
 from model.verify.certificate import Check
+from model.verify.reference import matmul_precision
 
 # More blocks of each size than a call needs for copies of its inputs, results, gradients and workspaces.
 _BLOCKS = 16
@@ -27,7 +29,7 @@ def settings() -> dict[str, Any]:
         "gradient mode": torch.is_grad_enabled(),
         "the default dtype": torch.get_default_dtype(),
         "the number of threads": torch.get_num_threads(),
-        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "float32 matmul precision": matmul_precision(),
         "determinism": torch.are_deterministic_algorithms_enabled(),
         "SDPA's kernels": (
             cuda.flash_sdp_enabled(),
@@ -61,6 +63,26 @@ def note_changes(subject: Subject, before: dict[str, Any], after: dict[str, Any]
         subject.note("settings unchanged", name, same, f"a call changed {name} of the whole process")
 
 
+# What a run has loaded too, to look for its certificate.
+_LOADED_IN_RUNS = {"model.verify.certificate", "model.verify.identity"}
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Hide the modules of this folder: what the body calls must not see that it is on trial."""
+    package = vars(sys.modules["model.verify"])
+    names = [name for name in sys.modules if name.startswith("model.verify.") and name not in _LOADED_IN_RUNS]
+    modules = {name: sys.modules.pop(name) for name in names}
+    attributes = {name.rpartition(".")[2]: module for name, module in modules.items()}
+    for name in attributes:
+        package.pop(name, None)
+    try:
+        yield
+    finally:
+        sys.modules.update(modules)
+        package.update(attributes)
+
+
 @contextmanager
 def poisoned(q_BTHD: Tensor, k_BTKD: Tensor) -> Iterator[None]:
     """What the body's calls allocate holds NaN, as far as that can be arranged from outside.
@@ -80,6 +102,10 @@ def poisoned(q_BTHD: Tensor, k_BTKD: Tensor) -> Iterator[None]:
 
 
 class _Filled(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to skip Dynamo means to import it, which takes seconds
+
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -17,7 +17,11 @@ from model.attention import Backend, Case, Kernels, Launches
 from model.attention import _reasons as reasons
 
 # Plain matrix products and a softmax: PyTorch's operators for them are nobody's own.
-SOFTMAX = Kernels(r"^aten::_softmax$", r"^aten::_softmax_backward_data$", operators=True)
+SOFTMAX = Kernels(
+    forward=r"^aten::(matmul|mul|masked_fill|softmax|_softmax)$",
+    backward=r"^aten::(bmm|mul|masked_fill|sum|_softmax_backward_data)$",
+    operators=True,
+)
 BY_SOFTMAX = Launches(cpu=SOFTMAX)
 OWN = Kernels(r"^_Own$", r"^_OwnBackward$", operators=True)
 NUMBERS = {"right"}
@@ -39,12 +43,17 @@ LONG = Case("cpu", "bfloat16", batch=1, sequence_length=4160, heads=1, kv_heads=
 HALF_AS_LONG = replace(LONG, sequence_length=2080)  # where sums in 16 bits already show in dK and dV
 
 
-def plant(*fault: str, case: Case = CASE, launches: Launches | None = BY_SOFTMAX) -> Callable:
+def plant(
+    *fault: str,
+    case: Case = CASE,
+    launches: Launches | None = BY_SOFTMAX,
+    takes: Callable[[Case], list[str]] = reasons.basic,
+) -> Callable:
     """Register a wrong attend."""
 
     def add(attend: Callable) -> Callable:
         name = attend.__name__.strip("_").replace("_", "-")
-        backend = Backend(f"planted: {name}", reasons.basic, attend, launches)
+        backend = Backend(f"planted: {name}", takes, attend, launches)
         PLANTED[name] = Planted(backend, set(fault) or NUMBERS, case)
         return attend
 

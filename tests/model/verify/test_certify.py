@@ -10,7 +10,7 @@ import torch
 from model import attention
 from model.attention import Case
 from model.verify.certify import certify, certify_case
-from tests.model.verify import planted, planted_habits, planted_numbers  # noqa: F401  they plant
+from tests.model.verify import planted, planted_habits, planted_numbers, planted_shapes  # noqa: F401  they plant
 from tests.model.verify.planted import CASE, PLANTED
 
 HONEST = ("auto", "flash", "math", "tiled")
