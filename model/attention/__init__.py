@@ -219,6 +219,11 @@ def is_foreign(name: str) -> bool:
     return name in _foreign()
 
 
+def entry_module(name: str) -> str:
+    """The module that defines another package's backend; empty if no entry point names it."""
+    return next((point.module for point in entry_points(group=ENTRY_POINT_GROUP, name=name)), "")
+
+
 @cache
 def _foreign() -> tuple[str, ...]:
     return tuple(point.name for point in entry_points(group=ENTRY_POINT_GROUP))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
+import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from model import attention, machine
-from model.attention import Backend, Case
+from model.attention import Case
 from model.verify.certificate import key
 
 _HERE = Path(__file__).parent
@@ -28,18 +29,39 @@ def key_of(name: str, device: str, case: Case | None = None) -> str:
 
 @cache
 def code(name: str) -> str:
-    """SHA-256 over the backend's source files, those of its modules, and the rules in this folder.
+    """SHA-256 over the backend's source files, and over the rules it was held to with all that they import.
 
-    A backend in this project consists of its file and what that imports from this project, found by reading
-    it. One from an entry point consists of the folder that its module is in.
+    A backend consists of its module and what that imports, found by reading it, except for packages with a
+    version of their own, which `software` records. One from an entry point may also be a package with
+    compiled parts: then everything in its folder counts.
     """
-    backend = attention.load(name)
-    rules = set(_HERE.glob("*.py"))
-    own = _folder(backend) if attention.is_foreign(name) else _imported(f"model.attention.{name}")
     digest = hashlib.sha256()
-    for path in sorted(rules | own | set(filter(None, map(_origin, backend.modules)))):
+    rules = set(_HERE.glob("*.py")) | _files("model.verify.certify") | _files("model.attention.math")
+    for path in sorted(rules | _files(_module(name)) | _compiled_parts(name)):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _module(name: str) -> str:
+    """The module that defines the backend."""
+    return attention.entry_module(name) if attention.is_foreign(name) else f"model.attention.{name}"
+
+
+def _files(module: str) -> set[Path]:
+    return set(_imported(module).values())
+
+
+def _compiled_parts(name: str) -> set[Path]:
+    """Files of the modules that a backend names, and what is beside the Python files of a foreign package."""
+    found = set(filter(None, map(_origin, attention.load(name).modules)))
+    if attention.is_foreign(name):
+        package = _source(_module(name).partition(".")[0])
+        if package and package.name == "__init__.py":
+            found |= {path for path in package.parent.rglob("*") if path.suffix in _SOURCES}
+    return found
+
+
+_SOURCES = {".py", ".so", ".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".ptx", ".cubin"}
 
 
 def device_name(device: str) -> str | None:
@@ -59,9 +81,10 @@ def software(name: str, device: str) -> dict[str, str]:
     known = machine.versions()
     if device == "cuda" and torch.cuda.is_available():
         known |= machine.device(device)[2] | _installed(_KERNEL_LIBRARIES["cuda"])
-    own = {x.partition(".")[0] for x in (*attention.load(name).modules, *_foreign_modules(name))}
-    distributions = packages_distributions() if own else {}
-    known |= _installed(tuple(package for module in own for package in distributions.get(module, ())))
+    own = {*attention.load(name).modules}
+    if attention.is_foreign(name):
+        own |= {_module(name), *_imports(_module(name))}
+    known |= _installed(tuple(package for module in own for package in _distributions(module)))
     return dict(sorted(known.items()))
 
 
@@ -75,51 +98,75 @@ def _installed(packages: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _foreign_modules(name: str) -> tuple[str, ...]:
-    if not attention.is_foreign(name):
-        return ()
-    return (getattr(attention.load(name).attend, "__module__", "") or "",)
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """Names of all modules that a module's own code imports, also those of other packages."""
+    return frozenset(name for path, named in _imported(module).items() for name in _named(path, named))
 
 
-def _imported(module: str) -> set[Path]:
-    """A module and everything that it imports from this project, inside functions too."""
+@cache
+def _imported(module: str) -> dict[str, Path]:
+    """A module and everything of its own that it imports, inside functions too: the file by the name."""
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        path = _source(name)
-        if path is None or name in found:
+        if name in found or not _is_own(name, module) or (path := _source(name)) is None:
             continue
         found[name] = path
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("model"):
-                waiting += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                waiting += [alias.name for alias in node.names if alias.name.startswith("model.")]
-    return set(found.values())
+        waiting += _named(name, path)
+    return found
 
 
+def _is_own(name: str, module: str) -> bool:
+    """Whether a module is of the same distribution as another, or of none, as a file beside it is."""
+    top, home = name.partition(".")[0], module.partition(".")[0]
+    if top == home:
+        return True
+    if home == "model" or top in sys.stdlib_module_names:
+        return False
+    return not _distributions(top) or bool({*_distributions(top)} & {*_distributions(home)})
+
+
+def _named(module: str, path: Path) -> list[str]:
+    """What a module imports, its own packages included: importing `a.b` also runs `a/__init__.py`."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = []
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            start = ".".join([*base, *([node.module] if node.module else [])])
+            found += [start, *(f"{start}.{alias.name}" for alias in node.names)]
+    return found
+
+
+@cache
+def _distributions(module: str) -> tuple[str, ...]:
+    return tuple(_packages().get(module.partition(".")[0], ()))
+
+
+@cache
+def _packages() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
+@cache
 def _source(module: str) -> Path | None:
-    path = _PROJECT.joinpath(*module.split("."))
-    choices = (path.with_suffix(".py"), path / "__init__.py")
-    return next((choice for choice in choices if choice.is_file()), None)
-
-
-def _folder(backend: Backend) -> set[Path]:
-    """The files beside the one that defines `attend`; for a single module, that file alone."""
-    try:
-        path = Path(inspect.getfile(inspect.unwrap(backend.attend)))
-    except TypeError:  # compiled code: its package's version identifies it
-        return set()
-    if not (path.parent / "__init__.py").exists():
-        return {path}
-    return {each for pattern in ("*.py", "*.so") for each in path.parent.rglob(pattern)}
+    """A module's Python file, without importing it."""
+    if module.partition(".")[0] == "model":
+        path = _PROJECT.joinpath(*module.split("."))
+        choices = (path.with_suffix(".py"), path / "__init__.py")
+        return next((choice for choice in choices if choice.is_file()), None)
+    path_or_none = _origin(module)
+    return path_or_none if path_or_none and path_or_none.suffix == ".py" else None
 
 
 def _origin(module: str) -> Path | None:
     """A module's file, without importing it."""
     try:
         spec = find_spec(module)
-    except (ImportError, ValueError):
+    except Exception:  # it imports the package around the module, which may raise anything
         return None
     return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None

@@ -48,6 +48,33 @@ def test_the_records_need_no_torch() -> None:
 
 @pytest.mark.parametrize("name", attention.names())
 def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> None:
-    found = {str(path.relative_to(MODEL)) for path in identity._imported(f"model.attention.{name}")}
+    found = {str(path.relative_to(MODEL)) for path in identity._files(f"model.attention.{name}")}
     own = {"errors.py", "attention/__init__.py", "attention/_reasons.py", f"attention/{name}.py"}
     assert found == own | OTHER_FILES.get(name, set())
+
+
+def test_the_code_covers_what_the_rules_compute_with() -> None:
+    found = {str(path.relative_to(MODEL)) for path in identity._files("model.verify.certify")}
+    assert found >= {"llama.py", "optim.py", "loss.py", "disk/checkpoint.py", "trainer.py", "config.py"}
+
+
+FOREIGN = {
+    "partial": "from functools import partial\nfrom beside_partial import attend\nattend = partial(attend)",
+    "object": "from beside_object import Attend\nattend = Attend()",
+    "module": "import beside_module\nattend = beside_module.attend",
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_the_code_covers_modules_beside_a_foreign_backend(kind: str, tmp_path, registered) -> None:
+    made = "from model.attention import Backend\nbackend = Backend('', lambda case: [], attend)\n"
+    beside = "def attend(q, k, v, causal):\n    return q\nclass Attend:\n    __call__ = attend\n"
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / f"fast_{kind}.py").write_text(f"{FOREIGN[kind]}\n{made}")
+    (site / f"beside_{kind}.py").write_text(beside)
+    registered({kind: f"fast_{kind}:backend"}, site)
+    first = identity.code(kind)
+    (site / f"beside_{kind}.py").write_text(f"{beside}# changed\n")
+    identity.code.cache_clear()
+    assert identity.code(kind) != first
