@@ -133,6 +133,8 @@ def root(tmp_path: Path) -> Path:
 if "ASSAY_TEST_CERTIFICATES" not in os.environ:
     _folder = tempfile.TemporaryDirectory(prefix="assay-certificates-")
     os.environ["ASSAY_TEST_CERTIFICATES"] = _folder.name
+# Also for what is called in this process: nothing may reach the user's own cache.
+os.environ["RUNNER_CERTIFICATES"] = os.environ["ASSAY_TEST_CERTIFICATES"]
 
 
 # Local launches of one user wait for each other: each worker has its own queue, apart from the user's.

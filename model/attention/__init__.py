@@ -146,6 +146,16 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(files | set(_foreign())))
 
 
+def check_name(name: str) -> None:
+    """Import nothing.
+
+    Raises:
+        UserError: there is no backend of that name.
+    """
+    if name not in names():
+        raise UserError(f"unknown attention backend '{name}' {did_you_mean(name, names())}")
+
+
 @cache
 def load(name: str) -> Backend:
     """Import one backend, and torch with it.
@@ -153,8 +163,7 @@ def load(name: str) -> Backend:
     Raises:
         UserError: there is no backend of that name, or a foreign one is not a `Backend`.
     """
-    if name not in names():
-        raise UserError(f"unknown attention backend '{name}' {did_you_mean(name, names())}")
+    check_name(name)
     if name not in _foreign():
         backend: object = import_module(f"model.attention.{name}").backend
     else:

@@ -8,6 +8,7 @@ Files are truth; database and reports are made of them.
                                /manifest.json  Manifest: where the attempt runs, with what
                                /steps.jsonl    StepRecord a line
                                /result.json    Result: how it ended, where it could still say so
+                               /phase.json    what it does before its first step; gone afterwards
                                /stdout.log, /stderr.log
 
 Inside, paths are strings: over 10,000 runs, joining Path objects took as long as reading all files.

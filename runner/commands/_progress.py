@@ -12,6 +12,7 @@ from model.units import clock
 from runner.commands._console import say
 from runner.commands._forecast import Forecast
 from runner.execute.local import Watcher
+from runner.job.phase import Stage
 from runner.state.tasks import Task
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class Lines(Watcher):
         """Number the run and print its attempt's folder."""
         self.number(task)
         self.line(task, f"started, {task.folder.attempt(task.attempt).path}")
+
+    def certifying(self, task: Task, stage: Stage) -> None:
+        """Print when it begins, every fifth stage after that, and when it waits."""
+        if stage.begun == 1 or stage.begun % 5 == 0:
+            self.line(task, str(stage))
 
     def stepped(self, task: Task, record: StepRecord) -> None:
         """Print progress at each tenth of the run, and once how long the queue's training takes."""
@@ -149,12 +155,16 @@ class Bar(Lines):
         self.number(task)
         self.rows[str(task.folder.path)] = self.bars.add_task(task.label, total=task.steps, text="starting")
 
+    def certifying(self, task: Task, stage: Stage) -> None:
+        """Show the stages of the trial in the run's bar, which its steps take over."""
+        row = self.rows[str(task.folder.path)]
+        self.bars.update(row, total=stage.total or None, completed=stage.begun, text=str(stage))
+
     def stepped(self, task: Task, record: StepRecord) -> None:
         """Move the run's bar."""
         self.foretell(task, record)
-        self.bars.update(
-            self.rows[str(task.folder.path)], completed=record.step, text=progress_text(task, record)
-        )
+        row = self.rows[str(task.folder.path)]
+        self.bars.update(row, total=task.steps, completed=record.step, text=progress_text(task, record))
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
         """Replace the run's bar with a line."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +16,8 @@ from model.verify.certificate import Certificate, Check
 from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Settings
 from runner.job import admission
-from runner.job.trial import Trial, hold
+from runner.job.phase import Stage
+from runner.job.trial import Options, Trial, hold
 
 GRADIENTS = ("o", "dq", "dk", "dv")
 
@@ -31,11 +34,12 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
+    names = _known(backend) if backend else attention.names()
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
 
     root = Settings.root
-    found = verify(backend or attention.names(), device or _default_device(), root)
+    found = verify(names, device or _default_device(), root)
     collect_certificates(root)
     if report:
         say(f"{certificates_page(root, report)}")
@@ -53,13 +57,48 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
         UserError: no such backend.
     """
     lanes = _lanes(names)
+    progress = _Progress(len(names))
+    options = Options(side_by_side=len(lanes), tell=progress.stage)
     with ThreadPoolExecutor(len(lanes)) as pool:
-        made = [
-            found
-            for lane in pool.map(lambda lane: list(_made(lane, device, root, len(lanes))), lanes)
-            for found in lane
-        ]
+        try:
+            each = pool.map(lambda lane: list(_made(lane, device, root, options, progress)), lanes)
+            made = [found for lane in each for found in lane]
+        except BaseException:
+            options.end()  # Ctrl-C: the lanes wait for their trials, and the pool for its lanes
+            raise
     return sorted(made, key=lambda certificate: names.index(certificate.backend))
+
+
+def _known(names: Sequence[str]) -> list[str]:
+    """The names, each once, before anything is imported that takes seconds.
+
+    Raises:
+        UserError: no such backend.
+    """
+    for name in names:
+        attention.check_name(name)
+    return list(dict.fromkeys(names))
+
+
+@dataclass
+class _Progress:
+    """Says how far it is: each stage on a terminal, in one line; else each backend as it ends."""
+
+    total: int
+    ended: int = 0
+
+    def stage(self, stage: Stage) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{f'[{self.ended + 1}/{self.total}] {stage}'[:LINE]}")
+            sys.stderr.flush()
+
+    def end(self, text: str) -> None:
+        self.ended += 1
+        start = "\r\x1b[K" if sys.stderr.isatty() else ""
+        say(f"{start}[{self.ended}/{self.total}] {text}")
+
+
+LINE = 79  # no longer than a terminal's line, which the next stage overwrites
 
 
 def _lanes(names: Sequence[str]) -> list[list[str]]:
@@ -69,12 +108,14 @@ def _lanes(names: Sequence[str]) -> list[list[str]]:
     return [lane for lane in (*([name] for name in slow), rest[::2], rest[1::2]) if lane]
 
 
-def _made(names: list[str], device: str, root: Path, lanes: int) -> Iterator[Certificate]:
-    answers = hold([Trial(name) for name in names], device, side_by_side=lanes)
+def _made(
+    names: list[str], device: str, root: Path, options: Options, progress: _Progress
+) -> Iterator[Certificate]:
+    answers = hold([Trial(name) for name in names], device, options)
     for name, answer in zip(names, answers, strict=True):
         made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
-        say(f"{name}: {made.verdict}, {made.seconds:.1f} s")
         admission.keep(made, root)
+        progress.end(f"{name}: {made.verdict}, {made.seconds:.1f} s")
         yield made
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
+from runner.job.phase import Stage, current
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
@@ -39,6 +40,9 @@ class Watcher:
     def started(self, task: Task) -> None:
         """Called after a run's process has started."""
 
+    def certifying(self, task: Task, stage: Stage) -> None:
+        """Called when a run's trial of its backend has come to another stage."""
+
     def stepped(self, task: Task, record: StepRecord) -> None:
         """Called for each step record that a run writes."""
 
@@ -57,7 +61,16 @@ class Child:
     kills: int
     read: int = 0
     torn: bytes = b""
+    stage: Stage | None = None
     ending: Ending | None = field(default=None)  # set by the queue: a time limit, an interrupt
+
+    def new_stage(self) -> Stage | None:
+        """What the run is at before its first step, if that has changed since the last call."""
+        now = None if self.read else current(self.task.folder.attempt(self.task.attempt).path)
+        if now is None or now == self.stage:
+            return None
+        self.stage = now
+        return now
 
     def new_steps(self) -> list[StepRecord]:
         """Read the step records written since the last call; an incomplete last line waits for the next."""
@@ -206,6 +219,8 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
 
 def _finished(child: Child, watcher: Watcher) -> bool:
     over = child.process.poll() is not None
+    if not over and (stage := child.new_stage()):
+        watcher.certifying(child.task, stage)
     for record in child.new_steps():
         watcher.stepped(child.task, record)
     if not over:

@@ -1,14 +1,17 @@
 """Admission: a run trains only with a certificate that its backend is right on this device and shape.
 
 Certificates are stored in ROOT/.certificates/KEY.json. The key covers everything that the result depends on:
-backend, code, shape, precision, device, software. RUNNER_CERTIFICATES names a folder that roots can share.
+backend, code, shape, precision, device, software. Certificates of right backends are also kept in the user's
+cache, so that other roots need no trial of their own; RUNNER_CERTIFICATES names another folder for that.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from model.attention import Case
@@ -16,7 +19,9 @@ from model.disk.files import Unreadable, read, write
 from model.errors import AssayError, Unsupported
 from model.verify.certificate import Certificate
 from model.verify.identity import key_of
-from runner.job.trial import Crashed, Trial, hold
+from runner.job.phase import Stage
+from runner.job.trial import LIMIT_SECONDS, Crashed, Options, TooLong, Trial, hold
+from runner.job.turns import turn
 
 FOLDER = ".certificates"
 SHARED = "RUNNER_CERTIFICATES"
@@ -26,18 +31,27 @@ class Refused(AssayError):
     """A backend computes wrong results, or does not use the kernels that it declares."""
 
 
-def admit(backend: str, case: Case, root: Path, options: Sequence[str]) -> Certificate:
+def admit(
+    backend: str,
+    case: Case,
+    root: Path,
+    options: Sequence[str],
+    tell: Callable[[Stage], None] = lambda _: None,
+) -> Certificate:
     """Return the certificate that allows a run to train; runs the trial if there is none yet.
 
     Args:
         options: Python options that make a process import the run's code.
+        tell: receives what is being done.
 
     Raises:
         Refused: the backend is wrong; the message has the first failed check and the certificate's path.
+        TooLong: the trial did not end in time.
         Unsupported: the trial showed that the backend does not support the case.
         MemoryError, torch.OutOfMemoryError, RuntimeError: raised by the backend at the run's own shape.
     """
-    found = _kept(root, key_of(backend, case.device, case)) or _made(Trial(backend, case), root, options)
+    held, key = Options(options, tell=tell), key_of(backend, case.device, case)
+    found = _kept(root, key) or _in_turn(Trial(backend, case), key, root, held)
     if found.verdict == "unsupported":
         raise Unsupported(found.reasons)
     if found.verdict != "right":
@@ -54,10 +68,18 @@ def refusal(certificate: Certificate, root: Path) -> str:
 
 
 def keep(certificate: Certificate, root: Path) -> None:
-    """Write a certificate to where `collect` and later runs look for it."""
-    for folder in _folders(root):
-        folder.mkdir(parents=True, exist_ok=True)
-        write(folder / f"{certificate.key}.json", certificate)
+    """Write a certificate to where `collect` and later runs look for it.
+
+    The cache gets only those that stand: who has mended a backend, or its machine, need not find it refused
+    in every root. It is a convenience: a cache that cannot be written loses nothing.
+    """
+    name = f"{certificate.key}.json"
+    (root / FOLDER).mkdir(parents=True, exist_ok=True)
+    write(root / FOLDER / name, certificate)
+    if certificate.verdict == "right":
+        with suppress(OSError, RuntimeError):  # RuntimeError: nobody knows the user's home
+            cache().mkdir(mode=0o700, parents=True, exist_ok=True)
+            write(cache() / name, certificate)
 
 
 def _kept(root: Path, key: str) -> Certificate | None:
@@ -66,15 +88,33 @@ def _kept(root: Path, key: str) -> Certificate | None:
             found = read(folder / f"{key}.json", Certificate)
         except Unreadable:  # missing or incomplete: run the trial again
             continue
+        if found.key != key:  # a copy under another name
+            continue
         if folder != root / FOLDER:
             keep(found, root)  # a root's results must not depend on another folder
         return found
     return None
 
 
-def _made(trial: Trial, root: Path, options: Sequence[str]) -> Certificate:
+def _in_turn(trial: Trial, key: str, root: Path, options: Options) -> Certificate:
+    """One of the runs that need this certificate makes it; the others wait for it."""
+    what = "another run makes its certificate, and this one waits for it"
+    waiting = partial(options.tell, Stage(backend=trial.backend, begun=0, total=0, what=what))
+    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as mine:
+        found = _kept(root, key)
+        try:
+            found = found or _made(trial, root, options)
+            return found
+        finally:
+            if mine:
+                mine.done(certified=found is not None)
+
+
+def _made(trial: Trial, root: Path, options: Options) -> Certificate:
     assert trial.case
     (answer,) = hold([trial], trial.case.device, options)
+    if isinstance(answer, TooLong):
+        raise answer
     if isinstance(answer, Crashed):
         if answer.signal is signal.SIGKILL:
             # Most likely the OOM killer. Die the same way, so that the run's outcome shows the cause.
@@ -86,6 +126,16 @@ def _made(trial: Trial, root: Path, options: Sequence[str]) -> Certificate:
     return answer
 
 
+def cache() -> Path:
+    """Where the roots of a user, or of those who name one folder, share certificates."""
+    if shared := os.environ.get(SHARED):
+        return Path(shared)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path is invalid and counts as unset.
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "assay" / "certificates"
+
+
 def _folders(root: Path) -> list[Path]:
-    shared = os.environ.get(SHARED)
-    return [root / FOLDER, *([Path(shared)] if shared else [])]
+    with suppress(RuntimeError):
+        return [root / FOLDER, cache()]
+    return [root / FOLDER]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, now
 from model.errors import Interrupted, Unsupported, UserError
 from model.text import Source
-from runner.job import admission
+from runner.job import admission, phase
 from runner.job.manifest import first_manifest, with_device
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
 from runner.job.stop import Stop, deadline
@@ -143,7 +143,10 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
     progress.manifest = with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
     _gpu = process.hold_gpu(progress.manifest.gpu_uuid)
-    progress.manifest = progress.manifest.model_copy(update={"certificate": _certificate(run, folder)})
+    with phase.shown(attempt) as tell:
+        progress.manifest = progress.manifest.model_copy(
+            update={"certificate": _certificate(run, folder, tell)}
+        )
     write(attempt / "manifest.json", progress.manifest)
     resumed = progress.manifest.resumed_attempt
     checkpoints = Checkpoints(
@@ -155,12 +158,12 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
     train(run.config, source, report, checkpoints)
 
 
-def _certificate(run: RunRecord, folder: RunFolder) -> str:
+def _certificate(run: RunRecord, folder: RunFolder, tell: Callable[[phase.Stage], None]) -> str:
     """Key of the certificate that allows the run to train."""
     backend, case = run.config.attention, run.config.attention_case
     attention.require(backend, case)
     options = snapshot.options(folder.path.parent, run.provenance.code)
-    return admission.admit(backend, case, folder.path.parent.parent, options).key
+    return admission.admit(backend, case, folder.path.parent.parent, options, tell).key
 
 
 def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Result:

@@ -1,8 +1,8 @@
 """Runs trials of backends in a separate process: `python -m runner.job.trial PARENT_PID DEVICE TRIALS`.
 
 A trial thus cannot affect the calling process (its memory, random numbers or GPU context), and a kernel that
-crashes takes down nothing else. TRIALS is a JSON array of [backend, case or null]; each answer is one line of
-JSON on standard output.
+crashes takes down nothing else. TRIALS is a JSON array of [backend, case or null]. On standard output each
+line is one JSON object: how far a trial is, or its answer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any
 
 from model.attention import Case
 from model.errors import AssayError
 from model.verify.certificate import Certificate
+from runner.job.phase import Stage
 from runner.job.stop import QuickExit, die_with
+
+# A trial makes about 50 calls at the run's own shape and needs one result in float64 of it: what a run of a
+# few dozen steps costs. It gets this long, so that nobody waits in vain.
+LIMIT_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -42,44 +52,137 @@ class Crashed(AssayError):
         super().__init__(f"attention backend '{trial.backend}' {how} during its trial")
 
 
-def hold(
-    trials: Sequence[Trial], device: str, options: Sequence[str] = (), side_by_side: int = 1
-) -> Iterator[Certificate | Exception]:
-    """Run trials one after another; yields a certificate for each, or the exception the backend raised.
+class TooLong(AssayError):
+    """A trial did not end in time, which says nothing about the backend."""
 
-    After an error, the remaining trials run in a new process.
 
-    Args:
-        options: Python options that make the process import a code snapshot.
+class Stopped(AssayError):
+    """The trials were stopped on request."""
+
+    exit_code = 130
+
+
+@dataclass
+class Options:
+    """How to hold trials.
+
+    Attributes:
+        python: options that make the process import a code snapshot.
         side_by_side: number of concurrent calls; they divide the cores among them, because oversubscribed
             threads are many times slower.
+        tell: receives how far a trial is.
+        stop: ends the trials when it is set, and kills their processes; see `end`.
+    """
+
+    python: Sequence[str] = ()
+    side_by_side: int = 1
+    tell: Callable[[Stage], None] = lambda _stage: None
+    stop: Event = field(default_factory=Event)
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def end(self) -> None:
+        """Kill what runs; what was answered stays answered."""
+        self.stop.set()
+        for process in list(self.running):
+            _kill(process)
+
+
+def hold(trials: Sequence[Trial], device: str, options: Options) -> Iterator[Certificate | Exception]:
+    """Run trials one after another; yields a certificate for each, or the exception the backend raised.
+
+    After an error or a wrong backend, the remaining trials run in a new process.
+
+    Raises:
+        Stopped: `options.end` was called.
     """
     left = list(trials)
-    environment = dict(os.environ)
-    if side_by_side > 1:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // side_by_side)))
     while left:
-        for answer in _held_in_one_process(left, device, options, environment):
+        if options.stop.is_set():
+            raise Stopped("the trials were stopped")
+        for answer in _held_in_one_process(left, device, options):
+            if options.stop.is_set():
+                raise Stopped("the trials were stopped")
             left.pop(0)
             yield answer
 
 
+def _environment(side_by_side: int) -> Mapping[str, str]:
+    """Threads that wait without spinning: on a busy machine, spinning made trials fifty times slower."""
+    environment = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", **os.environ}
+    if side_by_side > 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // side_by_side)))
+    return environment
+
+
 def _held_in_one_process(
-    trials: Sequence[Trial], device: str, options: Sequence[str], environment: Mapping[str, str]
+    trials: Sequence[Trial], device: str, options: Options
 ) -> Iterator[Certificate | Exception]:
     asked = json.dumps([[each.backend, asdict(each.case) if each.case else None] for each in trials])
-    command = [sys.executable, *options, "-m", "runner.job.trial", str(os.getpid()), device, asked]
-    answered = 0
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment
-    ) as process:
-        assert process.stdout
+    module = ["-m", "runner.job.trial", str(os.getpid()), device, asked]
+    process = subprocess.Popen(
+        [sys.executable, *options.python, *module],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env=_environment(options.side_by_side),
+        start_new_session=True,  # Ctrl-C reaches the caller alone, which ends this process itself
+    )
+    options.running.append(process)
+    answered, late = 0, Event()
+    try:
+        for said in [] if options.stop.is_set() else _lines(process, late):
+            if "begun" in said:
+                options.tell(Stage(backend=trials[answered].backend, **said))
+            else:
+                answered += 1
+                yield _answer(said)
+        process.wait()
+        if late.is_set():
+            yield TooLong(_too_long(trials[answered]))
+        elif answered < len(trials) and (process.returncode or not answered):
+            yield Crashed(trials[answered], process.returncode)
+    finally:
+        _kill(process)
+        options.running.remove(process)
+        if process.stdout:
+            process.stdout.close()
+
+
+def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, Any]]:
+    """What a trial's process says. If an answer takes too long, it is killed and `late` is set."""
+
+    def kill() -> None:
+        late.set()
+        _kill(process)
+
+    assert process.stdout
+    timer = Timer(LIMIT_SECONDS, kill)
+    timer.start()
+    try:
         for line in process.stdout:
-            answered += 1
-            yield _answer(json.loads(line))
-    if answered < len(trials) and (process.returncode or not answered):
-        yield Crashed(trials[answered], process.returncode)
+            said = json.loads(line)
+            if "begun" not in said:
+                timer.cancel()
+                timer = Timer(LIMIT_SECONDS, kill)
+                timer.start()
+            yield said
+    finally:
+        timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a trial at once, and the compilers that it started. It has nothing to save."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _too_long(trial: Trial) -> str:
+    return (
+        f"the trial of attention backend '{trial.backend}' had not ended after {LIMIT_SECONDS / 60:.0f} "
+        "minutes: launch again when the machine is less busy, or choose a shorter train.sequence_length"
+    )
 
 
 def _answer(said: dict[str, str]) -> Certificate | Exception:
@@ -93,22 +196,33 @@ def _answer(said: dict[str, str]) -> Certificate | Exception:
 
 
 def main() -> None:
-    """Run the trials given on the command line, and stop after the first that raises."""
+    """Run the trials given on the command line; stop after the first that raises or whose backend is wrong.
+
+    What a wrong backend did to this process must not reach the next one.
+    """
     parent, device, asked = sys.argv[1:]
+    # As in a run: a backend must not see that it is on trial.
+    sys.argv[:] = [str(Path(__file__).with_name("__main__.py"))]
     die_with(int(parent))
     leaving = QuickExit()
     answers = os.fdopen(os.dup(1), "w")
+    say = partial(print, file=answers, flush=True)
     os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
     from model.verify.certify import certify, certify_case
 
+    def tell(begun: int, total: int, what: str) -> None:
+        say(json.dumps({"begun": begun, "total": total, "what": what}))
+
     for backend, case in json.loads(asked):
         try:
-            made = certify_case(backend, Case(**case)) if case else certify(backend, device)
+            made = certify_case(backend, Case(**case), tell) if case else certify(backend, device, tell)
         except Exception as error:
             text = str(error) or type(error).__name__
-            print(json.dumps({"raised": type(error).__name__, "text": text}), file=answers, flush=True)
+            say(json.dumps({"raised": type(error).__name__, "text": text}))
             break
-        print(json.dumps({"certificate": made.model_dump_json()}), file=answers, flush=True)
+        say(json.dumps({"certificate": made.model_dump_json()}))
+        if made.verdict == "wrong":
+            break
     leaving.done = True
 
 

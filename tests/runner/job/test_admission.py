@@ -1,10 +1,10 @@
 """A run trains only with a certificate that its attention backend is right, here and for its shape."""
 
 import json
+import subprocess
+import sys
 
 import pytest
-
-from tests.conftest import environment
 
 pytestmark = pytest.mark.trains
 
@@ -114,5 +114,17 @@ def test_verify_refuses_a_backend_that_does_not_exist(runner, root):
     assert not certificates(root)
 
 
-def test_the_environment_of_these_tests_shares_certificates():
-    assert environment()["RUNNER_CERTIFICATES"]
+@pytest.mark.refused
+def test_a_backend_that_does_not_exist_is_refused_before_torch_is_imported():
+    code = """
+import sys
+from model.errors import UserError
+from runner.commands.verify import command
+try:
+    command(backend=["flsh"])
+except UserError as error:
+    print(error, "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("unknown attention backend 'flsh' (did you mean 'flash'?")
+    assert done.stdout.endswith("False\n")

@@ -1,0 +1,50 @@
+"""What a run does before its first step: in its log, and in a file that launchers look at."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from model.config import Frozen
+from model.disk.files import Unreadable, read, write_text
+
+FILE = "phase.json"
+
+
+class Stage(Frozen):
+    """How far a trial is: the stage that has begun, of how many (0: it waits), and what it looks at."""
+
+    backend: str
+    begun: int
+    total: int
+    what: str
+
+    def __str__(self) -> str:
+        of = f" ({self.begun} of {self.total})" if self.total else ""
+        return f"certifying {self.backend}{of}: {self.what}"
+
+
+@contextmanager
+def shown(attempt: Path) -> Iterator[Callable[[Stage], None]]:
+    """Give a function that shows a stage; the file is gone when the body ends."""
+
+    def tell(stage: Stage) -> None:
+        sys.stdout.write(f"{stage}\n")
+        sys.stdout.flush()
+        with suppress(OSError):
+            write_text(attempt / FILE, stage.model_dump_json(), sync=False)
+
+    try:
+        yield tell
+    finally:
+        with suppress(OSError):
+            (attempt / FILE).unlink(missing_ok=True)
+
+
+def current(attempt: Path) -> Stage | None:
+    """The stage that a run is at; None before the first and after the last."""
+    with suppress(Unreadable):
+        return read(attempt / FILE, Stage)
+    return None

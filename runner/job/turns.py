@@ -1,0 +1,85 @@
+"""Runs that need the same certificate take turns: one makes it, and the others wait for it.
+
+The lock saves work and nothing else: a certificate that two runs make at once is the same, and is written
+whole. So where locks do not work between nodes, one run on each of them makes it; where the filesystem has
+none, each run does. The kernel, or the server of an NFS mount, releases the lock of a maker that died.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+POLL_SECONDS = 0.5
+_ENDED = b"ended without a certificate\n"
+
+
+class Turn:
+    """A place in the queue for one certificate.
+
+    Attributes:
+        waited: whether another run was at it first.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self.waited = False
+        self._descriptor, self._path = descriptor, path
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the run before ended its trial without a certificate, as for lack of memory.
+
+        The next ones would do the same one after another, so they do it side by side.
+        """
+        return self.waited and os.pread(self._descriptor, len(_ENDED), 0) == _ENDED
+
+    def done(self, certified: bool) -> None:
+        """Tell those who wait how it ended."""
+        if certified:
+            self._path.unlink(missing_ok=True)
+        else:
+            os.pwrite(self._descriptor, _ENDED, 0)
+
+
+@contextmanager
+def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterator[Turn | None]:
+    """Wait for the lock at a path; yields None where there are no locks, or it took longer than this.
+
+    Args:
+        waiting: called once, if another run holds it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:
+        yield None
+        return
+    mine = Turn(descriptor, path)
+    try:
+        if not _locked(mine, descriptor, time.monotonic() + wait_seconds, waiting) or mine.in_vain:
+            yield None
+            return
+        os.ftruncate(descriptor, 0)
+        yield mine
+    finally:
+        os.close(descriptor)
+
+
+def _locked(mine: Turn, descriptor: int, until: float, waiting: Callable[[], None]) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not mine.waited:
+                waiting()
+            mine.waited = True
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL_SECONDS)
+        except OSError:  # this filesystem has no locks
+            return False

@@ -1,0 +1,60 @@
+"""A trial's process: what it says on its way, and that it ends at once when nobody wants its answer."""
+
+import os
+import time
+from threading import Thread
+
+import pytest
+
+from runner.job import trial
+from runner.job.trial import Options, Stopped, TooLong, Trial, hold
+
+# Stands for `-m runner.job.trial`: says one stage, then works for a long time.
+SAID = '{"begun": 2, "total": 11, "what": "needle"}'
+SLOW = ("-S", "-c", f"import time; print({SAID!r}, flush=True); time.sleep(600)")
+
+
+@pytest.mark.fault
+def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(monkeypatch) -> None:
+    monkeypatch.setattr(trial, "LIMIT_SECONDS", 1.0)
+    told = []
+    (answer,) = hold([Trial("math")], "cpu", Options(SLOW, tell=told.append))
+    assert isinstance(answer, TooLong)
+    assert "'math' had not ended" in str(answer) and "launch again" in str(answer)
+    assert [str(stage) for stage in told] == ["certifying math (2 of 11): needle"]
+
+
+@pytest.mark.fault
+def test_an_interrupt_ends_the_trial_at_once() -> None:
+    processes = []
+
+    def interrupt(_stage) -> None:
+        processes.extend(options.running)
+        raise KeyboardInterrupt
+
+    options = Options(SLOW, tell=interrupt)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(hold([Trial("math")], "cpu", options))
+    assert time.monotonic() - started < 60
+    assert [process.returncode for process in processes] == [-9]
+    assert not options.running
+
+
+@pytest.mark.fault
+def test_trials_that_are_stopped_give_no_answer_and_start_no_others() -> None:
+    options = Options(SLOW)
+    options.tell = lambda _stage: Thread(target=options.end).start()
+    with pytest.raises(Stopped):
+        list(hold([Trial("math"), Trial("tiled")], "cpu", options))
+    with pytest.raises(Stopped):
+        list(hold([Trial("tiled")], "cpu", options))
+    assert not options.running
+
+
+def test_threads_of_a_trial_wait_without_spinning(monkeypatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert trial._environment(1)["OMP_WAIT_POLICY"] == "passive"
+    assert "OMP_NUM_THREADS" not in trial._environment(1)  # a device's name has its number of threads
+    assert int(trial._environment(2)["OMP_NUM_THREADS"]) <= max(1, (os.cpu_count() or 2) // 2)
