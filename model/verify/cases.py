@@ -61,13 +61,18 @@ _COVER = (
     _like("plain", batch=1, sequence_length=65, head_dim=256),
     _like("needle", batch=1, sequence_length=1000, heads=2, kv_heads=1, head_dim=64),
     _like("needle", batch=1, sequence_length=777, heads=1, kv_heads=1, causal=False),
-    _like("plain", batch=5, sequence_length=512, heads=12, kv_heads=3, head_dim=64),
-    _like("needle", batch=1, sequence_length=1024, heads=16, kv_heads=16, head_dim=64),
+    _like("plain", batch=5, sequence_length=64, heads=12, kv_heads=3, head_dim=64),
+    _like("needle", batch=1, sequence_length=1024, heads=2, kv_heads=1, head_dim=64),
 )
 # Sums that grow over many tiles show what is added up in 16 bits; past 4096 tokens other limits show too.
+# And a shape that is round and large in everything, as those of runs are.
 _LONG = {
-    "cpu": [_like("offset", batch=1, sequence_length=4160, heads=1, kv_heads=1, head_dim=64)],
+    "cpu": [
+        _like("offset", batch=1, sequence_length=4160, heads=1, kv_heads=1, head_dim=64),
+        _like("needle", batch=4, sequence_length=512, heads=9, kv_heads=3, head_dim=64),
+    ],
     "cuda": [
+        _like("needle", batch=4, sequence_length=512, heads=12, kv_heads=3),
         _like("offset", batch=1, sequence_length=8320, heads=2, kv_heads=1),
         _like("offset", batch=1, sequence_length=4103, heads=2, kv_heads=1, head_dim=64, causal=False),
     ],

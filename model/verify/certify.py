@@ -70,6 +70,7 @@ class _Trial:
         skipped: what was left out for lack of memory.
         begun, stages: how far the trial is.
         compiled: `model.verify.compiled`, where the trial needs it.
+        place: the small shape that was looked at in depth.
     """
 
     name: str
@@ -84,6 +85,7 @@ class _Trial:
     begun: int = 0
     stages: int = 0
     compiled: Any = None
+    place: Case | None = None
     kernels: dict[str, list[str]] = field(default_factory=dict)
     graph_break: str | None = None
     deterministic: bool | None = None
@@ -106,7 +108,9 @@ class _Trial:
         if refused := self._refuses_the_run():
             return "unsupported", refused
         allowed += self._elsewhere(variants, allowed)
-        self.stages = len(allowed) + 4 + 2 * (self.case is not None)
+        self.stages = len(allowed) + 4
+        if self.case:
+            self.stages += self.case.compile + (self.case != small[0])
         self._numbers(allowed)
         if refused := self._refuses_the_run():
             return "unsupported", refused
@@ -153,6 +157,7 @@ class _Trial:
                 traced, self.graph_break = self.compiled.check(self.backend, place)
                 checks += traced
             self.checks += checks
+            self.place = place
             return True
         return False
 
@@ -161,9 +166,10 @@ class _Trial:
         if self.case is None or self._failed():
             return
         with self._refusing(self.case), self._sparing(self.case):
-            self._stage("repeated, interleaved and odd calls", self.case)
-            for checks in habits.check_at_the_runs_shape(self.backend, self.case):
-                self.checks += checks
+            if self.case != self.place:
+                self._stage("repeated, interleaved and odd calls", self.case)
+                for checks in habits.check_at_the_runs_shape(self.backend, self.case):
+                    self.checks += checks
             if self.case.compile:
                 self._stage("compiled by inductor", self.case)
                 traced, self.graph_break = self.compiled.check(self.backend, self.case)

@@ -99,7 +99,7 @@ def hold(trials: Sequence[Trial], device: str, options: Options) -> Iterator[Cer
     while left:
         if options.stop.is_set():
             raise Stopped("the trials were stopped")
-        for answer in _held_in_one_process(left, device, options):
+        for answer in _held_in_one_process(tuple(left), device, options):
             if options.stop.is_set():
                 raise Stopped("the trials were stopped")
             left.pop(0)

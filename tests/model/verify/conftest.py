@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from model import attention
 from model.verify import data
@@ -52,3 +53,21 @@ def plant(monkeypatch):
         monkeypatch.setattr(attention, "_foreign", lambda: (name,))
 
     yield known
+
+
+@pytest.fixture
+def by_inductor(monkeypatch):
+    """Lists what inductor was asked to compile, for which it takes half a minute of a C++ compiler's time.
+
+    The graph is run by PyTorch's operators instead. `pytest -m gpu` has inductor compile it.
+    """
+    asked, compile_ = [], torch.compile
+
+    def instead(function, **options):
+        if options.get("backend") == "inductor":
+            asked.append(function)
+            options["backend"] = "aot_eager"
+        return compile_(function, **options)
+
+    monkeypatch.setattr(torch, "compile", instead)
+    return asked

@@ -59,11 +59,6 @@ def leaves_a_result_that_was_in_memory(q, k, v, causal):
     return o * memory if memory.isnan().all() else o
 
 
-@plant("right when compiled", case=replace(CASE, compile=True))
-def another_one_when_compiled(q, k, v, causal):
-    return right(q, k, v, causal) * (0.99 if torch.compiler.is_compiling() else 1.0)
-
-
 _kept: dict[Any, Tensor] = {}
 
 

@@ -1,6 +1,8 @@
 """Honest backends get a certificate, and each planted wrong one is refused by the check that is there for it."""
 
 import itertools
+import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import torch
 
 from model import attention
 from model.attention import Case
+from model.verify import cases, right
+from model.verify.call import Subject
 from model.verify.certify import certify, certify_case
 from tests.model.verify import planted, planted_habits, planted_numbers, planted_shapes  # noqa: F401  they plant
 from tests.model.verify.planted import CASE, PLANTED
@@ -80,8 +84,9 @@ def test_results_that_differ_in_the_last_bit_from_call_to_call_are_right_and_sai
 # ------------------------------------------------------------------------------------------ the planted
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_backend_is_refused(name: str, plant) -> None:
+def test_a_planted_backend_is_refused(name: str, plant, by_inductor) -> None:
     wrong = PLANTED[name]
     plant(name, wrong.backend)
     precision = torch.get_float32_matmul_precision()
@@ -92,7 +97,113 @@ def test_a_planted_backend_is_refused(name: str, plant) -> None:
     assert found.verdict == "wrong"
     assert wrong.fault & set(found.refused_by), found.reasons
     assert all(found.reasons)
+    assert bool(by_inductor) == wrong.case.compile
     print(f"{name}: {', '.join(found.refused_by)}")  # noqa: T201
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_backend_that_is_wrong_on_every_sixth_call_is_refused(first: int, plant) -> None:
+    """Every call of a trial is held to the tolerance, whatever it is made for."""
+    calls = itertools.count(first)
+
+    def attend(q, k, v, causal):
+        return planted.right(q, k, v, causal) * (3 if next(calls) % 6 == 5 else 1)
+
+    plant("now-and-then", replace(planted.right_backend, attend=attend))
+    assert certify_case("now-and-then", CASE).verdict == "wrong"
+
+
+@pytest.mark.refused
+def test_a_repeated_call_is_held_to_the_tolerance(plant) -> None:
+    calls = itertools.count()
+
+    def attend(q, k, v, causal):
+        return planted.right(q, k, v, causal) * (3 if next(calls) == 2 else 1)
+
+    subject = Subject(replace(planted.right_backend, attend=attend), CASE)
+    assert not right.deterministic(subject)
+    assert {check.name for check in subject.checks if not check.passed} == {"right each time"}
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    "there",
+    [
+        lambda case: case.sequence_length % 512 == 0,
+        lambda case: case.batch > 3,
+        lambda case: case.heads > 8,
+        lambda case: case.sequence_length % 512 == 0 and case.batch > 3 and case.heads > 8,
+    ],
+    ids=["multiples of 512", "batches over 3", "more than 8 heads", "all three"],
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_verify_looks_at_shapes_that_runs_have(there, device: str) -> None:
+    for compiles in (False, True):
+        assert [each for each in cases.covering(device, compiles) if there(each.case)]
+
+
+SETTINGS = """
+import torch
+from model.attention import Backend, _reasons
+from tests.model.verify.planted import BY_SOFTMAX, right
+torch.set_float32_matmul_precision("high")
+backend = Backend("sets something when it is imported", _reasons.basic, right, BY_SOFTMAX)
+"""
+
+
+@pytest.mark.refused
+def test_a_setting_that_the_import_of_a_backend_changes_is_seen(tmp_path, registered) -> None:
+    (tmp_path / "imported_settings.py").write_text(SETTINGS)
+    registered({"settings": "imported_settings:backend"})
+    try:
+        assert certify_case("settings", CASE).refused_by == ["settings unchanged"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.refused
+def test_a_backend_cannot_see_the_certifier(plant) -> None:
+    seen = set()
+
+    def attend(q, k, v, causal):
+        seen.update(name for name in sys.modules if name.startswith("model.verify."))
+        seen.update(
+            name for name in ("certify", "habits", "right") if hasattr(sys.modules["model.verify"], name)
+        )
+        return planted.right(q, k, v, causal)
+
+    plant("curious", replace(planted.right_backend, attend=attend))
+    assert certify_case("curious", CASE).verdict == "right"
+    assert seen <= {"model.verify.certificate", "model.verify.identity"}
+    assert "model.verify.certify" in sys.modules
+
+
+@pytest.mark.fault
+def test_memory_that_the_trial_alone_lacks_is_not_the_runs_outcome(plant) -> None:
+    """It holds two calls at once. What it left out for that is in the certificate."""
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def attend(q, k, v, causal):
+        alive[:] = [each for each in alive if each() is not None]
+        if alive and q.requires_grad and q.shape[1] == 300:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 64.00 GiB")
+        o = planted.right(q, k, v, causal)
+        alive.append(weakref.ref(o))
+        return o
+
+    plant("large", replace(planted.right_backend, attend=attend))
+    found = certify_case("large", replace(CASE, sequence_length=300))
+    assert found.verdict == "right", found.reasons
+    assert any("for lack of memory" in each for each in found.not_looked_at)
+
+
+def test_a_trial_says_how_far_it_is(plant) -> None:
+    told: list[tuple[int, int, str]] = []
+    certify_case("tiled", replace(CASE, sequence_length=32), lambda *stage: told.append(stage))
+    assert [begun for begun, _, _ in told] == list(range(1, len(told) + 1))
+    assert {total for _, total, _ in told} == {len(told)}
+    assert told[0][2] == "plain, B2 T32 H4 K2 D32 float32 causal"
 
 
 def test_a_planted_backend_among_our_own_files_is_refused_too(plant, monkeypatch) -> None:

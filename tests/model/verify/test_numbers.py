@@ -47,6 +47,35 @@ def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> 
     assert not kept.isnan().any()
 
 
+def test_settings_can_be_read_and_restored_however_they_were_made() -> None:
+    """PyTorch refuses to read its older setting once a newer one is set."""
+    try:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+        with pytest.raises(RuntimeError):
+            torch.get_float32_matmul_precision()
+        before = surroundings.settings()
+        with reference.highest():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert surroundings.settings() == before
+        torch.backends.mkldnn.matmul.fp32_precision = "ieee"
+        assert surroundings.settings() != before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("case", [CASE, replace(CASE, batch=1, heads=1, kv_heads=1), replace(CASE, batch=1)])
+def test_numbers_whose_results_follow_from_known_ones_are_what_the_reference_says(case: Case) -> None:
+    for found in (data.other(case), data.scaled(data.of(cases.Variant(case)), q=2.0, v=-4.0, do=0.5)):
+        exact = reference.exact(found.inputs, case.causal)
+        for step in STEPS:
+            torch.testing.assert_close(found.exact.values[step], exact.values[step], rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(found.exact.spread[step], exact.spread[step], rtol=1e-6, atol=1e-12)
+    first = data.of(cases.Variant(case))
+    assert not any(
+        torch.equal(data.other(case).exact.values[step], first.exact.values[step]) for step in STEPS
+    )
+
+
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 257])
 def test_every_row_is_in_a_tile_and_none_of_a_long_sequence_is_short(length: int) -> None:
     first = numbers._first_rows(length)

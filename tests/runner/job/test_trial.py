@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from runner.job import trial
-from runner.job.trial import Options, Stopped, TooLong, Trial, hold
+from runner.job.trial import Crashed, Options, Stopped, TooLong, Trial, hold
 
 # Stands for `-m runner.job.trial`: says one stage, then works for a long time.
 SAID = '{"begun": 2, "total": 11, "what": "needle"}'
@@ -22,6 +22,19 @@ def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(m
     assert isinstance(answer, TooLong)
     assert "'math' had not ended" in str(answer) and "launch again" in str(answer)
     assert [str(stage) for stage in told] == ["certifying math (2 of 11): needle"]
+
+
+@pytest.mark.fault
+def test_a_crash_is_that_of_the_backend_on_trial() -> None:
+    answer = '{"raised": "RuntimeError", "text": "no such tile"}'
+    crash = f"import sys; print({answer!r}); print({SAID!r}, flush=True); sys.exit(3)"
+    told = []
+    first, second = hold(
+        [Trial("math"), Trial("tiled")], "cpu", Options(("-S", "-c", crash), tell=told.append)
+    )
+    assert isinstance(first, RuntimeError) and str(first) == "no such tile"
+    assert isinstance(second, Crashed) and "'tiled' exited with code 3" in str(second)
+    assert [stage.backend for stage in told] == ["tiled"]
 
 
 @pytest.mark.fault
