@@ -97,14 +97,16 @@ class _Trial:
         Args:
             small: places to prefer, before those of the variants.
         """
-        if self.case is None or self.case.compile:
+        allowed = [each for each in variants if self._takes(each.case)]
+        if allowed and (self.case is None or self.case.compile):
             self.compiled = import_module("model.verify.compiled")  # and Dynamo with it, which takes seconds
         with surroundings.hidden():
-            verdict, reasons = self._verdict(variants, small)
+            verdict, reasons = self._verdict(variants, allowed, small)
         return self.written(verdict, reasons)
 
-    def _verdict(self, variants: list[Variant], small: list[Case]) -> tuple[Verdict, list[str]]:
-        allowed = [each for each in variants if self._takes(each.case)]
+    def _verdict(
+        self, variants: list[Variant], allowed: list[Variant], small: list[Case]
+    ) -> tuple[Verdict, list[str]]:
         if refused := self._refuses_the_run():
             return "unsupported", refused
         allowed += self._elsewhere(variants, allowed)

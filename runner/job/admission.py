@@ -101,13 +101,15 @@ def _in_turn(trial: Trial, key: str, root: Path, options: Options) -> Certificat
     what = "another run makes its certificate, and this one waits for it"
     waiting = partial(options.tell, Stage(backend=trial.backend, begun=0, total=0, what=what))
     with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as mine:
-        found = _kept(root, key)
         try:
-            found = found or _made(trial, root, options)
-            return found
-        finally:
+            found = _kept(root, key) or _made(trial, root, options)
+        except Exception:  # not where this run is stopped: then the next one takes its turn
             if mine:
-                mine.done(certified=found is not None)
+                mine.done(certified=False)
+            raise
+        if mine:
+            mine.done(certified=True)
+        return found
 
 
 def _made(trial: Trial, root: Path, options: Options) -> Certificate:
