@@ -53,7 +53,8 @@ class Seen:
     def seconds(self, wanted: Kernels, pattern: str, device: str) -> tuple[float, float]:
         """How long what matches took, with all that it called, and how long everything took."""
         if device == "cuda" and not wanted.operators:
-            took = [(x, x.device_time_total) for x in self.events if x.device_type == DeviceType.CUDA]
+            events = [x for x in self.events if x.device_type == DeviceType.CUDA]
+            took = [(x, x.time_range.elapsed_us()) for x in events]
             return sum(t for x, t in took if re.search(pattern, x.name)) / 1e6, sum(t for _, t in took) / 1e6
         kind = "device_time_total" if device == "cuda" else "cpu_time_total"
         called = [x for x in self.events if x.device_type != DeviceType.CUDA]

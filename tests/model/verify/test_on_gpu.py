@@ -8,6 +8,7 @@ import torch
 
 from model import attention
 from model.attention import Backend, Case, Kernels, Launches, _reasons
+from model.verify import habits
 from model.verify.certify import certify, certify_case
 
 pytestmark = [
@@ -86,3 +87,77 @@ def test_a_backend_that_leaves_what_was_in_memory_is_refused(monkeypatch) -> Non
 def test_out_of_memory_at_the_runs_own_shape_is_the_runs_outcome() -> None:
     with pytest.raises(torch.OutOfMemoryError):
         certify_case("math", replace(RUN, sequence_length=65536, heads=32))
+
+
+# ------------------------------------------------------------------ what only the run's own shape, or a GPU, shows
+
+
+@pytest.mark.parametrize("name", ["custom", "flash", "flex", "math", "tiled"])
+def test_a_compiled_run_gets_its_certificate_from_inductor(name: str) -> None:
+    found = certify_case(name, replace(SMALL, compile=True))
+    assert found.verdict in ("right", "unsupported"), "\n".join(found.reasons)
+    assert found.verdict == "unsupported" or any(
+        check.name == "right when compiled" for check in found.checks
+    )
+
+
+def plant(monkeypatch, attend, declared: Kernels) -> None:
+    """Put a backend in the place of `flash`, with other kernels to declare."""
+    load = attention.load
+    wrong = replace(load("flash"), attend=attend, launches=Launches(cuda=declared))
+    monkeypatch.setattr(attention, "load", lambda asked: wrong if asked == "flash" else load(asked))
+
+
+FLASH = attention.load("flash").launches.cuda
+
+
+def test_a_declared_kernel_that_computes_one_number_is_refused(monkeypatch) -> None:
+    load = attention.load("flash")
+
+    def attend(q, k, v, causal):
+        one = load.attend(q[:, :1], k[:, :1], v[:, :1], causal)
+        return attention.load("math").attend(q, k, v, causal) + 0 * one
+
+    plant(monkeypatch, attend, FLASH)
+    assert "kernels do the work" in certify_case("flash", RUN).refused_by
+
+
+@pytest.mark.parametrize("kept", ["output", "key"])
+def test_what_is_kept_by_shape_at_the_runs_shape_is_refused(kept: str, monkeypatch) -> None:
+    load, memory = attention.load("flash"), {}
+
+    def attend(q, k, v, causal):
+        if q.shape[1] != RUN.sequence_length:
+            return load.attend(q, k, v, causal)
+        if kept == "key":
+            old = memory.setdefault("key", k.detach().clone())
+            return load.attend(q, k - k.detach() + old, v, causal)
+        o = load.attend(q, k, v, causal)
+        return o - o.detach() + memory.setdefault("output", o.detach().clone())
+
+    plant(monkeypatch, attend, FLASH)
+    assert {"same again", "new data"} & set(certify_case("flash", RUN).refused_by)
+
+
+def test_memory_that_is_not_written_at_the_runs_shape_is_refused(monkeypatch) -> None:
+    load = attention.load("flash")
+
+    def attend(q, k, v, causal):
+        o = load.attend(q, k, v, causal)
+        if q.shape[1] != RUN.sequence_length:
+            return o
+        memory = torch.empty_like(o)
+        return o * memory if memory.isnan().all() else o
+
+    plant(monkeypatch, attend, FLASH)
+    assert "finite" in certify_case("flash", RUN).refused_by
+
+
+@pytest.mark.parametrize("name", attention.names())
+def test_a_nan_and_powers_of_two_pass_through_every_backend(name: str) -> None:
+    """Which kernels swallow a NaN, or lose a small gradient, is printed for each."""
+    backend = attention.load(name)
+    if backend.unsupported_reasons(SMALL):
+        pytest.skip(f"{name} does not run here")
+    failed = [check for check in habits.check(backend, SMALL) if not check.passed]
+    assert not failed, [(check.variant, check.name, check.what, check.reason) for check in failed]
