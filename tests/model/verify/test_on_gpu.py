@@ -130,10 +130,10 @@ def test_what_is_kept_by_shape_at_the_runs_shape_is_refused(kept: str, monkeypat
         if q.shape[1] != RUN.sequence_length:
             return load.attend(q, k, v, causal)
         if kept == "key":
-            old = memory.setdefault("key", k.detach().clone())
+            old = memory.setdefault(k.shape, k.detach().clone())
             return load.attend(q, k - k.detach() + old, v, causal)
         o = load.attend(q, k, v, causal)
-        return o - o.detach() + memory.setdefault("output", o.detach().clone())
+        return o - o.detach() + memory.setdefault(o.shape, o.detach().clone())
 
     plant(monkeypatch, attend, FLASH)
     assert {"same again", "new data"} & set(certify_case("flash", RUN).refused_by)
