@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from model.config import Frozen
 from model.errors import UserError, did_you_mean
 from runner.spec import container as containers
+from runner.spec import one_gpu
 from runner.spec.container import Container, NoContainer, refuse_second, require_python
 from runner.spec.document import Document, read_document
+from runner.spec.one_gpu import SbatchOption, SetupLine, SrunWord
+from runner.spec.problems import InvalidFile, Problem
 from runner.spec.quantities import Memory, Time, parse_memory, parse_time
-from runner.spec.shell import Inert, Option, Setting, Variable, Word
+from runner.spec.shell import Inert, Setting, Variable, Word
 from runner.spec.validation import validated
 
 DEFAULT = "local"
@@ -36,11 +40,13 @@ class Slurm(Frozen):
     )
     exclusive: bool = Field(False, description="--exclusive: allocate whole nodes.")
     ask_memory: bool = Field(True, description="Pass --mem; set to false if the cluster rejects it.")
-    srun_args: list[Setting] = Field(
+    srun_args: list[SrunWord] = Field(
         default=[], description="Extra srun arguments inside the job, such as --cpus-per-task=8."
     )
-    setup: list[Inert] = Field(default=[], description="Shell lines run before srun, such as module loads.")
-    options: dict[Option, Setting | int] = Field(
+    setup: list[SetupLine] = Field(
+        default=[], description="Shell lines run before srun, such as module loads."
+    )
+    options: dict[SbatchOption, Setting | int] = Field(
         default={}, description="Any other sbatch options, by name without dashes."
     )
 
@@ -89,7 +95,9 @@ class Profile(Frozen):
     )
     scale: str = Field("full", description="Scale to use if the command line does not name one.")
     cpus: int = Field(1, gt=0, description="CPUs per run.")
-    gpus: int = Field(0, ge=0, description="GPUs per run.")
+    gpus: Annotated[int, AfterValidator(one_gpu.at_most_one)] = Field(
+        0, ge=0, description="GPUs per run: 0 or 1.", json_schema_extra={"maximum": 1}
+    )
     gpus_per_node: int | None = Field(
         None,
         gt=0,
@@ -172,7 +180,7 @@ class Profile(Frozen):
     def slots(self) -> int:
         """Runs that fit on a node, each with its own GPUs; 1 unless nodes are allocated whole."""
         whole = self.slurm is None or self.slurm.exclusive
-        return self.gpus_per_node // self.gpus if whole and self.gpus and self.gpus_per_node else 1
+        return self.gpus_per_node if whole and self.gpus and self.gpus_per_node else 1
 
     @property
     def runs_per_job(self) -> int:
@@ -206,13 +214,6 @@ class Profile(Frozen):
         if info.data.get("executor") == "local":
             raise ValueError(f"`{info.field_name}` needs executor: slurm")
         return value
-
-    @field_validator("gpus_per_node")
-    @classmethod
-    def _run_fits_on_a_node(cls, on_node: int | None, info: ValidationInfo) -> int | None:
-        if on_node and (gpus := info.data.get("gpus", 0)) > on_node:
-            raise ValueError(f"a run with {gpus} GPUs does not fit on a node with {on_node}")
-        return on_node
 
     @field_validator("grace")
     @classmethod
@@ -291,4 +292,15 @@ def read_cluster(name: str | None = None) -> Cluster:
         choices = did_you_mean(name, sorted(profile_files()))
         raise UserError(f"no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
-    return Cluster(path.stem, validated(document, Profile), document)
+    profile = validated(document, Profile)
+    if problems := [*_idle_gpus(profile, document)]:
+        raise InvalidFile(problems)
+    return Cluster(path.stem, profile, document)
+
+
+def _idle_gpus(profile: Profile, document: Document) -> Iterator[Problem]:
+    slurm, used = profile.slurm or Slurm(), max(1, profile.gpus) * profile.runs_per_job
+    settings = {("slurm", "gres"): slurm.gres, ("slurm", "options", "gres"): slurm.options.get("gres")}
+    for path, gres in settings.items():
+        if problem := one_gpu.idle_gpus(gres, used):
+            yield Problem(document.mark(path), problem)

@@ -128,7 +128,7 @@ def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path, ou
 
 @pytest.mark.parametrize(
     ("setting", "says"),
-    [("partition: nowhere", "nvalid partition"), ("gres: 'gpu:9'", "not available")],
+    [("partition: nowhere", "nvalid partition"), ("gres: 'gpu:h100:1'", "not available")],
 )
 def test_a_refusal_is_exit_code_3_with_slurms_own_words(slurm, study, tmp_path, setting, says, outcomes):
     (profile := tmp_path / "wrong.yaml").write_text(f"executor: slurm\nslurm: {{{setting}}}\n")

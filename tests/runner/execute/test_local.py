@@ -229,12 +229,12 @@ def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, st
 def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
     from runner.execute.local import Watcher, _gpus, run_queue
 
-    (tmp_path / "p.yaml").write_text("executor: local\ngpus: 2\nmax_parallel: 2\n")
+    (tmp_path / "p.yaml").write_text("executor: local\ngpus: 1\nmax_parallel: 2\n")
     profile = read_cluster(str(tmp_path / "p.yaml")).profile
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    assert [_gpus(profile, slot)["CUDA_VISIBLE_DEVICES"] for slot in (0, 1)] == ["4,5", "6,7"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    with pytest.raises(UserError, match="more than the 3 GPUs"):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    assert [_gpus(profile, slot)["CUDA_VISIBLE_DEVICES"] for slot in (0, 1)] == ["4", "5"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    with pytest.raises(UserError, match="more than the 1 GPUs"):
         _gpus(profile, 0)
     with pytest.raises(UserError, match="more than the 3 GPUs"):
         run_queue([pytest.fail], profile, Watcher())  # before it looks at a task

@@ -161,7 +161,7 @@ def test_whole_nodes_are_held_until_the_longest_of_the_runs_that_share_one_ends(
     assert lines(found).startswith(
         "about 3.5 GPU-hours (2.0 node-hours), 1:30:00 with 4 at once: 5 runs from past"
     )
-    assert of(3600, 3600, gpus=4, **{**whole, "max_parallel": 2}).node_hours == 2.0
+    assert of(3600, 3600, **{**whole, "gpus_per_node": 1}).node_hours == 2.0
     assert of(3600, 3600).node_hours is None, "nodes are shared with others"
 
 

@@ -226,6 +226,7 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
         profile(json.dumps({"executor": "slurm", "slurm": {}, "env": {name: "x"}}))
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -233,6 +234,8 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
         ("--x", "is not an sbatch option"),
         ("array", "set by the launcher"),
         ("open_mode", "launcher"),
+        ("job-n", "set by the launcher"),
+        ("clusters", "from its own login node"),
     ],
 )
 def test_an_option_of_sbatch_cannot_be_another_one_or_one_of_ours(name, says):

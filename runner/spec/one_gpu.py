@@ -1,0 +1,77 @@
+"""Refuses Slurm settings that start several tasks of a run or leave GPUs idle.
+
+A run uses one task and one GPU. Each task of its job would run the same attempt, and the hours of idle GPUs
+would not be counted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from runner.spec.shell import Inert, Option, Setting
+
+_TASKS = (
+    "nodes", "ntasks", "ntasks-per-board", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node",
+    "ntasks-per-socket", "tasks-per-node",
+)  # fmt: skip
+_GPUS = ("gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task")
+_SHORT = re.compile(r"-[nN]|-G(?!1$)")
+_DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB)\b")  # sbatch takes options from all three
+_PACKING = "to run on several GPUs of a node at once, set `gpus_per_node` and `slurm.exclusive`"
+
+
+def _sbatch_option(text: str) -> str:
+    name = text.replace("_", "-")
+    if _among(name, _TASKS):
+        raise ValueError(f"'{text}' is not allowed: a run uses one task on one node; {_PACKING}")
+    if _among(name, _GPUS):
+        raise ValueError(f"'{text}' is not allowed: set `gpus` at the top of the profile; {_PACKING}")
+    return text
+
+
+def _srun_word(text: str) -> str:
+    name, _, value = text.partition("=")
+    long = name.removeprefix("--") if name.startswith("--") else None
+    if long and _among(long, _TASKS):
+        raise ValueError(f"'{text}' is not allowed: a run uses one task on one node; {_PACKING}")
+    if _SHORT.match(text) or (long and _among(long, _GPUS) and value != "1"):
+        raise ValueError(f"'{text}' is not allowed: a run uses one task and one GPU; {_PACKING}")
+    return text
+
+
+def _among(name: str, options: tuple[str, ...]) -> bool:
+    """Whether this is one of the options; sbatch and srun also take the first letters of a name."""
+    return any(option.startswith(name) for option in options)
+
+
+def _setup_line(text: str) -> str:
+    if _DIRECTIVE.match(text):
+        raise ValueError(f"'{text}' is an option of sbatch: put it under `slurm.options`")
+    return text
+
+
+SbatchOption = Annotated[Option, AfterValidator(_sbatch_option)]
+SrunWord = Annotated[Setting, AfterValidator(_srun_word)]
+SetupLine = Annotated[Inert, AfterValidator(_setup_line)]
+
+
+def at_most_one(gpus: int) -> int:
+    """Check a profile's `gpus`. Raises ValueError."""
+    if gpus > 1:
+        raise ValueError(f"gpus: {gpus} would leave GPUs idle, since a run uses at most one; {_PACKING}")
+    return gpus
+
+
+def idle_gpus(gres: str | int | None, used: int) -> str | None:
+    """What is wrong with a value of --gres, such as `gpu:h100:2,gpu:1(S:0),nvme:1`; None if nothing.
+
+    Args:
+        used: how many GPUs the runs of a job use.
+    """
+    parts = [part.partition("(")[0].removeprefix("gres:").split(":") for part in str(gres or "").split(",")]
+    asked = sum(int(words[-1]) if words[-1].isdigit() else 1 for words in parts if words[0] == "gpu")
+    text = f"gres {gres} asks for {asked} GPUs, but the runs of a job use {used}: ask for gpu:{used}"
+    return text if asked > used else None
