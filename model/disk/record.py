@@ -192,7 +192,8 @@ class Result(Frozen):
     wall_seconds: float
 
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# A study's or a run's folder. People may give 100 characters; `.rehearsal` and `.reproduced` come on top.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,139}")
 
 
 def now() -> datetime:

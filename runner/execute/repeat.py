@@ -132,8 +132,8 @@ def _under_way(study: Path, original: RunState) -> RunFolder | None:
 
 
 def _study_name(study: str) -> str:
-    # Names have at most 100 characters; a repeat of a repeat stays in the same study.
-    return study if study.endswith(SUFFIX) else study[: 100 - len(SUFFIX)] + SUFFIX
+    # A repeat of a repeat stays in the same study.
+    return study if study.endswith(SUFFIX) else study + SUFFIX
 
 
 def _code(original: RunState) -> dict[str, bytes]:

@@ -18,12 +18,14 @@ from runner.spec.settings import Scalar, flatten, leaves
 from runner.spec.validation import validated
 
 MAX_CELLS = 100_000
+MAX_NAME = 100
 
 
 def _name(name: str) -> str:
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise ValueError(
-            "a name has at most 100 letters, digits, '.', '_' and '-', and starts with a letter or digit"
+            f"a name has at most {MAX_NAME} letters, digits, '.', '_' and '-', "
+            "and starts with a letter or digit"
         )
     return name
 

@@ -3,7 +3,7 @@
 import pytest
 
 from model.disk.files import append, write
-from model.disk.folder import Attempt, RunFolder
+from model.disk.folder import Attempt, RunFolder, run_folders
 from model.disk.record import LedgerEvent, Outcome, Result, now
 
 
@@ -22,6 +22,13 @@ def note(tmp_path):
 @pytest.fixture
 def attempt(tmp_path):
     return lambda: RunFolder(tmp_path).attempt(1)
+
+
+@pytest.mark.parametrize("suffix", ["", ".rehearsal", ".reproduced", ".rehearsal.reproduced"])
+def test_the_runs_of_a_study_with_the_longest_name_are_found(tmp_path, suffix):
+    run = tmp_path / ("n" * 100 + suffix) / "r1"
+    run.mkdir(parents=True)
+    assert [found.path for found in run_folders(tmp_path)] == [run]
 
 
 def test_a_released_claim_is_no_claim_and_a_new_one_counts_alone(note, attempt):

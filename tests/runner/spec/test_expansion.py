@@ -130,6 +130,7 @@ def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
         ("matrix: {seed: [0]}\nrules: [{where: {seed: 0}, resources: {gpus: 2}}]\n", 8, "'cpus'"),
         ("scales: {small: {matrix: {seed: [0]}}}\n", 7, "'seed' is not an axis"),
         ("name: ../../etc\n", 7, "a name has at most 100 letters"),
+        (f"name: {'n' * 101}\n", 7, "a name has at most 100 letters"),
         ("name: 'a/b'\n", 7, "a name has at most 100 letters"),
     ],
 )
