@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from model.disk.record import Outcome
 from runner.execute.slurm import client
+from runner.execute.slurm.ours import job_of
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
@@ -19,18 +20,23 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
     """Cancel those of these runs that are in flight, and return those that were told; the log has the others.
 
     A job that other runs share continues; the cancelled run finds its cancellation in its ledger and stops.
+    A job that has ended, or whose number Slurm has given to another job, is left alone.
 
     Raises:
-        SchedulerError: Slurm cannot be reached.
+        NoAnswer: Slurm cannot be reached.
     """
     open_ = in_flight(found)
     shared = _shared_jobs(open_)
-    client.cancel(state.job_id for state in open_ if state.job_id and state.job_id not in shared)
+    reached = client.cancel(job_of(state) for state in open_ if state.job_id and state.job_id not in shared)
     for state in open_:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-    return [state for state in open_ if state.job_id or _told_here(state)]
+    return [
+        state
+        for state in open_
+        if state.job_id in (*shared, *reached) or (not state.job_id and _told_here(state))
+    ]
 
 
 def _told_here(state: RunState) -> bool:

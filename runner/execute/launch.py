@@ -10,6 +10,7 @@ from model.errors import UserError
 from runner.execute import local
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
+from runner.execute.slurm import client
 from runner.execute.slurm import submit as slurm
 from runner.execute.slurm.submit import SubmitLimit
 from runner.plan import budget, cost
@@ -17,7 +18,8 @@ from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.spec.profile import Cluster
 from runner.state.lock import study_lock
-from runner.state.slurm import SchedulerError, require
+from runner.state.runs import warn_once
+from runner.state.slurm import NoAnswer, SchedulerError, require
 from runner.state.tasks import Task, jobs_folder
 
 LOCK_WAIT_SECONDS = 60.0
@@ -49,12 +51,14 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     """Submit the plan's remaining runs to Slurm.
 
     Args:
-        wait: return the tasks that do not fit in the queue now, instead of raising SubmitLimit.
+        wait: return the tasks to submit later, instead of raising an error: those that do not fit in the
+            queue now, and those about which sbatch gives no answer.
 
     Raises:
         SchedulerError: Slurm refused or cannot be reached.
     """
     require("sbatch")
+    client.max_array_size()  # where Slurm does not answer, nothing is written
     reconciled(plan.root, plan.study.name)
     with alone(plan):
         tasks = _next_tasks(plan)
@@ -90,10 +94,11 @@ def submit_tasks(
 
     Args:
         exclude: nodes to avoid.
-        wait: return the tasks that do not fit in the queue now, instead of raising SubmitLimit.
+        wait: return the tasks to submit later, instead of raising SubmitLimit or NoAnswer.
 
     Raises:
         SubmitLimit: the queue is full; the error has the tasks that are left.
+        NoAnswer: Slurm does not answer; tasks that were submitted have their job's id in their ledgers.
         SchedulerError: sbatch refused.
     """
     folder = jobs_folder(plan.root / plan.study.name)
@@ -105,6 +110,11 @@ def submit_tasks(
             raise
         log.warning("%s", limit)
         return limit.left
+    except NoAnswer as error:
+        if not wait:
+            raise
+        warn_once(f"{error}; trying again until Slurm answers")
+        return [task for task in tasks if not task.folder.attempt(task.attempt).job_id]
     except SchedulerError as error:
         if place := _setting_in(error, plan.cluster):
             raise type(error)(f"{place}: {error}") from error

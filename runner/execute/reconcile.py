@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from pathlib import Path
 
 from model.disk.record import Outcome, now
 from runner.execute.repair import repair
 from runner.execute.slurm.client import Poll, poll
+from runner.execute.slurm.ours import job_of
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
-from runner.state.runs import states
+from runner.state.runs import states, warn_once
+from runner.state.slurm import NoAnswer
 
 ACCOUNTING_DELAY = timedelta(minutes=2)  # after sbatch, until accounting must know the job
-log = logging.getLogger(__name__)
 
 
 def reconciled(root: Path, study: str | None = None) -> list[RunState]:
     """Return all runs, after repairing orphans and recording in the ledgers which attempts ended silently.
 
-    Raises:
-        SchedulerError: runs are in flight on Slurm, and it cannot be reached.
+    While Slurm cannot be reached, a warning says so, and runs in flight on it are as their files show them.
     """
     found = states(root, study)
-    if repair(found):
-        found = states(root, study)
+    try:
+        if repair(found):
+            found = states(root, study)
+        return states(root, study) if _settle(found) else found
+    except NoAnswer as error:
+        warn_once(f"{error}; until Slurm answers, its runs are shown as last known")
+        return states(root, study)
+
+
+def _settle(found: list[RunState]) -> bool:
+    """Record how jobs ended, in the ledgers of their runs; returns whether any has. Raises NoAnswer."""
     in_doubt = [state for state in found if state.job_id and _in_doubt(state)]
-    said = poll(state.job_id for state in in_doubt if state.job_id)
-    if said.problem and in_doubt:
-        log.warning("%s: cannot tell how jobs ended until it answers again", said.problem)
+    said = poll(map(job_of, in_doubt))
+    if said.problem:
+        warn_once(f"{said.problem}: cannot tell how jobs ended until it answers again")
     endings = [(state, ending) for state in in_doubt if (ending := _ending(state, said))]
     for state, ending in endings:
         ledger.ended(state.folder, state.attempt, ending)
-    return states(root, study) if endings else found
+    return bool(endings)
 
 
 def _in_doubt(state: RunState) -> bool:
@@ -54,7 +62,8 @@ def _ending(state: RunState, said: Poll) -> Ending | None:
     if ending:
         # Slurm reports COMPLETED for a job that was stopped by a signal it did not send itself.
         return own if own and ending.outcome is Outcome.LOST else ending
-    lost = f"Slurm no longer knows job {job_id}, and the attempt left no result"
+    other = " (another job has that number now)" if job_id in said.taken else ""
+    lost = f"Slurm no longer knows job {job_id}{other}, and the attempt left no result"
     return own or Ending(Outcome.LOST, lost)
 
 

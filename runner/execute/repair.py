@@ -26,6 +26,8 @@ from runner.state.tasks import jobs_folder
 # and a run that has started there, for this long after it last wrote anything.
 FOREIGN_CLAIM = timedelta(minutes=5)
 FOREIGN_RUN = timedelta(hours=3)
+# An sbatch that did not answer may have asked a busy controller, which accepts the array later.
+UNANSWERED = timedelta(minutes=2)
 LOST = Ending(Outcome.LOST, "the launcher and the run's process died without a result")
 
 
@@ -48,6 +50,10 @@ def orphaned(state: RunState) -> bool:
     if not state.in_flight or state.job_id:
         return False
     claim = state.event("claimed")
+    mine = claim and all(getattr(claim, name) == value for name, value in process.me().items())
+    if mine and (intent := state.event("intent")):
+        # This launcher waits for runs whose sbatch did not answer.
+        return now() - intent.time > UNANSWERED and not _process_lives(state)
     lives = process.alive(claim) if claim else None
     if lives is None:  # or an earlier version made the folder, and has not yet written its claim
         assert state.latest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from model.disk.record import Outcome
 from runner.execute.cancel import cancel
@@ -14,7 +14,7 @@ from runner.execute.reconcile import reconciled
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state.ledger import RunState
-from runner.state.runs import in_flight, name_of
+from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import Task, label
 
@@ -26,17 +26,18 @@ log = logging.getLogger(__name__)
 
 
 def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
-    """Wait until all runs of a plan have ended.
+    """Wait until all runs of a plan have ended, also through times in which Slurm does not answer.
 
     Args:
-        left: tasks that did not fit in the queue; they are submitted as room appears, with growing intervals
+        left: tasks that are not submitted yet; they are submitted as room appears, with growing intervals
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
     pause, due = POLL_SECONDS, time.monotonic()
-    stopped = False
+    stopped, bad = False, set[str]()
     while True:
         states = states_of(plan)
+        left = _unsubmitted(left, states)
         waiting = {task.folder.path for task in left}
         ended = [state for state in states if state.folder.path not in waiting]
         again = [state for state in ended if _worth_another(state, plan.cluster.profile.retries)]
@@ -44,15 +45,22 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
         if stopped:
             left, again = (), []
         if again:
-            left = [*left, *_resubmit(plan, again)]
+            bad |= {node for state in again if (node := _failed_node(state))}
+            left, due = [*left, *_next_attempts(plan, again)], time.monotonic()
         elif not left and not in_flight(states):
             return
         if left and time.monotonic() >= due:
-            with alone(plan):
-                still = submit_tasks(plan, left, wait=True)
+            with alone(plan):  # a task that is claimed is not submitted a second time
+                still = submit_tasks(plan, left, exclude=sorted(bad), wait=True)
             pause = min(2 * pause, LIMIT_POLL_SECONDS) if len(still) == len(left) else POLL_SECONDS
-            left, due = still, time.monotonic() + pause
+            due = time.monotonic() + pause
         time.sleep(POLL_SECONDS)
+
+
+def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:
+    """The tasks whose attempt has neither a job nor an ending: sbatch may not have answered about it."""
+    begun = {state.folder.path: state.attempt for state in states if state.job_id or state.phase == "ended"}
+    return [task for task in left if begun.get(task.folder.path, 0) < task.attempt]
 
 
 def states_of(plan: Plan) -> list[RunState]:
@@ -69,7 +77,7 @@ def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
     try:
         cancel(ended)
     except SchedulerError as error:  # the next look tries again
-        log.warning("%s", error)
+        warn_once(str(error))
         return False
     log.info("%s ended as %s: cancelling the runs that are left", name_of(over[0]), over[0].outcome)
     return True
@@ -79,16 +87,17 @@ def _worth_another(state: RunState, retries: int) -> bool:
     return state.phase == "ended" and state.outcome in RETRIED and not state.done and state.attempt <= retries
 
 
-def _resubmit(plan: Plan, states: Sequence[RunState]) -> Sequence[Task]:
-    """Submit the next attempts of these runs; return those that do not fit in the queue."""
-    bad = {node for state in states if state.outcome is Outcome.NODE_FAILED and (node := _node(state))}
+def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
+    """The next attempts of runs that have ended."""
     for state in states:
         log.info("%s: attempt %d ended as %s; retrying", label(state.brief), state.attempt, state.outcome)
     with alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
-        return submit_tasks(current, write_runs(current), sorted(bad), wait=True)
+        return write_runs(current)
 
 
-def _node(state: RunState) -> str | None:
+def _failed_node(state: RunState) -> str | None:
+    """The node that a run's latest attempt failed with."""
     manifest = state.latest.manifest if state.latest else None
-    return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest else None
+    failed = state.outcome is Outcome.NODE_FAILED
+    return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest and failed else None

@@ -34,11 +34,13 @@ def _ask_end(job_id: str) -> float | None:
 
 def ending_before_restart(job_id: str | None) -> Ending:
     """How the previous attempt of a requeued job ended, from sacct after the restart."""
+    name = os.environ.get("SLURM_JOB_NAME")
+    ours = [f"--name={name}"] if name else []  # an older job may have had the same number
     try:
-        lines = ask("sacct", "-D", "-X", "-n", "-P", "-j", job_id or "", "-o", SACCT_FIELDS).splitlines()
-        said = [tuple(line.split("|")[1:]) for line in lines if line.startswith(f"{job_id}|")]
+        answer = ask("sacct", "-D", "-X", "-n", "-P", *ours, "-j", job_id or "", "-o", SACCT_FIELDS)
+        said = [line.split("|")[1:4] for line in answer.splitlines() if line.startswith(f"{job_id}|")]
         # Every ended entry is an earlier start: accounting may not list the current one yet.
-        earlier = [ending for words in said if (ending := ending_of(*words))]
+        earlier = [ending for state, code, node in said if (ending := ending_of(state, code, node))]
     except SchedulerError:  # no accounting on the node
         earlier = []
     return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm requeued the job")

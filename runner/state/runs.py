@@ -28,13 +28,14 @@ def states(root: Path, study: str | None = None) -> list[RunState]:
         try:
             found.append(ledger.brief_state(folder))
         except Unreadable as error:
-            _warn_once(f"{error}; skipping this run")  # collect puts the file in quarantine
+            warn_once(f"{error}; skipping this run")  # collect puts the file in quarantine
     # Sorted by timestamp, because comparing aware datetimes is slow.
     return sorted(found, key=lambda state: (state.brief.study, state.brief.created_at.timestamp()))
 
 
 @cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Log a warning, unless this process has logged the same one before."""
     log.warning(text)
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 from model.disk.record import Outcome
 from model.errors import AssayError
 from runner.state.endings import Ending
 
 TIMEOUT_SECONDS = 60
-SACCT_FIELDS = "JobID,State,ExitCode,NodeList"
+# JobName is last, because the name of a stranger's job can contain the separator.
+SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Submit,JobName"
+# Variables from which Slurm's commands take options: they override a batch script's and change what a query
+# prints. A job that inherits those of the job that submits it would get that one's resources.
+_OPTIONS = re.compile(r"(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_")
+_REACH = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})  # where the cluster is, and who asks
 
 # Every final state of Slurm (JOB STATE CODES in the manual pages of squeue and sacct).
 _OUTCOMES = {
@@ -40,41 +49,74 @@ class SchedulerError(AssayError):
     exit_code = 3
 
 
+class NoAnswer(SchedulerError):
+    """Slurm gave no answer: what it knows is unknown, and asking again later can help."""
+
+
 def require(command: str) -> None:
-    """Raise SchedulerError unless this Slurm command is on PATH."""
+    """Raise NoAnswer unless this Slurm command is on PATH."""
     if not shutil.which(command):
         where = "run this on the cluster's login node, or use --profile local"
-        raise SchedulerError(f"{command} is not on PATH: {where}")
+        raise NoAnswer(f"{command} is not on PATH: {where}")
+
+
+@contextlib.contextmanager
+def clean_environment() -> Iterator[None]:
+    """Remove the variables from this process's environment that would change what Slurm's commands do."""
+    removed = {name: value for name, value in os.environ.items() if not _harmless(name)}
+    for name in removed:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(removed)
+
+
+def _harmless(name: str) -> bool:
+    return name in _REACH or not _OPTIONS.match(name)
 
 
 def run(*command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a Slurm command; a nonzero exit code is not an error.
+    """Run a Slurm command in a clean environment; a nonzero exit code is not an error.
 
     Args:
         given: text for its standard input.
 
     Raises:
-        SchedulerError: it is not installed or does not answer.
+        NoAnswer: it is not installed, or takes too long.
     """
-    require(command[0])
+    if not shutil.which(command[0]):
+        raise NoAnswer(f"{command[0]} is not on PATH")
+    clean = {name: value for name, value in os.environ.items() if _harmless(name)}
+    clean["SLURM_BITSTR_LEN"] = "0"  # by default, long lists of array elements end in "..."
     try:
         return subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-        )
+            command, input=given, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False,
+            env=clean, errors="replace",
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise SchedulerError(f"{command[0]} did not answer within {TIMEOUT_SECONDS} s") from error
+        raise NoAnswer(f"{command[0]} did not answer within {TIMEOUT_SECONDS} s") from error
 
 
 def ask(*command: str) -> str:
     """Run a Slurm command and return its standard output.
 
     Raises:
-        SchedulerError: it is not installed, fails, or does not answer; the message quotes its standard error.
+        NoAnswer: it is not installed, fails, or takes too long; the message quotes its standard error.
     """
     done = run(*command)
     if done.returncode:
-        raise SchedulerError(f"{command[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise NoAnswer(f"{command[0]}: {words(done)}")
     return done.stdout
+
+
+def words(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command said on standard error, on one line."""
+    if "Could not establish a configuration source" in done.stderr:
+        where = "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
+        return f"no Slurm cluster is configured on this machine; {where}"
+    lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines() if line.strip())
+    return "; ".join(lines) or f"exit code {done.returncode}"
 
 
 def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
@@ -82,14 +124,14 @@ def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
 
     Args:
         state: as sacct prints it, such as `CANCELLED by 1000`.
-        exit_code: `CODE:SIGNAL`.
+        exit_code: `CODE:SIGNAL`; empty if unknown.
         node: the node or nodes it ran on.
     """
     word = state.partition(" ")[0].rstrip("+")
     if word in ALIVE:
         return None
     where = f" on {node}" if node and node != "None assigned" else ""
-    said = f"Slurm: {state}, exit code {exit_code}{where}"
+    said = f"Slurm: {state}{exit_code and f', exit code {exit_code}'}{where}"
     if word not in _OUTCOMES:
         return Ending(Outcome.LOST, f"{said} (an unknown state)")
     return Ending(_OUTCOMES[word], f"{said}, but the attempt left no result" if word == "COMPLETED" else said)

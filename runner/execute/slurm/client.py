@@ -1,14 +1,29 @@
-"""The launcher's queries to Slurm. Each is one command for any number of jobs."""
+"""The launcher's queries to Slurm. Each is one command for hundreds of jobs."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from runner.execute.slurm.ours import Job
 from runner.state.endings import Ending
-from runner.state.slurm import MAY_COME_BACK, SACCT_FIELDS, SchedulerError, ask, ending_of, run
+from runner.state.slurm import (
+    MAY_COME_BACK,
+    SACCT_FIELDS,
+    NoAnswer,
+    SchedulerError,
+    ask,
+    ending_of,
+    run,
+    words,
+)
+
+CALL = 500  # ids or names a call: command lines have a maximum length
+_EXIT = re.compile(r"\b(JobId|ArrayJobId|ArrayTaskId|ExitCode)=(\S+)")
 
 
 class Poll:
@@ -17,120 +32,237 @@ class Poll:
     Attributes:
         endings: endings of the jobs that have ended, by job id.
         alive: ids of the jobs that have not.
-        complete: whether Slurm answered in full; if not, a job in neither set is unknown, not lost.
+        taken: ids that Slurm has given to other jobs, and that are not in the other two.
         problem: Slurm's error message, if any.
     """
 
-    def __init__(self, endings: dict[str, Ending], alive: set[str], problem: str | None = None) -> None:
+    def __init__(
+        self,
+        endings: dict[str, Ending],
+        alive: set[str],
+        taken: Collection[str] = (),
+        problem: str | None = None,
+    ) -> None:
         self.endings, self.alive, self.problem = endings, alive, problem
+        self.taken = set(taken) - alive - set(endings)
 
     @property
     def complete(self) -> bool:
-        """Whether accounting, and the controller where needed, both answered."""
+        """Whether Slurm answered in full; if not, a job in neither set is unknown, not lost."""
         return self.problem is None
 
 
-def poll(job_ids: Iterable[str]) -> Poll:
+class _Sight(NamedTuple):
+    """A job as a command of Slurm shows it."""
+
+    state: str
+    exit_code: str
+    node: str
+    submitted: str
+    name: str
+
+    @property
+    def ending(self) -> Ending | None:
+        return ending_of(self.state, self.exit_code, self.node)
+
+
+class _Jobs:
+    """What one source shows of the jobs that are asked about: ours, and ids that other jobs have now."""
+
+    def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
+        known = {job_id: shown[job_id] for job_id in wanted if job_id in shown}
+        self.ours = {id_: job for id_, job in known.items() if wanted[id_].is_(job.name, job.submitted)}
+        self.taken = set(known) - set(self.ours)
+        endings = {job_id: job.ending for job_id, job in self.ours.items()}
+        self.endings = {job_id: ending for job_id, ending in endings.items() if ending}
+        self.alive = set(self.ours) - set(self.endings)
+
+
+def poll(jobs: Iterable[Job]) -> Poll:
     """Ask accounting about jobs, and the controller where accounting may be out of date.
 
     For some seconds after a requeue, accounting still reports a job as NODE_FAIL or PREEMPTED, and it does
     not know a job that was submitted while it was down: only the controller knows that these jobs are alive.
 
-    Args:
-        job_ids: `ID`, or `ID_INDEX` for an array element.
-
     Raises:
-        SchedulerError: neither accounting nor the controller answers.
+        NoAnswer: neither accounting nor the controller answers.
     """
-    wanted = set(job_ids)
+    wanted = {job.job_id: job for job in jobs}
     if not wanted:
         return Poll({}, set())
-    arrays = ",".join(sorted({job_id.partition("_")[0] for job_id in wanted}))
     try:
-        answer = ask("sacct", "-n", "-P", "-j", arrays, "-o", SACCT_FIELDS)
-    except SchedulerError as error:
-        return Poll({}, wanted & _queue()[1], str(error))
-    found = {job_id: ending_of(*state) for job_id, state in _states(answer).items() if job_id in wanted}
-    ended = {job_id: ending for job_id, ending in found.items() if ending}
-    doubtful = {job_id for job_id, ending in ended.items() if ending.outcome in MAY_COME_BACK}
-    alive, problem = set(found) - set(ended), None
-    if doubtful or len(found) < len(wanted):
+        said = _Jobs(wanted, _accounting(wanted))
+    except NoAnswer as error:
+        return _without_accounting(wanted, str(error))
+    doubtful = {job_id for job_id, ending in said.endings.items() if ending.outcome in MAY_COME_BACK}
+    alive, taken, problem = said.alive, said.taken, None
+    if doubtful or len(said.ours) < len(wanted):
         try:
-            known, queued = _queue()
-            doubtful &= queued
-            alive |= doubtful | (known & wanted - set(found))
-        except SchedulerError as error:
+            queue = _Jobs(wanted, _queue())
+            doubtful &= queue.alive
+            alive = alive | doubtful | (set(queue.ours) - set(said.ours))
+            taken = taken | queue.taken
+        except NoAnswer as error:
             problem = str(error)
-    return Poll({job: ending for job, ending in ended.items() if job not in doubtful}, alive, problem)
+    ended = {job_id: ending for job_id, ending in said.endings.items() if job_id not in doubtful}
+    return Poll(ended, alive, taken, problem)
 
 
-def _queue() -> tuple[set[str], set[str]]:
-    """Ids of all jobs that the controller knows, and of those among them that have not ended."""
-    answer = ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T")
-    lines = (line.split("|") for line in answer.splitlines() if line)
-    states = {job_id: ending_of(state, "") for job_id, state in lines}
-    return set(states), {job_id for job_id, ending in states.items() if ending is None}
+def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
+    """The controller's answer. It knows how jobs ended for some minutes only (MinJobAge).
+
+    If the cluster has accounting, which does not answer at the moment, its word is waited for: the controller
+    shows FAILED for a job whose step ran out of memory.
+    """
+    queue = _Jobs(wanted, _queue())
+    if _has_accounting():
+        return Poll({}, queue.alive, queue.taken, problem)
+    codes = _exit_codes(queue.endings)
+    endings = {
+        job_id: ending_of(job.state, codes.get(job_id, ""), job.node)
+        for job_id, job in queue.ours.items()
+        if job_id in queue.endings
+    }
+    return Poll({id_: ending for id_, ending in endings.items() if ending}, queue.alive, queue.taken)
+
+
+def _has_accounting() -> bool:
+    """Whether the cluster records what becomes of jobs, as far as this machine can tell."""
+    if not shutil.which("sacct"):
+        return False
+    try:
+        return _configured("AccountingStorageType") not in ("", "(null)", "accounting_storage/none")
+    except NoAnswer:
+        return True
+
+
+def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
+    """What accounting knows of jobs and of all elements of their arrays. Raises NoAnswer."""
+    shown: dict[str, _Sight] = {}
+    for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
+        shown |= _sights(ask("sacct", "-n", "-P", "-j", arrays, "-o", SACCT_FIELDS))
+    return shown
+
+
+def _sights(answer: str) -> dict[str, _Sight]:
+    """Jobs by id, from sacct's lines for jobs and their steps.
+
+    Slurm reports FAILED for a job whose step ran out of memory, because its script returned an exit code.
+    """
+    shown: dict[str, _Sight] = {}
+    for job, *rest in _rows(answer, 6):
+        line, (job_id, _, step) = _Sight(*rest), job.partition(".")
+        for element in _elements(job_id):
+            if not step:
+                shown.setdefault(element, line)
+            elif line.state == "OUT_OF_MEMORY" and element in shown and shown[element].state == "FAILED":
+                shown[element] = shown[element]._replace(state=line.state, exit_code=line.exit_code)
+    return shown
+
+
+def _queue() -> dict[str, _Sight]:
+    """All jobs that the controller knows, by id. Raises NoAnswer."""
+    answer = ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%N|%V|%j")
+    return {job_id: _Sight(state, "", *rest) for job_id, state, *rest in _rows(answer, 5)}
+
+
+def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
+    """Exit codes that the controller knows, by job; none of those that it does not."""
+    codes: dict[str, str] = {}
+    for array in sorted({job_id.partition("_")[0] for job_id in job_ids}):
+        try:
+            answer = ask("scontrol", "-o", "show", "job", array)
+        except NoAnswer:  # it has forgotten the job since
+            continue
+        for line in answer.splitlines():
+            facts: dict[str, str] = dict(_EXIT.findall(line))
+            task, job = facts.get("ArrayTaskId"), facts.get("ArrayJobId") or facts.get("JobId", "")
+            for element in _elements(f"{job}_[{task}]" if task else job):
+                codes[element] = facts.get("ExitCode", "")
+    return codes
+
+
+def _rows(answer: str, fields: int) -> Iterator[list[str]]:
+    """The fields of each line. The last one, a job's name, may contain the separator and line breaks."""
+    rows = (line.split("|", fields - 1) for line in answer.splitlines())
+    return (row for row in rows if len(row) == fields)
+
+
+def _calls(words: Iterable[str]) -> Iterator[str]:
+    """The words joined by commas, at most CALL of them at a time."""
+    ordered = sorted(words)
+    return (",".join(ordered[start : start + CALL]) for start in range(0, len(ordered), CALL))
 
 
 def find(names: Iterable[str], since: datetime) -> dict[str, str]:
     """Ids of jobs and arrays by name, for launchers that died before they could record them.
 
     Raises:
-        SchedulerError: accounting or the controller does not answer, so a missing job proves nothing.
+        NoAnswer: accounting or the controller does not answer, so a missing job proves nothing.
     """
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
-    known = ask("sacct", "-X", "-n", "-P", f"--name={','.join(wanted)}", "-S", start, "-o", "JobID,JobName")
-    queued = ask("squeue", "-h", f"--name={','.join(wanted)}", "-o", "%F|%j")
-    lines = (line.split("|") for line in (known + queued).splitlines() if line)
-    return {name: job_id.partition("_")[0] for job_id, name in lines if name in wanted}
+
+    found = [row for some in _calls(wanted) for row in _rows(_named(some, start), 2)]
+    return {name: job_id.partition("_")[0] for job_id, name in found if name in wanted}
 
 
-def _states(answer: str) -> dict[str, tuple[str, str, str]]:
-    """State, exit code and node by job, from sacct's lines for jobs and their steps.
-
-    Slurm reports FAILED for a job whose step ran out of memory, because its script returned an exit code.
-    """
-    states: dict[str, tuple[str, str, str]] = {}
-    for job, state, code, node in (line.split("|") for line in answer.splitlines() if line):
-        job_id, _, step = job.partition(".")
-        for element in _elements(job_id):
-            if not step:
-                states.setdefault(element, (state, code, node))
-            elif state == "OUT_OF_MEMORY" and states.get(element, ("",))[0] == "FAILED":
-                states[element] = (state, code, node)
-    return states
+def _named(names: str, start: str) -> str:
+    """Lines `ID|NAME` of all jobs of these names that accounting or the controller knows. Raises NoAnswer."""
+    queued = ask("squeue", "-h", "-t", "all", f"--name={names}", "-o", "%F|%j")
+    try:
+        return queued + ask("sacct", "-X", "-n", "-P", f"--name={names}", "-S", start, "-o", "JobID,JobName")
+    except NoAnswer:
+        if _has_accounting():
+            raise
+        return queued  # the controller knows every job that has not ended
 
 
 def _elements(job_id: str) -> list[str]:
-    """Expand `12_[0-2,5%4]`, Slurm's form for pending array elements, to `12_0`, `12_1`, `12_2`, `12_5`."""
+    """Expand `12_[0-6:2,9%4]`, Slurm's form for pending array elements, to `12_0`, `12_2`, ... `12_9`."""
     array, bracket, ranges = job_id.partition("_[")
     if not bracket:
         return [job_id]
-    parts = [part.split("-") for part in ranges.rstrip("]").partition("%")[0].split(",")]
-    return [f"{array}_{index}" for part in parts for index in range(int(part[0]), int(part[-1]) + 1)]
+    spelled = ranges.rstrip("]").partition("%")[0].split(",")
+    parts = [re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part) for part in spelled]
+    spans = [(int(part[1]), int(part[2] or part[1]), int(part[3] or 1)) for part in parts if part]
+    return [f"{array}_{index}" for first, last, step in spans for index in range(first, last + 1, step)]
 
 
 def queued(partition: str | None) -> int:
-    """Number of this user's jobs in Slurm's queue; each array element counts. Raises SchedulerError."""
+    """Number of this user's jobs in Slurm's queue; each array element counts. Raises NoAnswer."""
     place = ["--partition", partition] if partition else []
     return len(ask("squeue", "-h", "-r", "--user", str(os.getuid()), *place, "-o", "%i").splitlines())
 
 
-def cancel(job_ids: Iterable[str]) -> None:
-    """Cancel jobs and array elements by id. Raises SchedulerError."""
-    wanted = sorted(set(job_ids))
-    for start in range(0, len(wanted), 1000):  # command lines have a maximum length
-        ask("scancel", *wanted[start : start + 1000])
+def cancel(jobs: Iterable[Job]) -> set[str]:
+    """Cancel those of these jobs that have not ended, and return their ids.
+
+    Raises:
+        NoAnswer: Slurm cannot be reached, so that some of them may go on.
+    """
+    wanted = {job.job_id: job for job in jobs}
+    said = poll(wanted.values())
+    if said.problem and set(wanted) - said.alive - set(said.endings) - said.taken:
+        raise NoAnswer(said.problem)
+    alive = sorted(said.alive)
+    for start in range(0, len(alive), CALL):
+        ask("scancel", *alive[start : start + CALL])
+    return said.alive
 
 
 def max_array_size() -> int:
-    """Slurm's MaxArraySize, which array indices must stay below. Raises SchedulerError."""
+    """How many elements an array can have: MaxArraySize, which is 0 where arrays are off. Raises NoAnswer."""
+    return max(1, int(_configured("MaxArraySize") or 1001))
+
+
+def _configured(setting: str) -> str | None:
+    """A setting of the cluster; None if it has none of this name. Raises NoAnswer."""
     for line in ask("scontrol", "show", "config").splitlines():
         name, _, value = line.partition("=")
-        if name.strip() == "MaxArraySize":
-            return int(value)
-    return 1001
+        if name.strip() == setting:
+            return value.strip()
+    return None
 
 
 def expected_start(script: str) -> str | None:
@@ -141,7 +273,6 @@ def expected_start(script: str) -> str | None:
     """
     done = run("sbatch", "--test-only", given=script)
     if done.returncode:
-        said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
-        raise SchedulerError(said or f"sbatch --test-only: exit code {done.returncode}")
+        raise SchedulerError(f"sbatch: {words(done)}")
     match = re.search(r"to start at (\S+)", done.stderr)
     return match[1] if match else None

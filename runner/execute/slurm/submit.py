@@ -26,7 +26,7 @@ from runner.execute.slurm.script import Array, submitted
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
-from runner.state.slurm import SchedulerError
+from runner.state.slurm import NoAnswer, SchedulerError, clean_environment
 from runner.state.tasks import Shape, Task
 
 SBATCH_SECONDS = 120  # sbatch itself retries for a while if the controller is busy
@@ -50,7 +50,7 @@ class SubmitLimit(SchedulerError):
         self.left = left
 
 
-class SubmitUnknown(SchedulerError):
+class SubmitUnknown(NoAnswer):
     """Slurm may or may not have accepted an array."""
 
 
@@ -179,7 +179,7 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
         SubmitUnknown: it did not answer, so the array may exist.
     """
     try:
-        with _silent(), _deadline(SBATCH_SECONDS):
+        with _silent(), _deadline(SBATCH_SECONDS), clean_environment():
             job_id = submitted(array, profile, folder)
     except UserError:
         raise

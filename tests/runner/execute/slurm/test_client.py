@@ -1,36 +1,49 @@
 """Slurm's answers are read as Slurm means them."""
 
 import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from runner.execute.slurm import client
+from runner.execute.slurm.ours import Job
 from runner.state import slurm
-from runner.state.slurm import SchedulerError
+from runner.state.slurm import NoAnswer, SchedulerError
+
+NOON = "2026-11-21T12:00:00"
+RECORDED = "AccountingStorageType = accounting_storage/slurmdbd"
+UNRECORDED = "AccountingStorageType = accounting_storage/none"
 
 
-@pytest.fixture
-def says(tmp_path, monkeypatch):
-    """Puts one of Slurm's commands on PATH that prints a text."""
+def rows(fields, *lines, name="tiny-1"):
+    """A command's lines, completed by times and names."""
+    return "\n".join(f"{line}{'|' * (fields - 3 - line.count('|'))}|{NOON}|{name}" for line in lines)
 
-    def answer(command, text, code=0):
-        (tmp_path / command).write_text(f"#!/bin/sh\ncat <<'X'\n{text}\nX\nexit {code}\n")
-        (tmp_path / command).chmod(0o755)
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
-    return answer
+def accounting(*lines, name="tiny-1"):
+    return rows(6, *lines, name=name)
+
+
+def queue(*lines, name="tiny-1"):
+    return rows(5, *lines, name=name)
+
+
+def jobs(*ids):
+    """Our jobs of these numbers, submitted at noon."""
+    noon = datetime.fromisoformat(NOON).astimezone(UTC)
+    return [Job(job_id, "tiny-1", noon - timedelta(seconds=5), noon + timedelta(seconds=5)) for job_id in ids]
 
 
 @pytest.fixture
 def sacct(says):
     """Accounting's answer, beside a queue that is empty."""
     says("squeue", "")
-    return lambda text, code=0: says("sacct", text, code)
+    return lambda *lines: says("sacct", accounting(*lines))
 
 
 def test_elements_that_never_started_are_shown_as_a_range(sacct):
-    sacct("7_0|COMPLETED|0:0|n1\n7_[1-2,5%4]|CANCELLED by 0|0:0|None assigned\n7_3|RUNNING|0:0|n2")
-    answer = client.poll(["7_0", "7_1", "7_2", "7_3", "7_5", "7_9"])
+    sacct("7_0|COMPLETED|0:0|n1", "7_[1-2,5%4]|CANCELLED by 0|0:0|None assigned", "7_3|RUNNING|0:0|n2")
+    answer = client.poll(jobs("7_0", "7_1", "7_2", "7_3", "7_5", "7_9"))
     assert answer.alive == {"7_3"}
     found = answer.endings
     assert {job: ending.outcome.value for job, ending in found.items()} == {
@@ -38,9 +51,16 @@ def test_elements_that_never_started_are_shown_as_a_range(sacct):
     }  # fmt: skip
 
 
+def test_a_range_may_have_steps_and_slurm_may_shorten_a_long_list(says):
+    says("sacct", accounting("7_[0-6:2,9]|PENDING|0:0|", "8_[1,3,...|PENDING|0:0|"))
+    says("squeue", queue("8_1|PENDING", "8_3|PENDING"))
+    answer = client.poll(jobs("7_0", "7_1", "7_2", "7_6", "7_9", "8_1", "8_3"))
+    assert answer.alive == {"7_0", "7_2", "7_6", "7_9", "8_1", "8_3"}
+
+
 def test_a_step_out_of_memory_is_why_its_job_failed(sacct):
-    sacct("9|FAILED|1:0|n1\n9.batch|FAILED|1:0|n1\n9.0|OUT_OF_MEMORY|0:125|n1")
-    assert client.poll(["9"]).endings["9"].outcome == "oom_host"
+    sacct("9|FAILED|1:0|n1", "9.batch|FAILED|1:0|n1", "9.0|OUT_OF_MEMORY|0:125|n1")
+    assert client.poll(jobs("9")).endings["9"].outcome == "oom_host"
 
 
 def test_nothing_is_asked_about_no_jobs(monkeypatch):
@@ -48,47 +68,160 @@ def test_nothing_is_asked_about_no_jobs(monkeypatch):
     assert client.poll([]).endings == {}
 
 
+def test_more_jobs_than_fit_on_a_command_line_are_asked_about_in_several_calls(says, tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "CALL", 2)
+    says("sacct", accounting(*(f"{number}|FAILED|1:0|n1" for number in range(1, 6))))
+    says("scancel", "")
+    assert client.poll(jobs(*"12345")).endings.keys() == set("12345")
+    says("sacct", accounting(*(f"{number}|RUNNING|0:0|n1" for number in range(1, 6))))
+    assert client.cancel(jobs(*"12345")) == set("12345")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line for line in asked if "scancel" in line] == ["scancel 1 2", "scancel 3 4", "scancel 5"]
+    assert [line.split()[4] for line in asked if "sacct" in line] == ["1,2", "3,4", "5"] * 2
+
+
+@pytest.mark.fault
 def test_while_accounting_is_down_the_controller_says_who_lives_and_nothing_has_ended(says):
     says("sacct", "slurmdbd: down", code=1)
-    says("squeue", "9|RUNNING\n12_3|PENDING\n10|FAILED")
-    answer = client.poll(["9", "10"])
+    says("scontrol", RECORDED)
+    says("squeue", queue("9|RUNNING", "12_3|PENDING", "10|FAILED"))
+    answer = client.poll(jobs("9", "10"))
     assert (answer.alive, answer.endings, answer.complete) == ({"9"}, {}, False)
 
 
+@pytest.mark.fault
+def test_without_accounting_the_controller_says_how_jobs_ended_and_one_that_it_has_forgotten_is_unknown(says):
+    said = (
+        "JobId=12 ArrayJobId=10 ArrayTaskId=3 JobName=tiny-1 JobState=FAILED ExitCode=3:0 NodeList=n1\n"
+        "JobId=10 ArrayJobId=10 ArrayTaskId=0-2%4 JobName=tiny-1 JobState=CANCELLED ExitCode=0:15"
+    )
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", f"{UNRECORDED}\n{said}")
+    says("squeue", queue("9|RUNNING", "10_3|FAILED|n1", "10_1|CANCELLED", "11|TIMEOUT|n2"))
+    answer = client.poll(jobs("8", "9", "10_1", "10_3", "11"))
+    assert answer.alive == {"9"}
+    assert answer.complete, "so that job 8 is lost, not still in flight"
+    reasons = {job_id: (ending.outcome, ending.reason) for job_id, ending in answer.endings.items()}
+    assert reasons["10_3"] == ("failed", "Slurm: FAILED, exit code 3:0 on n1")
+    assert reasons["10_1"] == ("cancelled", "Slurm: CANCELLED, exit code 0:15")
+    assert reasons["11"] == ("timeout", "Slurm: TIMEOUT on n2")
+
+
+@pytest.mark.fault
+def test_with_squeue_alone_it_still_says_how_jobs_ended(says):
+    says("squeue", queue("9|RUNNING", "10|FAILED|n1"))
+    answer = client.poll(jobs("8", "9", "10"))
+    assert (answer.alive, answer.complete) == ({"9"}, True)
+    assert answer.endings["10"].reason == "Slurm: FAILED on n1"
+
+
+@pytest.mark.fault
+def test_without_accounting_an_array_of_a_dead_launcher_is_found_in_the_queue(says):
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", UNRECORDED)
+    says("squeue", "7|tiny-1")
+    assert client.find({"tiny-1", "tiny-2"}, datetime.now(UTC)) == {"tiny-1": "7"}
+    says("scontrol", RECORDED)
+    with pytest.raises(NoAnswer, match="sacct"):
+        client.find({"tiny-1"}, datetime.now(UTC))
+
+
 def test_a_job_that_slurm_has_put_back_into_its_queue_lives_whatever_accounting_still_says(says):
-    says("sacct", "7|NODE_FAIL|0:0|n1\n8|NODE_FAIL|0:0|n1\n9|PREEMPTED|0:0|n1\n10|FAILED|1:0|n1")
-    says("squeue", "7|PENDING\n8|NODE_FAIL\n9|COMPLETING")
-    answer = client.poll(["7", "8", "9", "10"])
+    says(
+        "sacct",
+        accounting("7|NODE_FAIL|0:0|n1", "8|NODE_FAIL|0:0|n1", "9|PREEMPTED|0:0|n1", "10|FAILED|1:0|n1"),
+    )
+    says("squeue", queue("7|PENDING", "8|NODE_FAIL", "9|COMPLETING"))
+    answer = client.poll(jobs("7", "8", "9", "10"))
     assert answer.alive == {"7", "9"}
     assert answer.endings.keys() == {"8", "10"}
 
 
 def test_a_job_of_which_accounting_has_not_heard_lives_while_the_controller_knows_it(says):
-    says("sacct", "7|COMPLETED|0:0|n1")
-    says("squeue", "8|PENDING\n9|FAILED")
-    answer = client.poll(["7", "8", "9", "10"])
+    says("sacct", accounting("7|COMPLETED|0:0|n1"))
+    says("squeue", queue("8|PENDING", "9|FAILED"))
+    answer = client.poll(jobs("7", "8", "9", "10"))
     assert answer.alive == {"8", "9"}
     assert answer.complete
 
 
+@pytest.mark.fault
 def test_while_the_controller_is_down_a_job_that_may_come_back_has_not_ended(says):
-    says("sacct", "7|NODE_FAIL|0:0|n1\n8|FAILED|1:0|n1")
+    says("sacct", accounting("7|NODE_FAIL|0:0|n1", "8|FAILED|1:0|n1"))
     says("squeue", "slurm_load_jobs error", code=1)
-    answer = client.poll(["7", "8"])
+    answer = client.poll(jobs("7", "8"))
     assert (answer.alive, answer.endings.keys(), answer.complete) == (set(), {"8"}, False)
 
 
+@pytest.mark.fault
 def test_where_neither_answers_that_is_an_error(says):
     says("sacct", "slurm_load: down", code=1)
     says("squeue", "slurm_load: down", code=1)
-    with pytest.raises(SchedulerError, match="squeue"):
-        client.poll(["9"])
+    with pytest.raises(NoAnswer, match="squeue"):
+        client.poll(jobs("9"))
 
 
-def test_a_command_that_fails_is_quoted(sacct):
-    sacct("slurm_load: down", code=1)
+@pytest.mark.fault
+def test_a_strangers_job_of_the_same_number_is_neither_believed_nor_cancelled(says, tmp_path):
+    """Slurm has started its numbers again: accounting and controller know 7 and 8 as someone else's."""
+    theirs = {"name": "odd|na\nme"}
+    says("sacct", accounting("7|COMPLETED|0:0|n1", **theirs).replace("2026-11", "2031-02"))
+    says("squeue", queue("8|RUNNING", **theirs).replace("2026-11", "2031-02"))
+    says("scancel", "")
+    answer = client.poll(jobs("7", "8"))
+    assert (answer.endings, answer.alive, answer.taken, answer.complete) == ({}, set(), {"7", "8"}, True)
+    assert client.cancel(jobs("7", "8")) == set()
+    assert "scancel" not in (tmp_path / "asked").read_text()
+
+
+@pytest.mark.fault
+def test_a_number_that_was_someone_elses_before_is_ours_once_the_controller_says_so(says):
+    says("sacct", accounting("7|COMPLETED|0:0|n1", name="theirs").replace("2026", "2021"))
+    says("squeue", queue("7|RUNNING"))
+    answer = client.poll(jobs("7"))
+    assert (answer.alive, answer.endings, answer.taken) == ({"7"}, {}, set())
+
+
+def test_a_job_that_was_renamed_or_requeued_is_still_ours(says):
+    says("sacct", accounting("7|FAILED|1:0|n1", name="renamed"))
+    assert client.poll(jobs("7")).endings["7"].outcome == "failed"
+    says("sacct", accounting("7|FAILED|1:0|n1").replace("T12:", "T19:"))
+    assert client.poll(jobs("7")).endings["7"].outcome == "failed"
+
+
+@pytest.mark.fault
+def test_nothing_is_called_cancelled_while_the_controller_does_not_answer(says):
+    says("sacct", "")
+    says("squeue", "slurm_load_jobs error", code=1)
+    with pytest.raises(NoAnswer, match="squeue"):
+        client.cancel(jobs("7"))
+
+
+def test_a_command_that_fails_is_quoted(says):
+    says("sacct", "slurm_load: down", code=1)
     with pytest.raises(SchedulerError, match="sacct: exit code 1"):
         slurm.ask("sacct")
+
+
+def test_slurms_commands_without_a_cluster_are_one_sentence(says):
+    unknown = "echo scontrol: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host >&2"
+    says(
+        "scontrol",
+        code=1,
+        also=f"{unknown}\necho scontrol: fatal: Could not establish a configuration source >&2",
+    )
+    with pytest.raises(NoAnswer) as error:
+        client.max_array_size()
+    assert str(error.value) == (
+        "scontrol: no Slurm cluster is configured on this machine; "
+        "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
+    )
+
+
+@pytest.mark.parametrize(("said", "size"), [("0", 1), ("1", 1), ("1001", 1001)])
+def test_without_arrays_each_job_is_submitted_alone(says, said, size):
+    says("scontrol", f"MaxArraySize            = {said}")
+    assert client.max_array_size() == size
 
 
 def sbatch(tmp_path, monkeypatch, body):

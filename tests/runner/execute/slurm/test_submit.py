@@ -1,0 +1,82 @@
+"""What sbatch is given, whatever its user's environment and the cluster's settings say."""
+
+import os
+
+import pytest
+
+from model.disk.folder import RunFolder
+from runner.execute.slurm.submit import submit
+from runner.spec.profile import Profile
+from runner.state import ledger, slurm
+from runner.state.tasks import Shape, Task, jobs_folder
+from tests.analysis.fabricate import Folder, plan
+
+POLLUTED = {
+    "SBATCH_JOB_NAME": "mine", "SBATCH_TIMELIMIT": "1", "SBATCH_ARRAY_INX": "0-9", "SBATCH_EXPORT": "NONE",
+    "SQUEUE_STATES": "PENDING", "SQUEUE_FORMAT": "%j", "SACCT_FORMAT": "JobName", "SCANCEL_STATE": "PENDING",
+    "SLURM_TIME_FORMAT": "relative", "SLURM_CLUSTERS": "other", "SLURM_BITSTR_LEN": "8", "SRUN_CPUS_PER_TASK": "9",
+    "SLURM_MEM_PER_CPU": "1G", "SLURM_JOB_ID": "3", "SLURM_NTASKS": "8", "SALLOC_PARTITION": "x",
+}  # fmt: skip
+REACH = {"SLURM_CONF": "/etc/slurm/other.conf", "SLURM_JWT": "secret", "SLURMISH": "stays"}
+
+
+@pytest.fixture
+def heard(tmp_path, monkeypatch):
+    """An environment full of Slurm's variables; reads the one that a stand-in command was called with."""
+    for name, value in (POLLUTED | REACH).items():
+        monkeypatch.setenv(name, value)
+    return lambda: dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
+
+
+@pytest.fixture
+def tasks(root):
+    """Attempts to submit."""
+
+    def make(count):
+        folders = [RunFolder(Folder(root, plan(f"r{number}", study="tiny")).path) for number in range(count)]
+        return [Task(folder, 1, "a label", 5, Shape(None, 60, 1)) for folder in folders]
+
+    return make
+
+
+@pytest.fixture
+def sbatch(says, tmp_path):
+    """Stand-ins with which arrays can be submitted; MaxArraySize as given."""
+
+    def make(array_size):
+        says("srun")
+        says("scontrol", f"MaxArraySize = {array_size}")
+        says("sbatch", "Submitted batch job 7", also=f"/usr/bin/env >{tmp_path}/env")
+        return Profile.model_validate({"executor": "slurm", "slurm": {}})
+
+    return make
+
+
+@pytest.mark.fault
+def test_sbatch_and_so_the_job_get_no_option_from_the_environment(sbatch, tasks, root, heard):
+    profile, before = sbatch(1001), dict(os.environ)
+    (task,) = tasks(1)
+    submit([task], profile, jobs_folder(root / "tiny"), "tiny")
+    assert not set(POLLUTED) & set(heard())
+    assert heard().items() >= REACH.items()
+    assert dict(os.environ) == before
+    assert ledger.state(task.folder).job_id == "7"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("command", ["sacct", "squeue", "scontrol", "scancel"])
+def test_every_other_command_of_slurm_gets_none_either(says, heard, tmp_path, command):
+    says(command, also=f"/usr/bin/env >{tmp_path}/env")
+    slurm.ask(command)
+    assert set(POLLUTED) & set(heard()) == {"SLURM_BITSTR_LEN"}
+    assert heard()["SLURM_BITSTR_LEN"] == "0", "so that lists of array elements are complete"
+    assert heard().items() >= REACH.items()
+
+
+@pytest.mark.fault
+def test_where_arrays_are_off_each_run_is_submitted_alone(sbatch, tasks, root, tmp_path):
+    profile, three = sbatch(0), tasks(3)
+    submit(three, profile, jobs_folder(root / "tiny"), "tiny")
+    asked = (tmp_path / "asked").read_text()
+    assert asked.count("sbatch") == 3
+    assert all(ledger.state(task.folder).event("intent").count == 1 for task in three)

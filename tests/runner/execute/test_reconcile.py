@@ -1,0 +1,128 @@
+"""While Slurm cannot be asked, what is known is shown; a job's number alone does not make it ours."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from model.disk.folder import RunFolder
+from model.disk.record import now
+from runner.cli.app import app
+from runner.execute.cancel import cancel
+from runner.execute.reconcile import reconciled
+from runner.execute.slurm.ours import job_of
+from runner.state import ledger
+from runner.state.runs import warn_once
+from tests.analysis.fabricate import START, Folder, plan
+
+LOCAL = "%Y-%m-%dT%H:%M:%S"
+
+
+@pytest.fixture(autouse=True)
+def _fresh_warnings():
+    warn_once.cache_clear()
+
+
+@pytest.fixture
+def submitted(root):
+    """A run that was submitted as job 7 at START, and has started."""
+    folder = Folder(root, plan("r1", study="tiny", requeue=True))
+    folder.event("claimed", executor="slurm")
+    folder.event("intent", submission="tiny-1", index=0, count=1, slot=0)
+    folder.event("submitted", after=3, executor="slurm", job_id="7")
+    folder.start()
+    return RunFolder(folder.path)
+
+
+def line(fields, name, submitted=START):
+    return f"{fields}|{submitted.astimezone().strftime(LOCAL)}|{name}"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("verb", [["status"], ["explain", "r1"], ["collect"], ["gc"], ["report", "tiny"]])
+def test_without_slurm_a_verb_says_so_once_and_shows_what_is_known(
+    root, submitted, monkeypatch, caplog, tmp_path, verb
+):
+    """So it is with a root that was copied to a laptop."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(
+        "analysis.report.build.build_report", lambda _root, name, _out: name
+    )  # takes ten seconds
+    monkeypatch.setattr(logging.getLogger("runner"), "propagate", True)
+    done = CliRunner().invoke(app, ["--root", str(root), *verb], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("runner")] == [
+        "squeue is not on PATH; until Slurm answers, its runs are shown as last known"
+    ]
+    assert ledger.state(submitted).phase == "running"
+
+
+@pytest.mark.fault
+def test_while_only_accounting_is_down_that_is_said_once(root, submitted, says, caplog):
+    says("sacct", code=1)
+    says("scontrol", "AccountingStorageType = accounting_storage/slurmdbd")
+    says("squeue", line("7|RUNNING|n1", "tiny-1"))
+    for _ in range(3):
+        assert [state.phase for state in reconciled(root)] == ["running"]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.fault
+def test_without_slurmdbd_a_run_ends_as_the_controller_says(root, submitted, says):
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", "AccountingStorageType = accounting_storage/none\nJobId=7 JobName=tiny-1 ExitCode=9:0")
+    says("squeue", line("7|FAILED|n1", "tiny-1"))
+    (state,) = reconciled(root)
+    assert (state.outcome, state.reason) == ("failed", "Slurm: FAILED, exit code 9:0 on n1")
+
+
+@pytest.mark.fault
+def test_without_slurmdbd_a_run_that_the_controller_has_forgotten_is_lost(root, submitted, says):
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", "AccountingStorageType = accounting_storage/none")
+    says("squeue")
+    (state,) = reconciled(root)
+    assert (state.outcome, state.reason) == (
+        "lost",
+        "Slurm no longer knows job 7, and the attempt left no result",
+    )
+
+
+@pytest.mark.fault
+def test_a_run_whose_number_is_another_jobs_is_lost_and_that_job_goes_on(root, submitted, says, tmp_path):
+    """Years later, the cluster has been set up again."""
+    later = now() - timedelta(hours=1)
+    says("sacct", line("7|RUNNING|0:0|n1", "theirs", later))
+    says("squeue", line("7|RUNNING|n1", "theirs", later))
+    says("scancel")
+    assert cancel([ledger.state(submitted)]) == []
+    assert "scancel" not in (tmp_path / "asked").read_text()
+    (state,) = reconciled(root)
+    assert state.reason == (
+        "Slurm no longer knows job 7 (another job has that number now), and the attempt left no result"
+    )
+
+
+def test_a_run_is_cancelled_whose_job_is_ours(submitted, says, tmp_path):
+    says("sacct", line("7|RUNNING|0:0|n1", "tiny-1"))
+    says("scancel")
+    assert [state.brief.run_id for state in cancel([ledger.state(submitted)])] == ["r1"]
+    assert "scancel 7" in (tmp_path / "asked").read_text()
+
+
+def test_the_attempt_of_a_requeued_job_is_known_by_the_name_of_the_first(root, submitted):
+    again = Folder.__new__(Folder)
+    again.run, again.path = submitted.run, submitted.path
+    again.event("ended", outcome="preempted")
+    again.event("claimed", attempt=2, after=60, executor="slurm")
+    again.event("submitted", attempt=2, after=60, executor="slurm", job_id="7")
+    again.start(2)
+    job = job_of(ledger.state(submitted))
+    assert (job.job_id, job.name, job.after, job.before) == (
+        "7",
+        "tiny-1",
+        START,
+        START + timedelta(seconds=3),
+    )

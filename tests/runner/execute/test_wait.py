@@ -1,0 +1,103 @@
+"""`launch --wait` waits through times in which Slurm does not answer."""
+
+import shutil
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from model.disk.folder import RunFolder
+from runner.execute import launch, repair, wait
+from runner.execute.slurm.submit import SubmitUnknown
+from runner.state import ledger
+from runner.state.slurm import NoAnswer, SchedulerError
+from runner.state.tasks import Shape, Task, jobs_folder
+from tests.analysis.fabricate import Folder, plan
+
+
+class Waiting:
+    """A plan of one run that is still to be submitted, and what each call of sbatch does about it."""
+
+    def __init__(self, root, monkeypatch, *calls):
+        self.folder, self.calls = Folder(root, plan("r1", study="tiny")), list(calls)
+        run = RunFolder(self.folder.path)
+        jobs_folder(run.path.parent).mkdir()
+        self.task = Task(run, 1, "a label", 5, Shape(None, 60, 1))
+        self.plan = SimpleNamespace(
+            root=root, study=SimpleNamespace(name="tiny"), runs=[(run.run, None)],
+            cluster=SimpleNamespace(profile=SimpleNamespace(retries=2), document=SimpleNamespace(marks={})),
+        )  # fmt: skip
+        monkeypatch.setattr(launch.slurm, "submit", self.submit)
+        monkeypatch.setattr(wait, "POLL_SECONDS", 0.02)
+        monkeypatch.setattr(repair, "UNANSWERED", timedelta(seconds=0.3))
+
+    def submit(self, tasks, *_):
+        for task in tasks:
+            if ledger.claim(task.folder, task.attempt, "slurm"):
+                self.calls.pop(0)(self, task)
+
+    def absent(self, task):
+        """Slurm does not answer, so the claim is released."""
+        ledger.release(task.folder, task.attempt, "no answer")
+        raise NoAnswer("Unable to contact slurm controller")
+
+    def unknown(self, task):
+        """sbatch hangs, and has submitted nothing."""
+        ledger.intend(task.folder, task.attempt, "tiny-1", 0, 1)
+        raise SubmitUnknown("sbatch did not answer")
+
+    def accepted(self, task):
+        """Slurm takes it, and it completes at once."""
+        ledger.submitted(task.folder, task.attempt, "7")
+        shutil.rmtree(task.folder.attempt(1).path)  # the fabricated attempt takes the place of the claim
+        self.folder.start()
+        self.folder.end()
+
+    def refused(self, task):
+        ledger.release(task.folder, task.attempt, "refused")
+        raise SchedulerError("invalid partition")
+
+
+@pytest.mark.fault
+def test_a_moment_without_slurm_does_not_end_it(root, monkeypatch):
+    waiting = Waiting(root, monkeypatch, Waiting.absent, Waiting.absent, Waiting.accepted)
+    left = launch.submit_tasks(waiting.plan, [waiting.task], wait=True)
+    assert left == [waiting.task]
+    wait.wait_for(waiting.plan, left)
+    assert ledger.state(waiting.task.folder).outcome == "completed"
+
+
+@pytest.mark.fault
+def test_a_run_whose_sbatch_did_not_answer_is_submitted_again_once_slurm_does_not_know_it(
+    root, monkeypatch, says
+):
+    says("sacct")
+    says("squeue")
+    waiting = Waiting(root, monkeypatch, Waiting.unknown, Waiting.accepted)
+    wait.wait_for(waiting.plan, [waiting.task])
+    state = ledger.state(waiting.task.folder)
+    assert (state.outcome, state.attempt) == ("completed", 1)
+
+
+@pytest.mark.fault
+def test_a_run_whose_sbatch_did_not_answer_is_found_by_its_name(root, monkeypatch, says):
+    """Slurm shows it as ended when it is asked next."""
+    says("sacct", "7|FAILED|1:0|n1|2026-11-21T12:00:00|tiny-1")
+    says("squeue", "7|tiny-1")
+    waiting = Waiting(root, monkeypatch, Waiting.unknown)
+    wait.wait_for(waiting.plan, [waiting.task])
+    state = ledger.state(waiting.task.folder)
+    assert (state.job_id, state.outcome) == ("7", "failed")
+
+
+def test_a_refusal_ends_it(root, monkeypatch):
+    waiting = Waiting(root, monkeypatch, Waiting.refused)
+    with pytest.raises(SchedulerError, match="invalid partition"):
+        wait.wait_for(waiting.plan, [waiting.task])
+
+
+@pytest.mark.fault
+def test_without_wait_no_answer_is_an_error(root, monkeypatch):
+    waiting = Waiting(root, monkeypatch, Waiting.absent)
+    with pytest.raises(NoAnswer, match="Unable to contact"):
+        launch.submit_tasks(waiting.plan, [waiting.task])
