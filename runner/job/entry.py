@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from model.disk.folder import RunFolder
+from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
 from runner.job.attempt import run_attempt, withdrawn
 from runner.job.slurm import ending_before_restart
@@ -21,6 +21,8 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
 
     A job gets folders and numbers alone, so editing code before it starts cannot change what was planned.
     """
+    if int(os.environ.get("SLURM_NODEID", "0")):
+        return "unused node"  # a slot is a number on the first one, so that no attempt starts twice
     slot = int(os.environ.get("SLURM_LOCALID", "0"))
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]
     if slot >= len(members):
@@ -29,13 +31,23 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     attempt: int | None = number
     if int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         attempt = attempt_of_restart(run, number)
-    if attempt is None or withdrawn(run.attempt(attempt)):
+    if attempt is None or withdrawn(run.attempt(attempt)) or _given_up(run.attempt(attempt)):
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):
         file = os.open(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, descriptor)
         os.close(file)
     return run_attempt(run, attempt, [fellow for fellow, _ in members])
+
+
+def _given_up(attempt: Attempt) -> bool:
+    """Whether a launcher released the claim of this job's array, which Slurm accepted only after that.
+
+    Another array has the attempt by now, or will have it.
+    """
+    name = os.environ.get("SLURM_JOB_NAME")
+    meant = [event for event in attempt.noted if event.event == "intent" and event.submission == name]
+    return bool(meant) and meant[-1] not in attempt.events
 
 
 def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
