@@ -121,6 +121,21 @@ def _scheduler(cluster: Cluster) -> Iterator[Check]:
             path or f"not on PATH{'; run this on a login node' if on_slurm else ''}",
             needed=on_slurm,
         )
+    if shutil.which("scontrol"):
+        yield _controller(on_slurm)
+
+
+def _controller(needed: bool) -> Check:
+    """Whether Slurm's controller answers, and what its cluster offers."""
+    from runner.execute.slurm import client
+    from runner.state.slurm import NoAnswer
+
+    try:
+        largest = client.max_array_size()
+    except NoAnswer as error:
+        return Check("cluster", False, str(error), needed)
+    records = "accounting" if client.has_accounting() else "no accounting: keep `launch --wait` running"
+    return Check("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
 
 
 def _backends() -> Iterator[Check]:

@@ -115,18 +115,14 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     shows FAILED for a job whose step ran out of memory.
     """
     queue = _Jobs(wanted, _queue())
-    if _has_accounting():
+    if has_accounting():
         return Poll({}, queue.alive, queue.taken, problem)
     codes = _exit_codes(queue.endings)
-    endings = {
-        job_id: ending_of(job.state, codes.get(job_id, ""), job.node)
-        for job_id, job in queue.ours.items()
-        if job_id in queue.endings
-    }
-    return Poll({id_: ending for id_, ending in endings.items() if ending}, queue.alive, queue.taken)
+    told = {job_id: job._replace(exit_code=codes.get(job_id, "")) for job_id, job in queue.ours.items()}
+    return Poll(_Jobs(wanted, told).endings, queue.alive, queue.taken)
 
 
-def _has_accounting() -> bool:
+def has_accounting() -> bool:
     """Whether the cluster records what becomes of jobs, as far as this machine can tell."""
     if not shutil.which("sacct"):
         return False
@@ -213,7 +209,7 @@ def _named(names: str, start: str) -> str:
     try:
         return queued + ask("sacct", "-X", "-n", "-P", f"--name={names}", "-S", start, "-o", "JobID,JobName")
     except NoAnswer:
-        if _has_accounting():
+        if has_accounting():
             raise
         return queued  # the controller knows every job that has not ended
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from runner.commands.doctor import _controller
 from runner.execute.slurm import client
 from runner.execute.slurm.ours import Job
 from runner.state import slurm
@@ -216,6 +217,17 @@ def test_slurms_commands_without_a_cluster_are_one_sentence(says):
         "scontrol: no Slurm cluster is configured on this machine; "
         "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
     )
+
+
+def test_doctor_says_whether_a_cluster_answers_and_whether_it_records_how_jobs_end(says):
+    says("sacct")
+    says("scontrol", f"MaxArraySize = 1001\n{RECORDED}")
+    assert _controller(True).found == "answers; job arrays of up to 1,001; accounting"
+    says("scontrol", f"MaxArraySize = 0\n{UNRECORDED}")
+    assert "arrays of up to 1; no accounting: keep `launch --wait` running" in _controller(True).found
+    says("scontrol", code=1, also="echo Unable to contact slurm controller >&2")
+    check = _controller(True)
+    assert (check.mark, check.found) == ("MISSING", "scontrol: Unable to contact slurm controller")
 
 
 @pytest.mark.parametrize(("said", "size"), [("0", 1), ("1", 1), ("1001", 1001)])
