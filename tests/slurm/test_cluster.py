@@ -126,6 +126,7 @@ def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path, ou
     assert list(outcomes().values()) == ["oom_host"]
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     ("setting", "says"),
     [("partition: nowhere", "nvalid partition"), ("gres: 'gpu:h100:1'", "not available")],

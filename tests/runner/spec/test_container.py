@@ -226,7 +226,6 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
         profile(json.dumps({"executor": "slurm", "slurm": {}, "env": {name: "x"}}))
 
 
-@pytest.mark.refused
 @pytest.mark.parametrize(
     ("name", "says"),
     [

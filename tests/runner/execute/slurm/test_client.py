@@ -127,6 +127,7 @@ def test_without_accounting_an_array_of_a_dead_launcher_is_found_in_the_queue(sa
         client.find({"tiny-1"}, datetime.now(UTC))
 
 
+@pytest.mark.fault
 def test_a_job_that_slurm_has_put_back_into_its_queue_lives_whatever_accounting_still_says(says):
     says(
         "sacct",
@@ -204,6 +205,7 @@ def test_a_command_that_fails_is_quoted(says):
         slurm.ask("sacct")
 
 
+@pytest.mark.fault
 def test_slurms_commands_without_a_cluster_are_one_sentence(says):
     unknown = "echo scontrol: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host >&2"
     says(
@@ -262,6 +264,7 @@ def test_a_refusal_has_slurms_own_words(tmp_path, monkeypatch):
         client.expected_start("#!/bin/bash\n")
 
 
+@pytest.mark.fault
 def test_an_sbatch_that_hangs_is_given_up(tmp_path, monkeypatch):
     sbatch(tmp_path, monkeypatch, "exec sleep 60")
     monkeypatch.setattr("runner.state.slurm.TIMEOUT_SECONDS", 0.3)
