@@ -32,11 +32,11 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-    return [
-        state
-        for state in open_
-        if state.job_id in (*shared, *reached) or (not state.job_id and _told_here(state))
-    ]
+        elif state.job_id in reached and state.phase == "queued":  # of which Slurm may keep no record
+            reason = "cancelled before it started"
+            ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
+    told = shared | reached
+    return [state for state in open_ if (state.job_id in told if state.job_id else _told_here(state))]
 
 
 def _told_here(state: RunState) -> bool:

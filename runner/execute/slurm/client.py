@@ -70,7 +70,10 @@ class _Jobs:
     """What one source shows of the jobs that are asked about: ours, and ids that other jobs have now."""
 
     def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
-        known = {job_id: shown[job_id] for job_id in wanted if job_id in shown}
+        # Slurm keeps no record of an array's element that is cancelled before it starts; once none is left to
+        # start, it shows the array itself as cancelled.
+        shown_as = {job_id: job_id if job_id in shown else job_id.partition("_")[0] for job_id in wanted}
+        known = {job_id: shown[name] for job_id, name in shown_as.items() if name in shown}
         self.ours = {id_: job for id_, job in known.items() if wanted[id_].is_(job.name, job.submitted)}
         self.taken = set(known) - set(self.ours)
         endings = {job_id: job.ending for job_id, job in self.ours.items()}

@@ -112,6 +112,18 @@ def test_a_run_is_cancelled_whose_job_is_ours(submitted, says, tmp_path):
     assert "scancel 7" in (tmp_path / "asked").read_text()
 
 
+def test_a_run_that_is_cancelled_before_it_starts_is_never_lost(root, submitted, says):
+    """Slurm keeps no record of such an element of an array, and `launch --wait` would start a lost run again."""
+    (submitted.path / "attempt-1" / "manifest.json").unlink()
+    says("sacct", line("7|PENDING|0:0|", "tiny-1"))
+    says("scancel")
+    cancel([ledger.state(submitted)])
+    says("sacct")
+    says("squeue")
+    (state,) = reconciled(root)
+    assert (state.outcome, state.reason) == ("cancelled", "cancelled before it started")
+
+
 def test_the_attempt_of_a_requeued_job_is_known_by_the_name_of_the_first(root, submitted):
     again = Folder.__new__(Folder)
     again.run, again.path = submitted.run, submitted.path

@@ -59,6 +59,13 @@ def test_a_range_may_have_steps_and_slurm_may_shorten_a_long_list(says):
     assert answer.alive == {"7_0", "7_2", "7_6", "7_9", "8_1", "8_3"}
 
 
+@pytest.mark.fault
+def test_elements_that_are_cancelled_one_by_one_before_they_start_leave_only_their_array_behind(sacct):
+    sacct("7_0|CANCELLED by 0|0:0|n1", "7|CANCELLED by 0|0:0|None assigned")
+    answer = client.poll(jobs("7_0", "7_4", "7_5"))
+    assert [str(ending.outcome) for ending in answer.endings.values()] == ["cancelled"] * 3
+
+
 def test_a_step_out_of_memory_is_why_its_job_failed(sacct):
     sacct("9|FAILED|1:0|n1", "9.batch|FAILED|1:0|n1", "9.0|OUT_OF_MEMORY|0:125|n1")
     assert client.poll(jobs("9")).endings["9"].outcome == "oom_host"
