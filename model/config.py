@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validat
 
 from model.attention import Case
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
 NO_FLOAT16 = (
     "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
@@ -25,12 +25,18 @@ Dtype = Annotated[
 
 
 class Frozen(BaseModel):
-    """A record that refuses unknown keys, type coercion of strings, and change."""
+    """A record that refuses unknown keys, NaN and infinity, and change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class ModelConfig(Frozen):
+class Strict(Frozen):
+    """A record that takes no value of another type for the right one: neither `true` for 1 nor "4" for 4."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class ModelConfig(Strict):
     """A llama: RMSNorm, rotary positions, grouped heads, SwiGLU, untied output head."""
 
     dim: Positive = Field(4096, description="Width of the residual stream.")
@@ -58,7 +64,7 @@ class ModelConfig(Frozen):
         return self
 
 
-class DataConfig(Frozen):
+class DataConfig(Strict):
     """Where the text comes from and how documents become samples."""
 
     path: str = Field(
@@ -75,14 +81,14 @@ class DataConfig(Frozen):
     )
 
 
-class TrainConfig(Frozen):
+class TrainConfig(Strict):
     """How long, how large and how precise."""
 
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens per sample.")
     batch_size: Positive = Field(1, description="Samples per step.")
     learning_rate: float = Field(5e-5, gt=0, description="AdamW's learning rate, reached after the warm-up.")
-    warmup_steps: int = Field(100, ge=0, description="Linear warm-up; constant afterwards.")
+    warmup_steps: int = Field(100, ge=0, lt=2**31, description="Linear warm-up; constant afterwards.")
     clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
     weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay of AdamW.")
     log_every: Positive = Field(5, description="Steps between step records; step 1 has one too.")
@@ -95,7 +101,7 @@ class TrainConfig(Frozen):
         return self.steps * self.batch_size * self.sequence_length
 
 
-class RunConfig(Frozen):
+class RunConfig(Strict):
     """One run, seed included, fully resolved. Its hash is the run's id."""
 
     attention: str = Field(

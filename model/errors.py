@@ -51,10 +51,16 @@ class Interrupted(AssayError):
         self.step = step
 
 
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """List the valid choices, after the nearest one: `(did you mean 'a'? valid: a, b, c)`."""
+def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) -> str:
+    """List the valid choices, after the nearest one: `(did you mean 'a'? valid: a, b, c)`.
+
+    Args:
+        meant: the nearest one, where the caller knows it better than by its letters.
+    """
     from difflib import get_close_matches
 
-    near = get_close_matches(word, choices, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
+    if not choices:
+        return "(there are none yet)"
+    near = meant or next(iter(get_close_matches(word, choices, n=1)), None)
+    hint = f"did you mean '{near}'? " if near else ""
     return f"({hint}valid: {', '.join(choices)})"

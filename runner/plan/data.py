@@ -56,7 +56,7 @@ def _checked(study: Study, cells: Sequence[Cell], known: dict[Path, Content]) ->
     with _pointing_at(study, cells[0], "data.tokenizer"):
         tokenizer, fingerprint = load_tokenizer(source.tokenizer), source.fingerprint()
     for cell in {cell.config.model.vocab_size: cell for cell in cells}.values():
-        with _pointing_at(study, cell, "data.tokenizer"):
+        with _pointing_at(study, cell, "model.vocab_size", "data.tokenizer"):
             check_vocabulary(cell.config, tokenizer)
     longest = max(cells, key=lambda cell: cell.config.train.sequence_length)
     with _pointing_at(study, longest, "train.sequence_length", "data.path"):

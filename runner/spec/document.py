@@ -1,25 +1,31 @@
 """Parses YAML 1.2 into plain data, with the position of every key and value.
 
 Rejects input that would not mean what it looks like: duplicate keys, tags, merge keys, cyclic or explosive
-aliases, tabs, and encodings other than UTF-8.
+aliases, tabs, hidden characters, and encodings other than UTF-8.
 """
 
 from __future__ import annotations
 
-import unicodedata
+import errno
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.spec.characters import HIDDEN_IN_TEXT, code_point
 from runner.spec.problems import InvalidFile, Mark, Problem
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
     from ruamel.yaml.nodes import Node
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 200_000  # after aliases are expanded
 MAX_DEPTH = 40
+
+TAGS = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
+SECOND_COLON = "found a second ':' in one line; put a text that contains ': ' in quotes"
 
 KeyPath = tuple[str | int, ...]
 
@@ -52,15 +58,11 @@ def read_document(path: Path) -> Document:
     """
     source = str(path)
     try:
-        if not path.is_file() and not path.is_dir() and path.exists():  # reading a pipe may take forever
-            raise _invalid(Mark(source), "not a regular file; write it to one, which a retry reads again")
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise _invalid(Mark(source), getattr(error, "strerror", None) or str(error)) from error
-    if len(content) > MAX_BYTES:
-        raise _invalid(
-            Mark(source, 1, 1), f"{len(content):,} bytes; the limit for a study or profile is {MAX_BYTES:,}"
-        )
+        content = _content(path)
+    except OSError as error:
+        raise _invalid(Mark(source), f"{error.strerror}") from error
+    except ValueError as error:  # a NUL in the path
+        raise _invalid(Mark(source), str(error)) from error
     return parse(_decode(content, source), source)
 
 
@@ -73,31 +75,33 @@ def parse(text: str, source: str) -> Document:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    _refuse_control_characters(text, source)
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    _refuse_hidden_characters(lines, source)
+    _refuse_directives(lines, source)
     yaml = YAML(typ="safe", pure=True)
+    yaml.composer.warn_double_anchors = False  # the builder refuses them
     try:
         node = yaml.compose(text)
     except MarkedYAMLError as error:
-        at = error.problem_mark or error.context_mark
-        mark = Mark(source, at.line + 1, at.column + 1) if at else Mark(source, 1, 1)
-        raise _invalid(mark, _explain(error.problem or str(error), text, mark)) from error
+        raise _invalid(*_explain(error, lines, source)) from error
     except YAMLError as error:
         raise _invalid(Mark(source, 1, 1), " ".join(str(error).split())) from error
     except RecursionError as error:
         raise _invalid(Mark(source, 1, 1), f"nested more than {MAX_DEPTH} levels deep") from error
     if node is None:
         raise _invalid(Mark(source, 1, 1), "the file is empty; `runner init` writes a starter file")
-    builder = _Builder(yaml, source)
+    builder = _Builder(yaml, source, lines)
     return Document(source, builder.build(node, ()), builder.marks)
 
 
 class _Builder:
     """Turns composed nodes into plain data and records positions."""
 
-    def __init__(self, yaml: YAML, source: str) -> None:
-        self.yaml, self.source = yaml, source
+    def __init__(self, yaml: YAML, source: str, lines: list[str]) -> None:
+        self.yaml, self.source, self.lines = yaml, source, lines
         self.marks: dict[KeyPath, Mark] = {}
         self.values = 0
+        self.anchors: dict[str, Node] = {}
 
     def build(self, node: Node, path: KeyPath) -> Any:
         """The node as plain data. Aliases are expanded, so each use counts toward the limit."""
@@ -112,6 +116,8 @@ class _Builder:
             raise self.invalid(node, f"aliases expand to more than {MAX_VALUES:,} values")
         self.marks.setdefault(path, self.mark(node))
         self.check_tag(node)
+        if node.anchor and self.anchors.setdefault(node.anchor, node) is not node:
+            raise self.invalid(node, f"the anchor '{node.anchor}' is already used above; rename one")
         if isinstance(node, MappingNode):
             return self.mapping(node, path)
         if isinstance(node, SequenceNode):
@@ -148,23 +154,39 @@ class _Builder:
 
         try:
             value = self.yaml.constructor.construct_object(node)
-        except ValueError as error:
-            raise self.invalid(node, str(error)) from error
+        except (ValueError, KeyError) as error:
+            text = f"'{node.value[:40]}' is not a valid number, date or boolean; put text in quotes"
+            raise self.invalid(node, text) from error
         except YAMLError as error:  # a lone `=`, which was special in YAML 1.1
             raise self.invalid(node, f"'{node.value}' is not a valid value; put it in quotes") from error
+        if isinstance(value, str) and (hidden := HIDDEN_IN_TEXT.search(value)):  # written as "\e" or alike
+            raise self.invalid(node, f"the text has a hidden character ({code_point(hidden[0])}); remove it")
         if value is None or isinstance(value, str | int | float | bool):
             return value
         return node.value  # a date stays a string, which the schema then checks
 
     def check_tag(self, node: Node) -> None:
-        if not str(node.tag).startswith("tag:yaml.org,2002:") or "python" in str(node.tag):
+        if str(node.tag).removeprefix("tag:yaml.org,2002:") not in TAGS:
             raise self.invalid(node, f"the tag {node.tag} is not allowed; write a plain value")
 
     def mark(self, node: Node) -> Mark:
-        return Mark(self.source, node.start_mark.line + 1, node.start_mark.column + 1)
+        return _mark(self.source, self.lines, node.start_mark)
 
     def invalid(self, node: Node, text: str) -> InvalidFile:
         return _invalid(self.mark(node), text)
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file. A pipe is refused: reading it could wait without end, and works only once."""
+    about = path.stat()
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "a folder; give the path of a YAML file")
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file; save the text in one and give its path")
+    if about.st_size > MAX_BYTES:
+        text = f"{about.st_size:,} bytes; the limit for a study or profile is {MAX_BYTES:,}"
+        raise OSError(errno.EFBIG, text)
+    return path.read_bytes()
 
 
 def _decode(content: bytes, source: str) -> str:
@@ -177,20 +199,57 @@ def _decode(content: bytes, source: str) -> str:
         raise _invalid(Mark(source, line, column), text) from error
 
 
-def _refuse_control_characters(text: str, source: str) -> None:
-    for number, line in enumerate(text.split("\n"), start=1):
-        for column, character in enumerate(line.removesuffix("\r"), start=1):
-            if character != "\t" and unicodedata.category(character) == "Cc":
-                problem = f"a control character (U+{ord(character):04X}); remove it"
-                raise _invalid(Mark(source, number, column), problem)
+def _refuse_hidden_characters(lines: list[str], source: str) -> None:
+    for number, line in enumerate(lines, start=1):
+        if found := HIDDEN_IN_TEXT.search(line):
+            mark = Mark(source, number, found.start() + 1, line)
+            raise _invalid(mark, f"a hidden character ({code_point(found[0])}); remove it")
 
 
-def _explain(problem: str, text: str, mark: Mark) -> str:
-    lines = text.splitlines()
-    line = lines[mark.line - 1] if mark.line and mark.line <= len(lines) else ""
+def _refuse_directives(lines: list[str], source: str) -> None:
+    """`%YAML 1.1` would turn yes, 010 and 30:00 into other values."""
+    for number, line in enumerate(lines, start=1):
+        if line.startswith("%"):
+            raise _invalid(
+                Mark(source, number, 1, line), "remove the directive; the file is read as YAML 1.2"
+            )
+        if line.strip() and not line.startswith("#"):
+            return
+
+
+def _mark(source: str, lines: list[str], at: Any) -> Mark:
+    """A position that ruamel.yaml gives, which counts from 0."""
+    return Mark(source, at.line + 1, at.column + 1, lines[at.line] if at.line < len(lines) else "")
+
+
+def _explain(error: MarkedYAMLError, lines: list[str], source: str) -> tuple[Mark, str]:
+    """Where a syntax error is, and what to do about it, if ruamel.yaml does not say that itself."""
+    at = error.problem_mark or error.context_mark
+    mark = _mark(source, lines, at) if at else Mark(source, 1, 1)
+    problem, context = " ".join(str(error.problem or error).split()), str(error.context or "")
+    line = mark.text
     if "\t" in line[: len(line) - len(line.lstrip())] or "\\t" in problem:
-        return "found a tab; indent YAML with spaces"
-    return " ".join(problem.split())
+        return mark, "found a tab; indent YAML with spaces"
+    if "found another document" in problem:
+        return mark, "a second YAML document starts here; a file holds one: remove the line `---`"
+    if "mapping values are not allowed" in problem:
+        second = ": " in line[: (mark.column or 1) - 1]
+        return (
+            mark,
+            SECOND_COLON if second else "no key can be here; does the line above lack a ':'?",
+        )
+    if "cannot start any token" in problem:
+        return mark, f"{problem}; put the text in quotes"
+    if "<block end>" in problem:
+        return mark, "the indentation is not that of the lines above"
+    began = error.context_mark
+    if began and "quoted scalar" in context and "unexpected" in problem:
+        return _mark(source, lines, began), "this quotation mark is never closed"
+    if "escape" in problem:
+        return mark, f"{problem}; in single quotes, a backslash stands for itself"
+    if began and at and began.line != at.line:
+        problem = f"{problem}, in what begins on line {began.line + 1}"
+    return mark, problem.replace("'<stream end>'", "the end of the file")
 
 
 def _invalid(mark: Mark, text: str) -> InvalidFile:

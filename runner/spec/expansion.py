@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
@@ -20,15 +20,21 @@ from model.config import NO_FLOAT16, RunConfig
 from model.disk.files import dumps
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
-from runner.spec.document import KeyPath, parse
-from runner.spec.problems import InvalidFile, Mark, Problem
+from runner.spec import options
+from runner.spec.document import KeyPath
+from runner.spec.options import Setting
+from runner.spec.problems import MOST_SHOWN, InvalidFile, Mark, Problem
 from runner.spec.profile import Resources
-from runner.spec.settings import Scalar, flatten, leaves, nest
+from runner.spec.settings import Scalar, flatten, nearest, nest
 from runner.spec.study import MAX_CELLS, Rule, Scale, Study, Where
-from runner.spec.validation import explain
+from runner.spec.validation import explain, shown
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Factors = dict[str, Scalar]
-Setting = tuple[Any, Mark]  # a value and where it was set
+Axis = list[dict[str, Setting]]  # its steps: the value of a factor, or of several that vary together
+Candidate = tuple[dict[str, Setting], Mark]  # a cell's factors, and the key that produced it
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Cell:
     resources: Resources
     why: tuple[str, ...]
     marks: Mapping[str, Mark] = field(repr=False)  # where each value was set, for later errors
+    origin: Mark = field(repr=False)  # the key that produced the cell
 
     def as_json(self) -> dict[str, Any]:
         """The cell as `expand --json` prints it."""
@@ -60,29 +67,36 @@ def expand(
 
     Args:
         sets: `a.b=value` overrides for all cells.
-        only: `factor=value[,value]` filters; all must match.
+        only: `factor=value[,value]` filters; those of one factor add up, and all factors must match.
 
     Raises:
         InvalidFile: invalid values, rules or options; lists the problems of all cells.
+        UserError: no cell is wanted.
     """
     overlay, scale_path = study.scale(scale)
     common = _common(study, overlay, scale_path)
-    overrides = _overrides(study, sets)
+    overrides = options.overrides(sets, study.axes)
     rules = _rules(study, overlay, scale_path)
     candidates = list(_candidates(study, overlay, scale_path))
-    wanted = _filters(study, only, [factors for factors, _ in candidates])
+    wanted: Where = {**options.wanted(only, study.axes, (factors for factors, _ in candidates))}
     results = [
-        _resolve(study, common, factors, rules, overrides)
-        for factors, _ in candidates
+        _resolve(study, common, factors, origin, rules, overrides)
+        for factors, origin in candidates
         if _matches(factors, wanted)
     ]
+    if not results:
+        raise UserError(f"no cell has all of {_listed(wanted)}")
     problems = [*_idle_rules(study, common, rules, candidates)]
     problems += [problem for result in results if isinstance(result, list) for problem in result]
     if problems:
         raise InvalidFile(problems)
     cells = [result for result in results if isinstance(result, Cell)]
-    _refuse_twins(study, cells)
+    _refuse_twins(cells)
     return cells
+
+
+def _listed(wanted: Where) -> str:
+    return " and ".join(f"{axis} = {values}" for axis, values in wanted.items())
 
 
 def _common(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Setting]:
@@ -93,58 +107,76 @@ def _common(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Sett
     }
 
 
-def _candidates(
-    study: Study, overlay: Scale, scale_path: KeyPath
-) -> Iterator[tuple[dict[str, Setting], Mark]]:
-    """Each cell's factors, with the position of the key that produced the cell."""
-    axes: list[list[dict[str, Setting]]] = []
+def _candidates(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Candidate]:
+    axes = [*_matrix(study, overlay, scale_path), *_zipped(study)]
+    if (cells := prod(map(len, axes))) > MAX_CELLS:
+        problem = f"the matrix has {cells:,} cells; the limit is {MAX_CELLS:,}"
+        raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
+    if axes:
+        yield from _kept(study, axes)
+    for i, entry in enumerate(study.file.include):
+        settings = flatten(entry, path := ("include", i))
+        factors = {dotted: (value, study.document.mark(place)) for dotted, value, place in settings}
+        yield factors, study.document.mark(path)
+    if not axes and not study.file.include:
+        yield {}, study.document.mark(())
+
+
+def _matrix(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]:
     for axis, values in study.file.matrix.items():
         replaced = axis in overlay.matrix
         path: KeyPath = (*scale_path, "matrix", axis) if replaced else ("matrix", axis)
         chosen = overlay.matrix[axis] if replaced else values
-        axes.append([{axis: (value, study.document.mark((*path, i)))} for i, value in enumerate(chosen)])
+        yield [{axis: (value, study.document.mark((*path, i)))} for i, value in enumerate(chosen)]
+
+
+def _zipped(study: Study) -> Iterator[Axis]:
     for i, group in enumerate(study.file.zip):
         rows = range(len(next(iter(group.values()))))
-        axes.append(
-            [
-                {
-                    axis: (values[row], study.document.mark(("zip", i, axis, row)))
-                    for axis, values in group.items()
-                }
-                for row in rows
-            ]
-        )
-    if (cells := prod(map(len, axes))) > MAX_CELLS:
-        problem = f"the matrix has {cells:,} cells; the limit is {MAX_CELLS:,}"
-        raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
-    excluded = [0] * len(study.file.exclude)
-    for combination in itertools.product(*axes) if axes else ():
+        marks = {axis: [study.document.mark(("zip", i, axis, row)) for row in rows] for axis in group}
+        yield [{axis: (values[row], marks[axis][row]) for axis, values in group.items()} for row in rows]
+
+
+def _kept(study: Study, axes: list[Axis]) -> Iterator[Candidate]:
+    """Every combination of the axes that no `exclude` matches."""
+    excluded, kept = [0] * len(study.file.exclude), 0
+    for combination in itertools.product(*axes):
         factors = {axis: setting for part in combination for axis, setting in part.items()}
         hits = [i for i, where in enumerate(study.file.exclude) if _matches(factors, where)]
         for i in hits:
             excluded[i] += 1
         if not hits:
+            kept += 1
             yield factors, study.document.mark(("matrix",))
-    _refuse_idle_excludes(study, excluded)
-    for i, entry in enumerate(study.file.include):
-        mark = study.document.mark(("include", i))
-        yield (
-            {
-                dotted: (value, study.document.mark(path))
-                for dotted, value, path in flatten(entry, ("include", i))
-            },
-            mark,
-        )
-    if not axes and not study.file.include:
-        yield {}, study.document.mark(())
+    _refuse_idle_excludes(study, axes, excluded)
+    if not kept and not study.file.include:
+        text = "removes every cell, so that there is nothing to run"
+        raise InvalidFile([Problem(study.document.mark(("exclude",)), text)])
 
 
-def _refuse_idle_excludes(study: Study, hits: list[int]) -> None:
-    idle = [i for i, count in enumerate(hits) if not count]
-    if idle:
-        raise InvalidFile(
-            [Problem(study.document.mark(("exclude", i)), "matches no cell of the matrix") for i in idle]
-        )
+def _refuse_idle_excludes(study: Study, axes: list[Axis], hits: list[int]) -> None:
+    cells = [step for axis in axes for step in axis]
+    if problems := [
+        _idle(study, study.file.exclude[i], ("exclude", i), cells)
+        for i, count in enumerate(hits)
+        if not count
+    ]:
+        raise InvalidFile(problems)
+
+
+def _idle(study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]) -> Problem:
+    """Why no cell matches; names the first value that no cell has."""
+    for axis, wanted in where.items():
+        mark = study.document.mark((*path, axis))
+        if axis not in study.axes:
+            known = did_you_mean(axis, study.axes, nearest(axis, study.axes))
+            return Problem(mark, f"'{axis}' is not a factor of this study {known}")
+        if not any(_matches(cell, {axis: wanted}) for cell in cells):
+            values = list(dict.fromkeys(shown(cell[axis][0]) for cell in cells if axis in cell))
+            more = ", ..." if len(values) > MOST_SHOWN else ""
+            listed = ", ".join(values[:MOST_SHOWN]) + more
+            return Problem(mark, f"matches no cell: the values of {axis} are {listed}")
+    return Problem(study.document.mark(path), "matches no cell: no cell has all of these values")
 
 
 def _rules(study: Study, overlay: Scale, scale_path: KeyPath) -> list[tuple[Rule, KeyPath]]:
@@ -157,31 +189,35 @@ def _idle_rules(
     study: Study,
     common: dict[str, Setting],
     rules: list[tuple[Rule, KeyPath]],
-    candidates: list[tuple[dict[str, Setting], Mark]],
+    candidates: list[Candidate],
 ) -> Iterator[Problem]:
+    cells = [common | factors for factors, _ in candidates]
     for rule, path in rules:
-        if unknown := [axis for axis in rule.where if axis not in study.axes]:
-            text = f"'{unknown[0]}' is not a factor of this study {did_you_mean(unknown[0], study.axes)}"
-            yield Problem(study.document.mark((*path, "where", unknown[0])), text)
-        elif not any(_matches(common | factors, rule.where) for factors, _ in candidates):
-            yield Problem(study.document.mark((*path, "where")), "matches no cell")
+        if not (set(rule.where) <= set(study.axes) and any(_matches(cell, rule.where) for cell in cells)):
+            yield _idle(study, rule.where, (*path, "where"), cells)
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
 
 
-def _matches(factors: dict[str, Setting], where: Where) -> bool:
+def _matches(factors: Mapping[str, Setting], where: Where) -> bool:
     return all(
-        axis in factors and factors[axis][0] in (wanted if isinstance(wanted, list) else [wanted])
+        axis in factors and _is_one_of(factors[axis][0], wanted if isinstance(wanted, list) else [wanted])
         for axis, wanted in where.items()
     )
+
+
+def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
+    """Unlike in Python, `true` is not 1 here."""
+    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in wanted)
 
 
 def _resolve(
     study: Study,
     common: dict[str, Setting],
     factors: dict[str, Setting],
+    origin: Mark,
     rules: list[tuple[Rule, KeyPath]],
     overrides: dict[str, Setting],
 ) -> Cell | list[Problem]:
@@ -201,10 +237,7 @@ def _resolve(
     try:
         config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
     except ValidationError as error:
-        return [
-            Problem(_setter(study, settings, detail["loc"]), explain(RunConfig, detail))
-            for detail in error.errors(include_url=False)
-        ]
+        return [_wrong_value(study, settings, detail) for detail in error.errors(include_url=False)]
     if config.attention not in attention.names():
         # Checked here and not in RunConfig, so that records of backends removed since then stay readable.
         unknown = f"unknown attention backend '{config.attention}'"
@@ -223,7 +256,16 @@ def _resolve(
         resources=resources,
         why=tuple(why),
         marks={dotted: mark for dotted, (_, mark) in settings.items()},
+        origin=origin,
     )
+
+
+def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetails) -> Problem:
+    dotted = ".".join(map(str, detail["loc"]))
+    if detail["type"] == "missing":  # of all settings, only data.path has no default
+        text = "`base` lacks data.path, the Parquet file to train on, such as `data: {path: text.parquet}`"
+        return Problem(_setter(study, settings, detail["loc"]), text)
+    return Problem(_setter(study, settings, detail["loc"]), explain(RunConfig, detail, dotted))
 
 
 def _at(resolved: dict[str, Any], dotted: str) -> Scalar:
@@ -249,41 +291,26 @@ def _hash(study: str, config: dict[str, Any]) -> str:
     return hashlib.sha256(dumps({"study": study, "config": config}).encode()).hexdigest()[:12]
 
 
-def _overrides(study: Study, sets: Sequence[str]) -> dict[str, Setting]:
-    return {dotted: setting for text in sets for dotted, setting in [_override(study, text)]}
-
-
-def _override(study: Study, text: str) -> tuple[str, Setting]:
-    dotted, equals, value = text.partition("=")
-    mark = Mark(f"--set {text}")
-    if not equals or dotted not in leaves():
-        raise InvalidFile([Problem(mark, f"expected SETTING=VALUE {did_you_mean(dotted, leaves())}")])
-    if dotted in study.axes:
-        raise InvalidFile(
-            [Problem(mark, f"'{dotted}' is a factor of this study; select cells with --only {text}")]
-        )
-    return dotted, (parse(value or '""', f"--set {dotted}").data, mark)
-
-
-def _filters(study: Study, only: Sequence[str], candidates: list[dict[str, Setting]]) -> Where:
-    wanted: Where = {}
-    for text in only:
-        axis, equals, values = text.partition("=")
-        if not equals or axis not in study.axes:
-            raise UserError(f"--only {text}: expected FACTOR=VALUE {did_you_mean(axis, study.axes)}")
-        present = {str(factors[axis][0]): factors[axis][0] for factors in candidates if axis in factors}
-        picked = [str(parse(value or '""', "--only").data) for value in values.split(",")]
-        if unknown := [value for value in picked if value not in present]:
-            choices = did_you_mean(unknown[0], list(present))
-            raise UserError(f"--only {text}: no cell has {axis} = '{unknown[0]}' {choices}")
-        wanted[axis] = [present[value] for value in picked]
-    return wanted
-
-
-def _refuse_twins(study: Study, cells: list[Cell]) -> None:
+def _refuse_twins(cells: Sequence[Cell]) -> None:
     seen: dict[str, Cell] = {}
+    problems = []
     for cell in cells:
-        if twin := seen.get(cell.run_id):
-            text = f"two cells are the same run: {cell.factors} and {twin.factors}"
-            raise InvalidFile([Problem(study.document.mark(("matrix",)), text)])
-        seen[cell.run_id] = cell
+        twin = seen.setdefault(cell.run_id, cell)
+        if twin is not cell:
+            problems.append(_twins(cell, twin))
+    if problems:
+        raise InvalidFile(problems)
+
+
+def _twins(cell: Cell, twin: Cell) -> Problem:
+    """Report the later of two equal cells where it differs from the first in its place."""
+    axis = next((axis for axis in cell.factors if cell.marks.get(axis) != twin.marks.get(axis)), None)
+    text = f"the same run as an earlier cell: {_worded(cell.factors)}; remove one of the two"
+    if axis is None:
+        return Problem(cell.origin, text)
+    first = twin.marks.get(axis, twin.origin)
+    return Problem(cell.marks.get(axis, cell.origin), f"{text} (the first is at {first})")
+
+
+def _worded(factors: Factors) -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in factors.items()) or "no factors"

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from model.errors import UserError
+from runner.spec.characters import visible, width
+
+MOST_SHOWN = 20
+_REACH = 60  # characters shown on each side of an error in a long line
 
 
 @dataclass(frozen=True, order=True)
 class Mark:
-    """A position: `FILE:LINE:COL`, counted from 1, or a command-line option."""
+    """A position: `FILE:LINE:COL`, counted from 1, or a command-line option.
+
+    Attributes:
+        text: the whole line.
+    """
 
     source: str
     line: int | None = None
     column: int | None = None
+    text: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         """`FILE:LINE:COL`, the form that editors and terminals turn into a link."""
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+    @property
+    def excerpt(self) -> str:
+        """The line with a caret under the position; empty if there is nothing to show."""
+        if not self.text.strip() or not self.line or not self.column:
+            return ""
+        first = max(0, self.column - 1 - _REACH)
+        before = visible(self.text[first : self.column - 1])
+        after = visible(self.text[self.column - 1 : self.column - 1 + _REACH])
+        gutter = " " * len(str(self.line))
+        return f"  {self.line} | {before}{after}\n  {gutter} | {' ' * width(before)}^"
 
 
 @dataclass(frozen=True, order=True)
@@ -31,10 +51,17 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.mark}: {self.text}"
 
+    def shown(self) -> str:
+        """The error, and below it the line that it is about."""
+        return "\n".join(filter(None, (str(self), self.mark.excerpt)))
+
 
 class InvalidFile(UserError):
-    """A study or profile has errors; the message has one line for each."""
+    """A study or profile has errors; the message shows each with its line."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = sorted(set(problems))
-        super().__init__("\n".join(map(str, self.problems)))
+        shown = [problem.shown() for problem in self.problems[:MOST_SHOWN]]
+        if more := len(self.problems) - len(shown):
+            shown.append(f"and {more:,} more")
+        super().__init__("\n".join(shown))

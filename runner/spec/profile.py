@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from model.config import Frozen
+from model.config import Positive, Strict
 from model.errors import UserError, did_you_mean
 from runner.spec import container as containers
 from runner.spec import one_gpu
@@ -27,7 +27,7 @@ DEFAULT = "local"
 GRACE_SECONDS = 120.0
 
 
-class Slurm(Frozen):
+class Slurm(Strict):
     """Options for sbatch and srun."""
 
     partition: Setting | None = Field(None, description="--partition")
@@ -51,15 +51,15 @@ class Slurm(Frozen):
     )
 
 
-class Resources(Frozen):
+class Resources(Strict):
     """Resources for some of a study's runs; they override the profile's."""
 
-    cpus: int | None = Field(None, gt=0, description="CPUs per run.")
+    cpus: Positive | None = Field(None, description="CPUs per run.")
     memory: Memory | None = Field(None, description="Host memory per run, enforced on its process.")
     time_limit: Time | None = Field(None, description="Time limit per run, H:MM:SS.")
 
 
-class Budget(Frozen):
+class Budget(Strict):
     """A spending limit; what has already been spent counts toward it."""
 
     gpu_hours: float | None = Field(None, gt=0, description="GPU-hours; every GPU of a run counts.")
@@ -74,7 +74,7 @@ class Budget(Frozen):
         return self
 
 
-class Debug(Frozen):
+class Debug(Strict):
     """Overrides for rehearsals; anything not set here is the same as for ordinary runs."""
 
     partition: Setting | None = Field(None, description="--partition")
@@ -82,11 +82,11 @@ class Debug(Frozen):
     qos: Setting | None = Field(None, description="--qos")
     reservation: Setting | None = Field(None, description="--reservation")
     time_limit: Time | None = Field(None, description="Time limit per rehearsal run, H:MM:SS.")
-    max_parallel: int | None = Field(None, gt=0, description="Maximum number of concurrent rehearsal runs.")
-    max_queued: int | None = Field(None, gt=0, description="Maximum number of jobs in Slurm's queue.")
+    max_parallel: Positive | None = Field(None, description="Maximum number of concurrent rehearsal runs.")
+    max_queued: Positive | None = Field(None, description="Maximum number of jobs in Slurm's queue.")
 
 
-class Profile(Frozen):
+class Profile(Strict):
     """The keys of a profile's YAML file."""
 
     description: str = ""
@@ -94,7 +94,7 @@ class Profile(Frozen):
         description="`local`: a queue on this machine. `slurm`: Slurm jobs, through submitit."
     )
     scale: str = Field("full", description="Scale to use if the command line does not name one.")
-    cpus: int = Field(1, gt=0, description="CPUs per run.")
+    cpus: Positive = Field(1, description="CPUs per run.")
     gpus: Annotated[int, AfterValidator(one_gpu.at_most_one)] = Field(
         0, ge=0, description="GPUs per run: 0 or 1.", json_schema_extra={"maximum": 1}
     )
@@ -124,13 +124,14 @@ class Profile(Frozen):
     retries: int = Field(
         2,
         ge=0,
+        lt=1000,
         description="Retries after a node failure, a preemption or a lost job; nothing else is retried.",
     )
-    max_queued: int | None = Field(
-        None, gt=0, description="Maximum number of jobs in Slurm's queue; each array element counts."
+    max_queued: Positive | None = Field(
+        None, description="Maximum number of jobs in Slurm's queue; each array element counts."
     )
-    max_parallel: int = Field(
-        1, gt=0, description="Maximum number of concurrent runs; more than one per machine distorts timings."
+    max_parallel: Positive = Field(
+        1, description="Maximum number of concurrent runs; more than one per machine distorts timings."
     )
     env: dict[Variable, Inert] = Field(default={}, description="Environment variables to set in runs.")
     python: Inert | None = Field(
@@ -286,11 +287,12 @@ def read_cluster(name: str | None = None) -> Cluster:
         UserError: no such profile.
         InvalidFile: the profile has errors.
     """
-    name = name or os.environ.get("RUNNER_PROFILE") or DEFAULT
+    asked = "" if name is not None else "RUNNER_PROFILE: "
+    name = name if name is not None else os.environ.get("RUNNER_PROFILE") or DEFAULT
     path = Path(name) if name.endswith((".yaml", ".yml")) else profile_files().get(name)
     if path is None:
         choices = did_you_mean(name, sorted(profile_files()))
-        raise UserError(f"no profile '{name}' {choices}; or give the path of a .yaml file")
+        raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     profile = validated(document, Profile)
     if problems := [*_idle_gpus(profile, document)]:

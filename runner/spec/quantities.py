@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ByteSize, TypeAdapter
+from pydantic import BeforeValidator, ByteSize, TypeAdapter
 
 _BYTES = TypeAdapter(ByteSize)
 
 
 def parse_memory(text: str) -> int:
     """Convert `512MiB`, `3GiB` and the like to bytes. Raises ValueError."""
-    amount = re.fullmatch(r"\d+(?:\.\d+)? ?[KMGT]iB", text)
+    amount = re.fullmatch(r"\d{1,6}(?:\.\d{1,6})? ?[KMGT]iB", text, re.ASCII)
     if not amount or not (parsed := _BYTES.validate_python(text)):
         raise ValueError(f"expected an amount of memory such as 512MiB or 3GiB, got '{text}'")
     return int(parsed)
@@ -20,7 +20,7 @@ def parse_memory(text: str) -> int:
 
 def parse_time(text: str) -> int:
     """Convert `H:MM:SS` or `D-HH:MM:SS`, Slurm's format for time limits, to seconds. Raises ValueError."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)", text)
+    match = re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,5}):([0-5]\d):([0-5]\d)", text, re.ASCII)
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if not total:
@@ -28,15 +28,16 @@ def parse_time(text: str) -> int:
     return total
 
 
-def _memory(text: str) -> str:
-    parse_memory(text)
+def _memory(text: Any) -> Any:
+    """Before anything else is checked, so that a number without a unit is answered with an example."""
+    parse_memory(text if isinstance(text, str) else str(text))
     return text
 
 
-def _time(text: str) -> str:
-    parse_time(text)
+def _time(text: Any) -> Any:
+    parse_time(text if isinstance(text, str) else str(text))
     return text
 
 
-Memory = Annotated[str, AfterValidator(_memory)]
-Time = Annotated[str, AfterValidator(_time)]
+Memory = Annotated[str, BeforeValidator(_memory)]
+Time = Annotated[str, BeforeValidator(_time)]

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 
 from model.config import RunConfig
+from model.errors import did_you_mean
+from runner.spec.characters import look_alike
 from runner.spec.document import KeyPath
 
 Scalar = str | int | float | bool
+# What other tools call our settings, as the words of ours.
+_OTHER_NAMES = {
+    "lr": "learning rate", "eta": "learning rate", "bs": "batch size", "wd": "weight decay",
+    "context": "sequence length", "block": "sequence length", "ctx": "sequence length",
+    "iterations": "steps", "iters": "steps", "epochs": "steps", "backend": "attention", "attn": "attention",
+    "hidden": "dim", "width": "dim", "embd": "dim", "depth": "layers", "precision": "dtype",
+    "intermediate": "ffn dim", "gpu": "device", "cuda": "device", "file": "path", "grad": "clip norm",
+}  # fmt: skip
 
 
 @cache
@@ -45,3 +57,36 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
             into = into.setdefault(parent, {})
         into[name] = value
     return result
+
+
+def unknown(dotted: str) -> str:
+    """Say why this is not the name of a setting, and which one was probably meant."""
+    if members := [leaf for leaf in leaves() if leaf.startswith(f"{dotted}.")]:
+        return f"'{dotted}' is a section: set one of {', '.join(members)}"
+    section = dotted.rpartition(".")[0]
+    if section in leaves():
+        return f"'{section}' holds one value, so it has no '{dotted.removeprefix(section + '.')}'"
+    known = did_you_mean(dotted, leaves(), nearest(dotted))
+    return f"unknown setting '{dotted}' {known}{look_alike(dotted)}"
+
+
+def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
+    """The setting that shares most words with a name, such as train.learning_rate for `lr`, if any does."""
+    words = _words(dotted)
+    scores = {leaf: _shared(words, leaf) for leaf in (leaves() if choices is None else choices)}
+    best = max(scores.values(), default=0.0)
+    alike = [leaf for leaf, score in scores.items() if score == best]
+    return max(alike, key=lambda leaf: SequenceMatcher(None, dotted, leaf).ratio()) if best > 0 else None
+
+
+def _words(dotted: str) -> list[str]:
+    """The words of a setting's name without its section."""
+    words = re.split(r"[^a-z]+", dotted.lower().rpartition(".")[2])
+    return [part for word in words if len(word) > 1 for part in _OTHER_NAMES.get(word, word).split()]
+
+
+def _shared(words: list[str], leaf: str) -> float:
+    """How many words begin a word of this setting, or the other way round; less for its other words."""
+    own = _words(leaf)
+    hits = sum(any(a.startswith(b) or b.startswith(a) for b in own) for a in words)
+    return hits - 0.1 * len(own) if hits else 0.0

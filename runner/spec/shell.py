@@ -8,10 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from model.errors import UserError
+from runner.spec.characters import HIDDEN, code_point
 
-# Line breaks of any kind start a new line of the script. The other characters hide its real content on a
-# terminal, or cannot be written to a file at all.
-_REFUSED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SETTING = re.compile(r"[\w.,:;=+/@%()\[\]*&|!~ -]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
@@ -24,9 +22,9 @@ _OURS = frozenset({
 
 def inert(text: str) -> str:
     """Reject control characters. Raises ValueError."""
-    if match := _REFUSED.search(text):
+    if match := HIDDEN.search(text):
         raise ValueError(
-            f"a control character (U+{ord(match[0]):04X}) is not allowed in text for a batch script"
+            f"a control character ({code_point(match[0])}) is not allowed in text for a batch script"
         )
     return text
 

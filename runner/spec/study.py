@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from model.config import Frozen
 from model.disk.record import NAME, Outcome
+from model.errors import did_you_mean
 from runner.spec.document import Document, KeyPath, read_document
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.profile import Budget, Resources
-from runner.spec.settings import Scalar, flatten, leaves
+from runner.spec.settings import Scalar, flatten, leaves, unknown
 from runner.spec.validation import validated
 
 MAX_CELLS = 100_000
@@ -31,8 +31,8 @@ def _name(name: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    if re.search(r"[\x00-\x1f\x7f]", text):
-        raise ValueError("a control character is not allowed here")
+    if not text.strip() or "\n" in text or "\t" in text:
+        raise ValueError("a title is one line of text")
     return text
 
 
@@ -51,6 +51,14 @@ class Rule(Frozen):
     )
     expect: Outcome | None = Field(None, description="Expected outcome of these runs.")
     because: str | None = Field(None, description="Why that outcome is expected; shown in the report.")
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not (self.set or self.expect or self.resources != Resources()):
+            raise ValueError("a rule without effect: give it `set`, `resources` or `expect`")
+        if self.because and not self.expect:
+            raise ValueError("`because` says why an outcome is expected: add `expect`")
+        return self
 
 
 class Scale(Frozen):
@@ -104,7 +112,7 @@ class Study:
 
     def scale_for(self, asked: str | None, profile: str) -> str:
         """The requested scale, else the profile's; `full` if the study defines no scales."""
-        return asked or (profile if self.file.scales else "full")
+        return asked if asked is not None else profile if self.file.scales else "full"
 
     def scale(self, name: str) -> tuple[Scale, KeyPath]:
         """A scale and its path in the document; `full` needs no entry.
@@ -116,9 +124,9 @@ class Study:
             return self.file.scales[name], ("scales", name)
         if name == "full":
             return Scale(), ("scales",)
-        valid = ", ".join(dict.fromkeys(["full", *self.file.scales]))
-        mark = self.document.mark(("scales",))
-        raise InvalidFile([Problem(mark, f"no scale '{name}' in this study (valid: {valid})")])
+        known = did_you_mean(name, list(dict.fromkeys(["full", *self.file.scales])))
+        text = f"no scale '{name}' in this study {known}; choose one with --scale"
+        raise InvalidFile([Problem(self.document.mark(("scales",)), text)])
 
 
 def read_study(path: Path) -> Study:
@@ -128,7 +136,7 @@ def read_study(path: Path) -> Study:
         InvalidFile: lists every invalid key, value and setting path with its position.
     """
     document = read_document(path)
-    file = validated(document, StudyFile)
+    file = validated(document, StudyFile, _misplaced)
     try:
         name = file.name or _name(path.stem)
     except ValueError as error:
@@ -136,9 +144,17 @@ def read_study(path: Path) -> Study:
             [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
         ) from error
     study = Study(name, path, file, document)
-    if problems := [*_unknown_paths(study), *_uneven_zips(study), *_axes_given_twice(study)]:
+    checks = (_unknown_paths, _set_twice, _uneven_zips, _axes_given_twice)
+    if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
+
+
+def _misplaced(key: str) -> str:
+    """What to do with a setting that is written where only a study's own keys can be."""
+    if not any(key in leaf.split(".") for leaf in leaves()):
+        return ""
+    return "; a setting of all runs belongs under `base`, one that varies under `matrix`"
 
 
 def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
@@ -154,14 +170,26 @@ def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
 
 
 def _unknown_paths(study: Study) -> list[Problem]:
-    from model.errors import did_you_mean
-
     return [
-        Problem(study.document.mark(path), f"unknown setting '{dotted}' {did_you_mean(dotted, leaves())}")
+        Problem(study.document.mark(path), unknown(dotted))
         for assignment, place in _assignments(study)
         for dotted, _, path in flatten(assignment, place)
         if dotted not in leaves()
     ]
+
+
+def _set_twice(study: Study) -> list[Problem]:
+    """Settings that are given nested and dotted in one mapping: `train: {steps: 1}` and `train.steps: 2`."""
+    problems = []
+    for assignment, place in _assignments(study):
+        first: dict[str, KeyPath] = {}
+        for dotted, _, path in flatten(assignment, place):
+            if dotted in first:
+                line = study.document.mark(first[dotted]).line
+                text = f"'{dotted}' is already set on line {line}; keep one of the two"
+                problems.append(Problem(study.document.mark(path), text))
+            first.setdefault(dotted, path)
+    return problems
 
 
 def _uneven_zips(study: Study) -> list[Problem]:
@@ -189,7 +217,7 @@ def _axes_given_twice(study: Study) -> list[Problem]:
         problems += [
             Problem(
                 study.document.mark(("scales", name, "matrix", axis)),
-                f"'{axis}' is not an axis of `matrix` {tuple(study.file.matrix)}",
+                f"'{axis}' is not an axis of `matrix` {did_you_mean(axis, list(study.file.matrix))}",
             )
             for axis in scale.matrix
             if axis not in study.file.matrix

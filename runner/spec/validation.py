@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from model.errors import did_you_mean
+from runner.spec.characters import look_alike
 from runner.spec.document import Document, KeyPath
 from runner.spec.problems import InvalidFile, Problem
 
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
+_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales")  # sections with values of axes: a union of types
+_BRANCHES = ("str", "int", "float", "bool")
 
 
-def validated(document: Document, kind: type[Model]) -> Model:
+def validated(document: Document, kind: type[Model], advice: Callable[[str], str] = lambda _key: "") -> Model:
     """Validate a document against its frozen type.
+
+    Args:
+        advice: what to add to the error about an unknown key at the top of the document.
 
     Raises:
         InvalidFile: lists all problems, each with its position.
@@ -32,12 +38,17 @@ def validated(document: Document, kind: type[Model]) -> Model:
     try:
         return kind.model_validate(document.data)
     except ValidationError as error:
-        problems = [_problem(document, kind, detail) for detail in error.errors(include_url=False)]
+        problems = [_problem(document, kind, detail, advice) for detail in error.errors(include_url=False)]
         raise InvalidFile(problems) from error
 
 
-def _problem(document: Document, kind: type[BaseModel], detail: ErrorDetails) -> Problem:
-    return Problem(document.mark(_written(document, detail)), explain(kind, detail))
+def _problem(
+    document: Document, kind: type[BaseModel], detail: ErrorDetails, advice: Callable[[str], str]
+) -> Problem:
+    place = _written(document, detail)
+    name = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
+    more = advice(name) if detail["type"] == "extra_forbidden" and len(place) == 1 else ""
+    return Problem(document.mark(place), explain(kind, detail, name) + more)
 
 
 def _written(document: Document, detail: ErrorDetails) -> KeyPath:
@@ -49,21 +60,54 @@ def _written(document: Document, detail: ErrorDetails) -> KeyPath:
     return (*path, key) if (*path, key) in document.marks else path
 
 
-def explain(kind: type[BaseModel], detail: ErrorDetails) -> str:
-    """Describe one validation error, with the valid choices if there is a fixed list."""
-    *parents, name = (*detail["loc"],) or ("",)
+def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
+    """Describe one validation error, with the valid choices if there is a fixed list.
+
+    Args:
+        name: of the key that the value was given for.
+    """
+    *parents, last = (*detail["loc"],) or ("",)
     context = detail.get("ctx", {})
     if detail["type"] == "extra_forbidden":
-        return f"unknown key '{name}' {did_you_mean(str(name), _keys(kind, parents))}"
+        return f"unknown key '{last}' {did_you_mean(str(last), _keys(kind, parents))}{look_alike(str(last))}"
     if detail["type"] == "missing":
-        return f"missing key '{name}'"
+        return f"missing key '{last}'"
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_tag(str(name), context, _tags(kind, [*parents, name]))
-    message = detail["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
+        return _wrong_tag(str(last), context, _tags(kind, [*parents, last]))
     if detail["type"] == "value_error":
-        return message
-    return f"'{name}': {message}, got {shown(detail['input'])}"
+        message = detail["msg"].removeprefix("Value error, ")
+        return message[:1].lower() + message[1:]
+    return f"'{name}' {_must(kind, detail)}, got {shown(detail['input'])}"
+
+
+def _must(kind: type[BaseModel], detail: ErrorDetails) -> str:
+    """What a value must be, in the words of YAML rather than of Python."""
+    message, got = detail["msg"], detail["input"]
+    first, last = (detail["loc"][0], str(detail["loc"][-1])) if detail["loc"] else ("", "")
+    if first in _OF_VALUES and (last in _BRANCHES or last.startswith("list[")):
+        return "can only take values that are text, a finite number, true or false"
+    match detail["type"]:
+        case "list_type":
+            return f"must be a list, such as [{shown(got)}]" if _scalar(got) else "must be a list"
+        case "too_short" if got in ([], {}):
+            return "must have at least 1 item"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            keys = _keys(kind, detail["loc"])
+            return "must have keys and values of its own" + (f" (keys: {', '.join(keys)})" if keys else "")
+        case "string_type":
+            return "must be text" + (f', such as "{shown(got)}" in quotes' if _scalar(got) else "")
+        case "int_type" | "int_parsing" | "int_from_float":
+            whole = isinstance(got, float) and got.is_integer()
+            return "must be a whole number" + (f": write {got:.0f}" if whole else "")
+        case "float_type" | "float_parsing":
+            return "must be a number"
+        case "bool_type" | "bool_parsing":
+            return "must be true or false"
+    return message.replace("Input should be", "must be").replace("String should", "must")
+
+
+def _scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float)
 
 
 def _wrong_tag(name: str, context: dict[str, Any], tags: list[str]) -> str:
@@ -74,8 +118,8 @@ def _wrong_tag(name: str, context: dict[str, Any], tags: list[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value's repr, at most 60 characters; `nothing` for None."""
-    text = "nothing" if value is None else repr(value)
+    """A value's repr, at most 60 characters; `true`, `false` and `nothing` as YAML has them."""
+    text = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

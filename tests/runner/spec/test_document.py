@@ -28,6 +28,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
@@ -44,7 +45,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("ok: 1\na: b\x07\n", "2:5", "U+0007"),
         ("1: 2\n", "1:1", "a key must be a string"),
         ("a: [1\n", "2:1", "expected"),
-        ("a: 1\n---\nb: 2\n", "2:1", "another document"),
+        ("a: 1\n---\nb: 2\n", "2:1", "a second YAML document"),
     ],
 )
 def test_what_would_be_misread_is_refused_with_its_place(text, place, says):
@@ -54,6 +55,7 @@ def test_what_would_be_misread_is_refused_with_its_place(text, place, says):
     assert says in str(error.value)
 
 
+@pytest.mark.refused
 def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_bytes(b"title: x\nname: \xff\n")
@@ -61,6 +63,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_place(tmp_path):
         read_document(path)
 
 
+@pytest.mark.refused
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: None])
 def test_a_folder_or_missing_file_is_refused_by_name(tmp_path, make):
     make(path := tmp_path / "s.yaml")
@@ -68,6 +71,7 @@ def test_a_folder_or_missing_file_is_refused_by_name(tmp_path, make):
         read_document(path)
 
 
+@pytest.mark.refused
 def test_a_huge_file_is_refused(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text("# " + "x" * 1_000_001)
