@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from model.errors import UserError
 from runner import commands
 
 
@@ -25,13 +26,48 @@ def verbs() -> dict[str, Path]:
     return dict(sorted(names.items()))
 
 
+def _refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
+    """Refuse an option that is given twice but holds one value: click would drop all but the last."""
+    if ctx.resilient_parsing:
+        return
+    *_, given = command.make_parser(ctx).parse_args(args=list(args))
+    for param in given:
+        flag = getattr(param, "is_flag", False) and not param.secondary_opts
+        if given.count(param) > 1 and not (param.multiple or flag):
+            raise typer.BadParameter("given more than once; keep one", ctx=ctx, param=param)
+
+
+class ReaderGone(Exception):
+    """Nobody reads the output any more. Typer would take BrokenPipeError for the outcome 1, and keep it."""
+
+
+class _Verb(TyperCommand):
+    """A verb. Click's types are Any: some typer versions bundle their own click."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any(arg.partition("=")[0] == "--root" for arg in args):
+            raise UserError(f"--root goes before the command: runner --root DIR {self.name}")
+        _refuse_repeats(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
 class _Verbs(TyperGroup):
-    """Finds verbs by their files. Click's types are Any: some typer versions bundle their own click."""
+    """Finds verbs by their files."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.called = ""
         self.commands = cast(Any, dict.fromkeys(verbs()))  # typer suggests these for a mistyped verb
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _refuse_repeats(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(verbs())
@@ -47,12 +83,17 @@ class _Verbs(TyperGroup):
             return TyperCommand(cmd_name, help=_summary(known[cmd_name]))
         module = import_module(f"runner.commands.{known[cmd_name].stem}")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, help=module.__doc__)(module.command)
+        single.command(cmd_name, cls=_Verb, help=_help(module.__doc__))(module.command)
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, _summary(path)) for verb, path in verbs().items()])
+
+
+def _help(docstring: str | None) -> str:
+    """A verb's help; its examples keep their lines, which click would otherwise join."""
+    return (docstring or "").replace("\nExamples:\n", "\n\b\nExamples:\n")
 
 
 def _summary(path: Path) -> str:
@@ -71,14 +112,25 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from runner.commands._console import show
+        from runner.state.code.provenance import own_version
+
+        show(f"runner {own_version()}")
+        raise typer.Exit
+
+
 @app.callback()
 def _globals(
     root: Annotated[
-        Path, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
-    ] = Path("runs"),
+        str, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
+    ] = "runs",
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
 ) -> None:
-    from runner.commands._options import Settings
-    from runner.spec.shell import check_path
+    from runner.commands._options import Settings, workspace
 
-    Settings.root = root.absolute()
-    check_path(Settings.root)
+    Settings.root = workspace(root)

@@ -1,56 +1,41 @@
-"""Entry point of the command line; maps errors to exit codes.
+"""Entry point of the command line.
 
-0: all as expected; 1: some run ended unexpectedly; 2: usage or configuration error; 3: the scheduler refused
-or cannot be reached; 130: interrupted.
+Exit codes: 0: all as expected; 1: some run ended unexpectedly; 2: usage or configuration error; 3: the
+scheduler refused or cannot be reached; 130: interrupted; 141: nobody read the output to its end.
 """
 
-from __future__ import annotations
+import signal
 
-import gc
-import logging
-import os
-import sys
-from typing import NoReturn
+# Until `main` can answer Ctrl-C, it ends the process at once. Python would answer with a traceback.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from model.errors import AssayError
-from runner.cli.app import app
-from runner.commands._console import say
-from runner.state.guard import close_umask
+import gc  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from typing import NoReturn  # noqa: E402
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line and exit; errors of the user are printed without a traceback."""
-    gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
-    _show_messages()
-    close_umask()
     try:
-        app(prog_name="runner")
-    except AssayError as error:
-        _stop(error.exit_code, str(error))
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = _run()
     except KeyboardInterrupt:
-        _stop(130, "interrupted")
-    except BrokenPipeError:  # `runner sql ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _stop(141)
-
-
-class _Said(logging.Handler):
-    """Says a message as the verbs do: where sys.stderr is now, and a broken pipe ends the command."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
-
-
-def _show_messages() -> None:
-    """Send log messages of our packages to standard error, unformatted."""
-    for package in ("runner", "analysis"):
-        messages = logging.getLogger(package)
-        messages.addHandler(_Said())
-        messages.setLevel(logging.INFO)
-        messages.propagate = False
-
-
-def _stop(code: int, text: str = "") -> NoReturn:
-    if text:
-        say(text)
+        code = 130
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
     sys.exit(code)
+
+
+def _run() -> int:
+    gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
+    from runner.state.guard import close_umask
+
+    close_umask()
+    if sys.stderr is None:  # closed by `2>&-`; print would then write messages among the results
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  # pathlib takes long to import
+    if sys.stdout is None:  # closed by `>&-`
+        sys.stderr.write("standard output is closed: redirect it to a file or to /dev/null\n")
+        return 2
+    from runner.cli.run import run
+
+    return run(sys.argv[1:])

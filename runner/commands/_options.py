@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError, did_you_mean
+from runner.spec.shell import check_path
 from runner.state.runs import study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
@@ -56,6 +57,22 @@ class Settings:
     """Global options of this invocation, set once by the command line."""
 
     root = Path("runs")
+
+
+def workspace(given: str) -> Path:
+    """The absolute path of the workspace.
+
+    Raises:
+        UserError: it cannot be a folder, or not one that a batch script can name.
+    """
+    if not given.strip() or given.startswith("~"):
+        raise UserError(f"--root {given!r}: write the folder's path in full")
+    root = Path(given).absolute()
+    check_path(root)
+    there = next(path for path in (root, *root.parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"--root {given}: {there} is not a folder")
+    return root
 
 
 def study_name(given: str, collected: Sequence[str] = ()) -> str:

@@ -1,4 +1,9 @@
-"""Test the attention backends: whether each is correct, and which kernels really run."""
+"""Test the attention backends: whether each is correct, and which kernels really run.
+
+Examples:
+  runner verify
+  runner verify --backend flash --backend tiled --device cpu
+"""
 
 from __future__ import annotations
 
@@ -34,7 +39,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    names = _known(backend) if backend else attention.names()
+    names = _known(list(dict.fromkeys(backend))) if backend else attention.names()
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
 

@@ -157,7 +157,7 @@ def _evidence(study_folder: Path) -> Evidence:
         git_sha=state.commit,
         git_dirty=state.dirty,
         command=["runner", *sys.argv[1:]],
-        version=_own_version(),
+        version=own_version(),
         python=platform.python_version(),
         user=_user(),
         host=socket.gethostname(),
@@ -177,7 +177,8 @@ def _named(content: bytes, suffix: str) -> str:
     return f"{_hash(content)}.{suffix}"
 
 
-def _own_version() -> str:
+def own_version() -> str:
+    """Version of the installed distribution."""
     try:
         return metadata.version("assay-studies")
     except metadata.PackageNotFoundError:

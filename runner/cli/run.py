@@ -1,0 +1,79 @@
+"""Runs one command line, and turns whatever ends it into an exit code and a message without a traceback."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from model.errors import AssayError
+from runner.cli.app import ReaderGone, app
+from runner.commands._console import say
+from runner.spec.characters import visible
+
+BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line without the program's name, and return its exit code."""
+    _show_messages()
+    try:
+        try:
+            app(list(arguments), prog_name="runner")
+        finally:
+            sys.stdout.flush()  # a full disk shows here, and not after the last chance to say so
+    except SystemExit as end:
+        return int(end.code or 0)
+    except AssayError as error:
+        return _ended(error.exit_code, str(error))
+    except KeyboardInterrupt:
+        return _ended(130, "interrupted")
+    except (BrokenPipeError, ReaderGone):  # `runner sql ... | head`
+        _drop(sys.stdout, sys.stderr)
+        return BROKEN_PIPE
+    except OSError as error:
+        return _ended(2, _system_error(error))
+    return 0
+
+
+def _ended(code: int, text: str) -> int:
+    """Say why, without the control characters that a file or an argument may have brought."""
+    try:
+        say("\n".join(map(visible, text.split("\n"))))
+    except OSError:  # stderr is closed or its disk is full, which must not change the exit code
+        _drop(sys.stderr)
+    return code
+
+
+def _system_error(error: OSError) -> str:
+    """Name the file that the system refused; an error in writing to an open one does not know its name."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop(sys.stdout)
+    where = "cannot write" if error.filename is None else os.fsdecode(error.filename)
+    return f"{where}: {error.strerror or error}"
+
+
+def _drop(*streams: TextIO) -> None:
+    """Send what is left in these streams nowhere: Python would try to write it again at exit."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Said(logging.Handler):
+    """Says a message as the verbs do: where sys.stderr is now, and a broken pipe ends the command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+def _show_messages() -> None:
+    """Send log messages of our packages to standard error, unformatted."""
+    for package in ("runner", "analysis"):
+        messages = logging.getLogger(package)
+        messages.handlers = [_Said()]
+        messages.setLevel(logging.INFO)
+        messages.propagate = False
