@@ -1,4 +1,9 @@
-"""Load the run folders' records into the database."""
+"""Load the run folders' records into the database.
+
+Examples:
+  runner collect
+  runner collect --rebuild
+"""
 
 from __future__ import annotations
 

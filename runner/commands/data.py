@@ -1,4 +1,9 @@
-"""Make a Parquet file with a text column from a folder of text files."""
+"""Make a Parquet file with a text column from a folder of text files.
+
+Examples:
+  runner data ~/texts --out data/text.parquet
+  runner data src --out data/code.parquet --match '*.py' --exclude tests
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""Show a study's runs, their factors, and the lines that produced each."""
+"""Show a study's runs, their factors, and the lines that produced each.
+
+Examples:
+  runner expand experiments/first.yaml
+  runner expand experiments/first.yaml --only seed=0,1 --json
+"""
 
 from __future__ import annotations
 
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath
-from runner.spec.expansion import expand
+from runner.commands._study import cells_of
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 
@@ -19,7 +24,7 @@ def command(
 ) -> None:
     parsed = read_study(study)
     at = parsed.scale_for(scale, read_cluster(profile).profile.scale)
-    found = expand(parsed, at, sets or (), only or ())
+    found = cells_of(parsed, at, sets, only)
     if as_json:
         print_json([cell.as_json() for cell in found])
         return

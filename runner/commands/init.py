@@ -1,4 +1,8 @@
-"""Write a starter study and profile, with schemas for editors."""
+"""Write a starter study and profile, with schemas for editors.
+
+Examples:
+  runner init mine
+"""
 
 from __future__ import annotations
 

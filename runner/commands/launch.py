@@ -1,4 +1,10 @@
-"""Run a study's remaining runs, on this machine or on a cluster."""
+"""Run a study's remaining runs, on this machine or on a cluster.
+
+Examples:
+  runner launch experiments/first.yaml --dry-run
+  runner launch experiments/first.yaml --only seed=0 --set train.steps=20
+  runner launch experiments/first.yaml --profile alps --scale full --yes
+"""
 
 from __future__ import annotations
 
@@ -27,10 +33,10 @@ from runner.commands._options import (
     Wait,
     Yes,
 )  # fmt: skip
+from runner.commands._study import cells_of
 from runner.plan import cost
 from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
-from runner.spec.expansion import expand
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
 from runner.state.slurm import SchedulerError
@@ -63,7 +69,7 @@ def command(
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
     cluster, parsed = _at_once(read_cluster(profile), parallel), read_study(study)
     at = parsed.scale_for(scale, cluster.profile.scale)
-    planned = plan(parsed, expand(parsed, at, sets or (), only or ()), at, cluster, Settings.root)
+    planned = plan(parsed, cells_of(parsed, at, sets, only), at, cluster, Settings.root)
     if dry_run:
         _show(planned, scripts)
         return

@@ -1,4 +1,9 @@
-"""Build a study's report pages, which open offline, from its current results."""
+"""Build a study's report pages, which open offline, from its current results.
+
+Examples:
+  runner report first
+  runner report first --out pages
+"""
 
 from __future__ import annotations
 

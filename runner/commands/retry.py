@@ -1,4 +1,9 @@
-"""Restart ended runs as planned."""
+"""Restart ended runs as planned.
+
+Examples:
+  runner retry first
+  runner retry first --outcome timeout
+"""
 
 from __future__ import annotations
 

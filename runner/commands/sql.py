@@ -1,4 +1,9 @@
-"""Query the database with one SELECT, read-only and without access to other files."""
+"""Query the database with one SELECT, read-only and without access to other files.
+
+Examples:
+  runner sql "select label, seed, final_loss from runs"
+  runner sql "select * from steps" --format csv > steps.csv
+"""
 
 from __future__ import annotations
 

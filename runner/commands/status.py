@@ -1,4 +1,9 @@
-"""Show the status of every run."""
+"""Show the status of every run.
+
+Examples:
+  runner status
+  runner status first --watch
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""Check a study at each of its scales; errors show FILE:LINE:COL and how to fix them."""
+"""Check a study at each of its scales; errors show FILE:LINE:COL and how to fix them.
+
+Examples:
+  runner validate experiments/first.yaml
+"""
 
 from __future__ import annotations
 
 from runner.commands._console import show
 from runner.commands._options import StudyPath
-from runner.spec.expansion import expand
+from runner.commands._study import cells_of
 from runner.spec.problems import InvalidFile
 from runner.spec.study import read_study
 
@@ -14,7 +18,7 @@ def command(study: StudyPath) -> None:
     problems = []
     for scale in dict.fromkeys(["full", *parsed.file.scales]):
         try:
-            show(f"{study}: scale {scale}: {len(expand(parsed, scale))} runs")
+            show(f"{study}: scale {scale}: {len(cells_of(parsed, scale))} runs")
         except InvalidFile as error:
             problems += error.problems
     if problems:

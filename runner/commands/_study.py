@@ -1,0 +1,24 @@
+"""The cells of a study, as the verbs that read one get them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.commands._console import say
+from runner.spec.doubts import doubts
+from runner.spec.expansion import Cell, expand
+from runner.spec.study import Study
+
+
+def cells_of(
+    study: Study, scale: str, sets: Sequence[str] | None = None, only: Sequence[str] | None = None
+) -> list[Cell]:
+    """Expand a study, and warn of what it hardly means.
+
+    Raises:
+        UserError: as `expand`.
+    """
+    cells = expand(study, scale, sets or (), only or ())
+    for doubt in doubts(cells):
+        say(doubt.shown())
+    return cells

@@ -1,0 +1,165 @@
+"""Command lines and profiles that must be refused: each with its exit code and the words that help."""
+
+import os
+
+import pytest
+
+pytestmark = pytest.mark.refused
+
+LOCAL = "executor: local\n"
+# What is typed, in a folder with the study tiny.yaml, whose only factor is the seed 0, and what the answer says.
+COMMANDS = [
+    ("launch none.yaml", "none.yaml: No such file"),
+    ("launch tiny.yaml --profile nope", "no profile 'nope' (valid: alps"),
+    ("launch tiny.yaml --profile Local", "did you mean 'local'"),
+    ("launch tiny.yaml --profile ./local", "or give the path of a .yaml file"),
+    ("launch tiny.yaml --profile none.yaml", "none.yaml: No such file"),
+    ("launch tiny.yaml --profile tiny.yaml", "unknown key 'title'"),
+    ("launch tiny.yaml --profile=", "no profile ''"),
+    ("launch tiny.yaml --scale huge", "valid: full); choose one with --scale"),
+    ("launch tiny.yaml --scale Full", "did you mean 'full'"),
+    ("launch tiny.yaml --scale=", "no scale ''"),
+    ("launch tiny.yaml --set train.stpes=3", "did you mean 'train.steps'"),
+    ("launch tiny.yaml --set train.lr=1", "unknown setting 'train.lr' (did you mean 'train.learning_rate'"),
+    ("launch tiny.yaml --set train=3", "'train' is a section: set one of train.steps"),
+    ("launch tiny.yaml --set train.steps", "expected a value, such as --set train.steps=VALUE"),
+    ("launch tiny.yaml --set train.steps=", "expected a value, such as --set train.steps=VALUE"),
+    ("launch tiny.yaml --set =3", "--set =3: expected SETTING=VALUE"),
+    ("launch tiny.yaml --set train.steps=true", "--set train.steps=true: 'train.steps' must be a whole number"),
+    ("launch tiny.yaml --set train.steps=[1", "--set train.steps=[1: expected ',' or ']'"),
+    ("launch tiny.yaml --set train.steps=[1,2]", "must be a whole number, got [1, 2]"),
+    ("launch tiny.yaml --set train.steps=2 --set train.steps=3", "--set train.steps=2 sets it too; keep one"),
+    ("launch tiny.yaml --set seed=1", "select cells with --only seed=1"),
+    ("launch tiny.yaml --set data.path=none.parquet", "--set data.path=none.parquet: "),
+    ("launch tiny.yaml --set model.vocab_size=99", "--set model.vocab_size=99: tokenizer 'bytes' has 258 ids"),
+    ("launch tiny.yaml --only seed=9", "no cell has seed = '9' (valid: 0)"),
+    ("launch tiny.yaml --only sed=0", "'sed' is not a factor of this study (did you mean 'seed'"),
+    ("launch tiny.yaml --only seed", "expected a value, such as --only seed=VALUE"),
+    ("launch tiny.yaml --only seed={0", "--only seed={0: expected ',' or '}'"),
+    ("launch tiny.yaml --only seed=[0,1]", "without brackets: --only seed=VALUE,VALUE"),
+    ("launch tiny.yaml --only seed=0,", "no cell has seed = ''"),
+    ("launch tiny.yaml --only seed!=0", "'seed!' is not a factor of this study (did you mean 'seed'"),
+    ("launch tiny.yaml --set base.train.steps=3", "did you mean 'train.steps'"),
+    ("launch tiny.yaml --set train.steps:3", "did you mean 'train.steps'"),
+    ("launch tiny.yaml --set data.path='#x'", "put it in quotes"),
+    ("launch tiny.yaml --set data.path=3", "must be text, such as \"3\" in quotes"),
+    ("launch tiny.yaml --set '\x1b[31m=3'", "--set ?[31m=3: unknown setting '?[31m'"),
+    ("launch tiny.yaml --profile local --profile local", "'--profile' / '-p': given more than once; keep one"),
+    ("launch tiny.yaml --scale full -s full", "given more than once; keep one"),
+    ("launch tiny.yaml --wait --detach", "given more than once; keep one"),
+    ("launch tiny.yaml --dryrun", "Possible options: --dry-run"),
+    ("launch tiny.yaml --set", "'--set' requires an argument"),
+    ("launch tiny.yaml other.yaml", "unexpected extra argument(s) (other.yaml)"),
+    ("launch", "Missing argument 'STUDY'"),
+    ("--root elsewhere status", "'--root' (env var: 'RUNNER_ROOT'): given more than once"),
+    ("status --root elsewhere", "--root goes before the command: runner --root DIR status"),
+    ("expand .", ".: a folder; give the path of a YAML file"),
+    ("expand tiny.yaml/x.yaml", "tiny.yaml/x.yaml: Not a directory"),
+    ("expand pipe.yaml", "pipe.yaml: a pipe or device; save the text in a file"),
+    ("expand tiny.yaml --profile pipe.yaml", "pipe.yaml: a pipe or device"),
+    ("expand /dev/zero", "/dev/zero: a pipe or device"),
+    ("expand 'my study.yaml'", "or add `name:`"),
+    ("status nope", "no runs of study 'nope'"),
+    ("logs 123", "no run '123'"),
+    ("cancel 123", "no run '123'"),
+    ("explain 123", "no run '123'"),
+    ("retry nope", "no runs of study 'nope'"),
+    ("report nope", "no runs of study 'nope'"),
+    ("sql 'select 1'", "runner collect"),
+    ("schema table", "'study'"),
+    ("data nowhere --out x.parquet", "nowhere: no such folder"),
+    ("nonsense", "No such command 'nonsense'"),
+    ("lanch", "Did you mean 'launch'?"),
+    ("Launch", "Did you mean 'launch'?"),
+    ("init taken", "already exists"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "says"), COMMANDS, ids=[typed for typed, _ in COMMANDS])
+def test_a_wrong_command_is_refused_with_what_would_be_right(cli, root, study, tmp_path, typed, says):
+    import shlex
+
+    study()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "my study.yaml").write_bytes((tmp_path / "tiny.yaml").read_bytes())
+    (tmp_path / "taken" / "schemas").mkdir(parents=True)
+    (tmp_path / "taken" / "schemas" / "study.json").touch()
+    code, out, err = cli(*shlex.split(typed))
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+    assert "\x1b" not in err
+    assert out == ""
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("root", "says"),
+    [
+        ("tiny.yaml", "tiny.yaml is not a folder"),
+        ("tiny.yaml/below", "tiny.yaml is not a folder"),
+        ("", "write the folder's path in full"),
+        ("~/runs", "write the folder's path in full"),
+        ("a\nb", "U+000A"),
+        ("a\0b", "U+0000"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_root_that_cannot_be_a_folder_is_refused(cli, study, root, says):
+    study()
+    code, out, err = cli("status", root=root)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("", "1:1", "the file is empty"),
+        ("- a\n", "1:1", "expected keys and values"),
+        ("executor: slrum\n", "1:1", "must be 'local' or 'slurm', got 'slrum'"),
+        ("executor: slurm\nslurm: true\n", "2:1", "keys and values of its own (keys: partition"),
+        ("executor: slurm\nslurm: {exclusive: yes}\n", "2:9", "must be true or false, got 'yes'"),
+        ("executor: slurm\nslurm: {options: {hint: true}}\n", "2:19", "must be text"),
+        (LOCAL + "cpu: 3\n", "2:1", "did you mean 'cpus'"),
+        (LOCAL + "cpus: true\n", "2:1", "must be a whole number, got true"),
+        (LOCAL + "cpus: '3'\n", "2:1", "must be a whole number, got '3'"),
+        (LOCAL + f"cpus: {'9' * 27}\n", "2:1", "must be less than 2147483648"),
+        (LOCAL + f"memory: {'9' * 20}TiB\n", "2:1", "such as 512MiB or 3GiB"),
+        (LOCAL + "memory: 3\n", "2:1", "such as 512MiB or 3GiB, got '3'"),
+        (LOCAL + f"time_limit: {'9' * 20}:00:00\n", "2:1", "such as 0:30:00 or 12:00:00"),
+        (LOCAL + "time_limit: 30:00\n", "2:1", "such as 0:30:00 or 12:00:00, got '30:00'"),
+        (LOCAL + "env: [A]\n", "2:1", "keys and values of its own"),
+        (LOCAL + "env: {A: 3}\n", "2:7", 'such as "3" in quotes'),
+        (LOCAL + "peak_tflops: .inf\n", "2:1", "finite number"),
+        (LOCAL + "budget: {}\n", "2:1", "needs gpu_hours, node_hours or both"),
+        (LOCAL + 'description: "\\e[2J"\n', "2:14", "U+001B"),
+    ],
+)
+def test_a_bad_profile_is_refused_with_its_place_and_line(cli, study, tmp_path, text, place, says):
+    (tmp_path / "p.yaml").write_text(text)
+    code, out, err = cli("expand", study(), "--profile", "p.yaml")
+    assert (code, out) == (2, "")
+    assert f"p.yaml:{place}: " in err
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_wrong_profile_in_the_environment_is_named_as_such(cli, study, monkeypatch):
+    monkeypatch.setenv("RUNNER_PROFILE", "nope")
+    code, _, err = cli("expand", study())
+    assert code == 2
+    assert "RUNNER_PROFILE: no profile 'nope'" in err
+
+
+def test_values_that_no_cell_has_together_are_refused(cli, study):
+    path = study("matrix: {attention: [auto, math], seed: [0, 1]}\nexclude: [{attention: math, seed: 1}]\n")
+    code, out, err = cli("expand", path, "--only", "attention=math", "--only", "seed=1")
+    assert (code, out) == (2, "")
+    assert "no cell has all of attention = ['math'] and seed = [1]" in err
+
+
+def test_a_factor_that_a_study_has_not_is_refused_without_an_empty_list(cli, study):
+    code, _, err = cli("expand", study(""), "--only", "seed=0")
+    assert code == 2
+    assert "this study has no factors" in err

@@ -1,0 +1,221 @@
+"""Studies that must be refused: each with its exit code, its place, and the words that help."""
+
+import pytest
+
+from tests.conftest import TINY
+
+pytestmark = pytest.mark.refused
+
+HEAD = "title: t\nbase: {data: {path: text.parquet}}\n"  # a whole study in two lines
+RULE = "matrix: {seed: [0, 1]}\nrules: [{where: {seed: 0}, %s}]\n"
+
+# The whole file, where the error is, what the message says.
+FILES = {
+    "empty": ("", "1:1", "the file is empty; `runner init`"),
+    "comment": ("# only\n", "1:1", "the file is empty"),
+    "a list": ("- a\n", "1:1", "expected keys and values, got ['a'] (keys: name, title"),
+    "a word": ("hello\n", "1:1", "got 'hello'"),
+    "null": ("~\n", "1:1", "got nothing"),
+    "program": ("import os\nprint(3)\n", "1:1", "expected keys and values"),
+    "profile": ("executor: local\n", "1:1", "unknown key 'executor'"),
+    "binary": (b"\x1f\x8b\x08\x00", "1:2", "byte 0x8b is not UTF-8; save the file as UTF-8"),
+    "utf-16": ("title: t\n".encode("utf-16"), "1:1", "not UTF-8"),
+    "latin-1": ("title: é\n".encode("latin-1"), "1:8", "byte 0xe9 is not UTF-8"),
+    "nul": ("title: t\0\n", "1:9", "U+0000"),
+    "old Mac line ends": ("title: t\rbase: x\r", "1:9", "U+000D"),
+    "bidirectional": ("title: a\u202eb\n", "1:9", "U+202E"),
+    "byte order mark inside": ("title: t\n\ufeffbase: {}\n", "2:1", "U+FEFF, ZERO WIDTH NO-BREAK SPACE"),
+    "no-break spaces": ("title: t\nbase:\n\u00a0\u00a0device: cpu\n", "3:1", "U+00A0, NO-BREAK SPACE"),
+    "look-alike key": (HEAD + "m\u0430trix: {seed: [0]}\n", "3:1", "U+0430, CYRILLIC SMALL LETTER A"),
+    "look-alike setting": (HEAD + "matrix: {s\u0435ed: [0]}\n", "3:10", "U+0435, CYRILLIC SMALL LETTER IE"),
+    "full-width digit": (HEAD + "matrix: {seed: [\uff16]}\n", "3:17", "must be a whole number"),
+    "tab": ("title: t\nbase:\n\tdevice: cpu\n", "3:1", "found a tab; indent YAML with spaces"),
+    "two documents": ("title: t\n---\ntitle: u\n", "2:1", "remove the line `---`"),
+    "trailing dashes": (HEAD + "---\n", "3:1", "a second YAML document starts here"),
+    "second colon": ("title: My study: part 2\n", "1:16", "put a text that contains ': ' in quotes"),
+    "no colon": ("title t\nbase: x\n", "2:5", "does the line above lack a ':'?"),
+    "at sign": ("title: @me\n", "1:8", "put the text in quotes"),
+    "open quote": ('title: "abc\nbase: {}\n', "1:8", "this quotation mark is never closed"),
+    "backslash": ('title: "C:\\path"\n', "1:12", "in single quotes, a backslash stands for itself"),
+    "open bracket": ("title: t\nmatrix: {seed: [0, 1}\n", "2:21", "expected ',' or ']'"),
+    "open brace": ("title: t\nbase: {device: cpu\nmatrix: {}\n", "3:7", "in what begins on line 2"),
+    "indentation": ("title: t\nbase:\n    device: cpu\n  data: {}\n", "4:3", "the indentation is not that"),
+    "duplicate key": (HEAD + "title: u\n", "3:1", "'title' is already set on line 1"),
+    "duplicate section": ("title: t\nbase: {data: {path: a}, data: {mode: pad}}\n", "2:25", "already set"),
+    "nested and dotted": ("title: t\nbase: {data: {path: a}, data.path: b}\n", "2:25", "keep one of the two"),
+    "duplicate anchor": ("title: &a t\ndescription: &a u\n", "2:14", "the anchor 'a' is already used"),
+    "undefined alias": ("title: *nope\n", "1:8", "undefined alias 'nope'"),
+    "alias in its anchor": ("title: &a [*a]\n", "1:8", "an alias inside its own anchor"),
+    "deep": ("title: t\nbase: " + "{a: " * 50 + "1" + "}" * 50 + "\n", "2:167", "more than 40 levels deep"),
+    "merge": ("a: &b {c: 1}\nd:\n  <<: *b\n", "3:3", "merge keys (<<) are not part of YAML 1.2"),
+    "tag": ("title: !!python/object:os.system x\n", "1:8", "write a plain value"),
+    "tag of binary data": ("title: !!binary aGk=\n", "1:8", "write a plain value"),
+    "tag of a wrong value": ("title: !!bool x\n", "1:8", "is not a valid number, date or boolean"),
+    "directive": ("# as of old\n%YAML 1.1\n---\ntitle: yes\n", "2:1", "read as YAML 1.2"),
+    "list as key": ("? [a, b]\n: c\n", "1:3", "a key must be a string"),
+    "number as key": ("1: 2\n", "1:1", "a key must be a string; put it in quotes"),
+    "huge file": ("# " + "x" * 1_000_001, "", "1,000,003 bytes; the limit for a study or profile"),
+    "typo": ("titel: t\n", "1:1", "did you mean 'title'"),
+    "setting at the top": (HEAD + "steps: 60\n", "3:1", "belongs under `base`, one that varies under `matrix`"),
+    "section at the top": (HEAD + "model: {dim: 3}\n", "3:1", "belongs under `base`"),
+    "no title": ("base: {data: {path: text.parquet}}\n", "1:1", "missing key 'title'"),
+    "number as title": ("title: 2024\n", "1:1", "'title' must be text, such as \"2024\" in quotes"),
+    "title of two lines": ("title: |\n  a\n  b\n", "1:1", "a title is one line of text"),
+    "blank title": ("title: ' '\n", "1:1", "a title is one line of text"),
+    "escape in a description": (HEAD + 'description: "a\\e[31mb"\n', "3:14", "U+001B"),
+    "escape in a key": (HEAD + '"a\\e": 1\n', "3:1", "U+001B"),
+    "half a surrogate pair": ('title: "\\ud800"\n', "1:8", "U+D800"),
+    "name with a slash": (HEAD + "name: a/b\n", "3:1", "a name has at most 100 letters, digits"),
+    "name of dots": (HEAD + "name: ..\n", "3:1", "starts with a letter or digit"),
+    "name of a number": (HEAD + "name: 3\n", "3:1", 'such as "3" in quotes'),
+    "no base": ("title: t\n", "1:1", "`base` lacks data.path"),
+    "no path": ("title: t\nbase: {device: cpu}\n", "2:1", "`base` lacks data.path"),
+    "null base": ("title: t\nbase:\n", "2:1", "'base' must have keys and values of its own, got nothing"),
+    "text as base": ("title: t\nbase: cpu\n", "2:1", "'base' must have keys and values"),
+    "text as section": ("title: t\nbase: {data: a.parquet}\n", "2:8", "'data' is a section: set one of data.path"),
+    "null section": ("title: t\nbase: {train: }\n", "2:8", "'train' is a section"),
+    "setting below a value": ("title: t\nbase: {train.steps: {a: 1}}\n", "2:22", "holds one value, so it has no 'a'"),
+}  # fmt: skip
+
+# What is appended to a tiny study of six lines.
+ADDED = {
+    "lr": ("matrix: {train.lr: [1]}\n", "7:10", "did you mean 'train.learning_rate'"),
+    "wd": ("matrix: {wd: [1]}\n", "7:10", "did you mean 'train.weight_decay'"),
+    "seq_len": ("matrix: {train.seq_len: [1]}\n", "7:10", "did you mean 'train.sequence_length'"),
+    "max_steps": ("matrix: {max_steps: [1]}\n", "7:10", "did you mean 'train.steps'"),
+    "n_layers": ("matrix: {model.n_layers: [1]}\n", "7:10", "did you mean 'model.layers'"),
+    "backend": ("matrix: {backend: [math]}\n", "7:10", "did you mean 'attention'"),
+    "axis is a section": ("matrix: {train: [1]}\n", "7:10", "'train' is a section"),
+    "axis is one value": ("matrix: {seed: 0}\n", "7:10", "'seed' must be a list, such as [0], got 0"),
+    "axis is empty": ("matrix: {seed: []}\n", "7:10", "'seed' must have at least 1 item"),
+    "axis is null": ("matrix: {seed: }\n", "7:10", "'seed' must be a list, got nothing"),
+    "null in an axis": ("matrix: {seed: [null]}\n", "7:17", "text, a finite number, true or false, got nothing"),
+    "list in an axis": ("matrix: {seed: [[0]]}\n", "7:17", "true or false, got [0]"),
+    "NaN": ("matrix: {train.learning_rate: [.nan]}\n", "7:32", "a finite number"),
+    "infinity": ("matrix: {train.learning_rate: [1e999]}\n", "7:32", "a finite number"),
+    "matrix is a list": ("matrix: [seed]\n", "7:1", "'matrix' must have keys and values of its own"),
+    "steps true": ("matrix: {train.steps: [true]}\n", "7:24", "'train.steps' must be a whole number, got true"),
+    "steps as text": ("matrix: {train.steps: ['4']}\n", "7:24", "must be a whole number, got '4'"),
+    "steps 1e3": ("matrix: {train.steps: [1e3]}\n", "7:24", "must be a whole number: write 1000"),
+    "steps of 27 digits": (f"matrix: {{train.steps: [{'9' * 27}]}}\n", "7:24", "must be less than 2147483648"),
+    "batch_size 2**63": (f"matrix: {{train.batch_size: [{2**63}]}}\n", "7:29", "must be less than 2147483648"),
+    "5000 digits": (f"matrix: {{seed: [{'9' * 5000}]}}\n", "7:17", "is not a valid number"),
+    "date": ("matrix: {seed: [2024-13-45]}\n", "7:17", "is not a valid number, date or boolean"),
+    "rate true": ("matrix: {train.learning_rate: [true]}\n", "7:32", "must be a number, got true"),
+    "rate of zero": ("matrix: {train.learning_rate: [0]}\n", "7:32", "must be greater than 0"),
+    "compile yes": ("matrix: {train.compile: [yes]}\n", "7:26", "must be true or false, got 'yes'"),
+    "dtype": ("matrix: {train.dtype: [fp32]}\n", "7:24", "must be 'bfloat16', 'float16' or 'float32'"),
+    "seed 2**32": ("matrix: {seed: [4294967296]}\n", "7:17", "must be less than 4294967296"),
+    "seeds 0, 0": ("matrix: {attention: [auto], seed: [0, 0]}\n", "7:39", "remove one of the two (the first is at s.yaml:7:36)"),
+    "equal rates": ("matrix: {train.learning_rate: [1e-3, 0.001]}\n", "7:38", "the same run as an earlier cell"),
+    "included twice": ("matrix: {seed: [0, 1]}\ninclude: [{seed: 1}]\n", "8:12", "the first is at s.yaml:7:20"),
+    "list in include": ("include: [{seed: [1, 2]}]\n", "7:12", "must be a whole number, got [1, 2]"),
+    "a million cells": (f"matrix: {{seed: {[*range(1000)]}, train.steps: {[*range(1, 1001)]}}}\n", "7:1", "1,000,000 cells; the limit is 100,000"),
+    "uneven zip": ("zip: [{seed: [0, 1], train.steps: [3]}]\n", "7:7", "unequal length: seed 2, train.steps 1"),
+    "empty zip": ("zip: [{}]\n", "7:7", "at least 1 item"),
+    "axis twice": ("matrix: {seed: [0]}\nzip: [{seed: [1]}]\n", "8:8", "'seed' is already an axis"),
+    "everything excluded": ("matrix: {seed: [0, 1]}\nexclude: [{seed: [0, 1]}]\n", "8:1", "removes every cell"),
+    "excluded factor": ("matrix: {seed: [0]}\nexclude: [{sede: 0}]\n", "8:12", "'sede' is not a factor of this study (did you mean 'seed'"),
+    "excluded value": ("matrix: {seed: [0, 1]}\nexclude: [{seed: 3}]\n", "8:12", "the values of seed are 0, 1"),
+    "true for 1": ("matrix: {seed: [0, 1]}\nrules: [{where: {seed: true}, expect: failed}]\n", "8:18", "matches no cell"),
+    "rule without effect": (RULE % "set: {}", "8:9", "a rule without effect: give it `set`, `resources` or `expect`"),
+    "because alone": (RULE % "set: {train.steps: 2}, because: x", "8:9", "`because` says why an outcome is expected"),
+    "rule sets a factor": (RULE % "set: {seed: 1}", "8:34", "rules cannot change it"),
+    "unknown outcome": (RULE % "expect: oom", "8:28", "'oom_gpu', 'oom_host'"),
+    "memory without unit": (RULE % "resources: {memory: 8}", "8:40", "such as 512MiB or 3GiB, got '8'"),
+    "endless time": (RULE % f"resources: {{time_limit: {'9' * 20}:00:00}}", "8:40", "such as 0:30:00"),
+    "axis of a scale": ("scales: {full: {matrix: {seed: [0]}}}\n", "7:26", "is not an axis of `matrix` (there are none yet)"),
+    "number as scale": ("scales: {1: {}}\n", "7:10", "a key must be a string"),
+    "budget of nothing": ("budget: {gpu_hours: 0}\n", "7:10", "must be greater than 0"),
+    "budget as text": ("budget: {gpu_hours: '3'}\n", "7:10", "must be a number, got '3'"),
+}  # fmt: skip
+STUDIES = {**FILES, **{name: (TINY + text, *rest) for name, (text, *rest) in ADDED.items()}}
+
+
+@pytest.mark.parametrize("case", STUDIES)
+def test_a_bad_study_is_refused_with_its_place_and_line(cli, root, tmp_path, case):
+    text, place, says = STUDIES[case]
+    (tmp_path / "s.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    code, out, err = cli("expand", "s.yaml")
+    assert code == 2
+    assert f"s.yaml:{place}" in err
+    assert says in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert not root.exists()
+
+
+# These are found only when the data is looked at, which `expand` does not do.
+WITH_DATA = {
+    "missing data": ("title: x\nbase: {device: cpu, data: {path: none.parquet}}\n", "2:28", "runner data"),
+    "corrupt data": ("title: x\nbase: {data: {path: bad.parquet}}\n", "2:15", "not a Parquet file"),
+    "truncated data": ("title: x\nbase: {data: {path: cut.parquet}}\n", "2:15", "not a Parquet file"),
+    "no such column": (
+        "title: x\nbase:\n  data:\n    path: text.parquet\n    text_column: txt\n",
+        "5:5",
+        "did you mean 'text'",
+    ),
+    "column of numbers": (
+        "title: x\nbase:\n  data:\n    path: numbers.parquet\n    text_column: n\n",
+        "5:5",
+        "not text",
+    ),
+    "no rows": ("title: x\nbase: {data: {path: empty.parquet}}\n", "2:15", "no rows"),
+    "missing tokenizer": (
+        "title: x\nbase: {data: {path: text.parquet, tokenizer: ./no/such}}\n",
+        "2:35",
+        "tokenizer",
+    ),
+    "small vocabulary": (
+        "title: x\nbase: {data: {path: text.parquet}, model.vocab_size: 99}\n",
+        "2:36",
+        "set model.vocab_size to 258 or more",
+    ),
+}
+
+
+@pytest.fixture
+def data_files(study, tmp_path, corpus):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    study()
+    (tmp_path / "bad.parquet").write_bytes(b"no parquet " * 100)
+    (tmp_path / "cut.parquet").write_bytes(corpus.read_bytes()[:-100])
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "numbers.parquet")
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
+
+
+@pytest.mark.parametrize("case", WITH_DATA)
+def test_bad_data_is_refused_at_its_setting_and_nothing_is_started(cli, root, tmp_path, data_files, case):
+    text, place, says = WITH_DATA[case]
+    (tmp_path / "bad.yaml").write_text(text)
+    code, out, err = cli("launch", "bad.yaml")
+    assert code == 2
+    assert f"bad.yaml:{place}: " in err
+    assert says in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert not root.exists(), "nothing was planned, claimed or started"
+
+
+def test_an_error_shows_its_line_with_a_caret_under_the_place(cli, tmp_path):
+    (tmp_path / "s.yaml").write_text("title: 日本語 and a tab:\there\nbase: {data: {pfad: x}}\n")
+    assert cli("expand", "s.yaml").err.splitlines()[1:] == [
+        "  1 | title: 日本語 and a tab: here",
+        "    |                        ^",
+    ]
+
+
+def test_a_long_line_is_shown_around_the_place(cli, tmp_path):
+    (tmp_path / "s.yaml").write_text(TINY + f"matrix: {{seed: [{', '.join(map(str, range(500)))}, x]}}\n")
+    _, line, caret = cli("expand", "s.yaml").err.splitlines()
+    assert len(line) < 140
+    assert line[caret.index("^")] == "x"
+
+
+def test_only_the_first_of_many_errors_are_shown(cli, tmp_path):
+    (tmp_path / "s.yaml").write_text(TINY + f"matrix: {{seed: {[*range(-50, 0)]}}}\n")
+    shown = cli("expand", "s.yaml").err
+    assert shown.count("'seed' must be greater than or equal to 0") == 20
+    assert shown.endswith("and 30 more\n")

@@ -1,0 +1,98 @@
+"""Output that cannot be written and Ctrl-C at any moment: the right exit code, and never a traceback."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY, environment
+
+pytestmark = pytest.mark.fault
+
+
+def shell(line, folder, **env):
+    return subprocess.run(
+        ["bash", "-c", line.replace("runner", f"{sys.executable} -P -m runner")],
+        cwd=folder, env=environment(**env), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
+def test_a_closed_stderr_changes_no_exit_code(tmp_path, closed):
+    assert shell(f"runner status nope {closed}", tmp_path).returncode == 2
+
+
+def test_messages_for_a_closed_stderr_do_not_land_among_the_results(study):
+    """`print(file=None)` writes to stdout. The warning about the warm-up would spoil the JSON."""
+    path = study(base="title: t\nbase: {data: {path: text.parquet}, train.steps: 2}\n")
+    done = shell(f"runner expand {path} --json 2>&-", path.parent)
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)) == 1
+
+
+@pytest.mark.parametrize("verb", ["expand tiny.yaml", "--help"])
+def test_a_closed_stdout_is_refused_before_anything_is_done(study, verb):
+    done = shell(f"runner {verb} >&-", study().parent)
+    assert done.returncode == 2
+    assert done.stderr == "standard output is closed: redirect it to a file or to /dev/null\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("verb", ["expand tiny.yaml --json", "--help"])
+def test_a_full_disk_under_the_output_is_exit_code_2_in_one_sentence(study, verb, unbuffered):
+    done = shell(f"runner {verb} >/dev/full", study().parent, PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (2, "cannot write: No space left on device\n")
+
+
+def test_a_full_disk_under_the_messages_changes_no_exit_code(tmp_path):
+    assert shell("runner status nope 2>/dev/full", tmp_path, PYTHONUNBUFFERED="").returncode == 2
+
+
+def test_a_reader_that_leaves_early_is_no_unexpected_outcome(study):
+    """The table is longer than a pipe holds, and typer would say 1."""
+    path = study(f"matrix: {{seed: {[*range(2000)]}}}\n")
+    done = shell(f"runner expand {path} | head -1; exit ${{PIPESTATUS[0]}}", path.parent)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_pipe_that_is_closed_before_the_first_run_starts_none(study, runner, tmp_path, root):
+    """Whoever reads has gone, and the launch stops before it claims a run."""
+    shell(f"runner --root {root} launch {study()} 2>&1 >/dev/null | head -1", tmp_path)
+    assert not list(root.glob("tiny/*/attempt-*"))
+    runner("launch", study(), rc=0)
+
+
+INTERRUPTED = """\
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == os.environ["AT"]:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from runner.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["runner.cli.run", "typer", "pydantic", "runner.commands.expand", "ruamel.yaml"]
+)
+def test_ctrl_c_while_modules_are_imported_is_exit_code_130_without_a_traceback(study, module):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "expand", str(study())],
+        cwd=REPOSITORY, env=environment(AT=module), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert done.stderr in ("", "interrupted\n")
+
+
+def test_ctrl_c_before_and_after_the_command_line_runs_ends_the_process_without_a_traceback():
+    """A shell reports the end by this signal as 130, too."""
+    code = "import os, signal, runner.cli.main; os.kill(os.getpid(), signal.SIGINT)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
