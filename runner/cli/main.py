@@ -36,6 +36,9 @@ def _run() -> int:
     if sys.stdout is None:  # closed by `>&-`
         sys.stderr.write("standard output is closed: redirect it to a file or to /dev/null\n")
         return 2
+    for stream in (sys.stdout, sys.stderr):
+        # Not every locale can write every title. JSON is UTF-8 whatever the locale.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     from runner.cli.run import run
 
     return run(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ from runner.cli.app import ReaderGone, app
 from runner.commands._console import say
 from runner.spec.characters import visible
 
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 
 
@@ -48,13 +50,14 @@ def _ended(code: int, text: str) -> int:
 
 
 def _system_error(error: OSError) -> str:
-    """Name the file that the system refused; an error in writing to an open one does not know its name."""
+    """Name the file that the system refused. An error in writing to an open file does not know its name."""
     try:
         sys.stdout.flush()
     except OSError:
         _drop(sys.stdout)
-    where = "cannot write" if error.filename is None else os.fsdecode(error.filename)
-    return f"{where}: {error.strerror or error}"
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return f"cannot write: {error.strerror}" if error.errno in _WRITING else str(error)
 
 
 def _drop(*streams: TextIO) -> None:

@@ -67,7 +67,10 @@ def workspace(given: str) -> Path:
     """
     if not given.strip() or given.startswith("~"):
         raise UserError(f"--root {given!r}: write the folder's path in full")
-    root = Path(given).absolute()
+    try:
+        root = Path(given).absolute()
+    except FileNotFoundError as error:
+        raise UserError("the working directory no longer exists; change to another one") from error
     check_path(root)
     there = next(path for path in (root, *root.parents) if path.exists())
     if not there.is_dir():

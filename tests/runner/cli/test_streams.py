@@ -15,7 +15,7 @@ pytestmark = pytest.mark.fault
 def shell(line, folder, **env):
     return subprocess.run(
         ["bash", "-c", line.replace("runner", f"{sys.executable} -P -m runner")],
-        cwd=folder, env=environment(**env), capture_output=True, text=True, check=False,
+        cwd=folder, env=environment(**env), capture_output=True, encoding="utf-8", check=False,
     )  # fmt: skip
 
 
@@ -62,6 +62,20 @@ def test_a_pipe_that_is_closed_before_the_first_run_starts_none(study, runner, t
     shell(f"runner --root {root} launch {study()} 2>&1 >/dev/null | head -1", tmp_path)
     assert not list(root.glob("tiny/*/attempt-*"))
     runner("launch", study(), rc=0)
+
+
+def test_a_locale_that_cannot_write_a_name_changes_no_output(study):
+    path = study("matrix: {data.path: [é.parquet, 日.parquet]}\n")
+    done = shell(f"runner expand {path} --json", path.parent, PYTHONIOENCODING="ascii")
+    assert [cell["factors"]["data.path"] for cell in json.loads(done.stdout)] == ["é.parquet", "日.parquet"]
+
+
+def test_a_working_directory_that_is_gone_is_named_as_such(tmp_path):
+    done = shell("mkdir gone; cd gone; rmdir ../gone; runner status", tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "the working directory no longer exists; change to another one\n",
+    )
 
 
 INTERRUPTED = """\
