@@ -7,6 +7,7 @@ aliases, tabs, hidden characters, and encodings other than UTF-8.
 from __future__ import annotations
 
 import errno
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,11 @@ MAX_VALUES = 200_000  # after aliases are expanded
 MAX_DEPTH = 40
 
 TAGS = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
-SECOND_COLON = "found a second ':' in one line; put a text that contains ': ' in quotes"
+SECOND_COLON = "a second ':' in one line; put text with ': ' in quotes, and a space after each key's ':'"
+NO_KEY = "no key can be here; does the line above lack a ':'?"
+# ruamel.yaml's names for what it found, such as '<scalar>' or ('<anchor>',).
+_TOKEN = re.compile(r"\(?'<([a-z ]+)>'(?:,\))?|the node content")
+_TOKENS = {"stream end": "the end of the file", "scalar": "a value", None: "a value"}
 
 KeyPath = tuple[str | int, ...]
 
@@ -234,10 +239,9 @@ def _explain(error: MarkedYAMLError, lines: list[str], source: str) -> tuple[Mar
         return mark, "a second YAML document starts here; a file holds one: remove the line `---`"
     if "mapping values are not allowed" in problem:
         second = ": " in line[: (mark.column or 1) - 1]
-        return (
-            mark,
-            SECOND_COLON if second else "no key can be here; does the line above lack a ':'?",
-        )
+        return mark, SECOND_COLON if second else NO_KEY
+    if "<document start>" in problem:
+        return mark, NO_KEY
     if "cannot start any token" in problem:
         return mark, f"{problem}; put the text in quotes"
     if "<block end>" in problem:
@@ -249,7 +253,7 @@ def _explain(error: MarkedYAMLError, lines: list[str], source: str) -> tuple[Mar
         return mark, f"{problem}; in single quotes, a backslash stands for itself"
     if began and at and began.line != at.line:
         problem = f"{problem}, in what begins on line {began.line + 1}"
-    return mark, problem.replace("'<stream end>'", "the end of the file")
+    return mark, _TOKEN.sub(lambda token: _TOKENS.get(token[1], f"a {token[1]}"), problem)
 
 
 def _invalid(mark: Mark, text: str) -> InvalidFile:

@@ -1,7 +1,15 @@
 """Studies that must be refused: each with its exit code, its place, and the words that help."""
 
-import pytest
+import re
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.errors import UserError
+from runner.commands.init import STUDY
+from runner.spec.expansion import expand
+from runner.spec.study import read_study
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.refused
@@ -32,12 +40,16 @@ FILES = {
     "tab": ("title: t\nbase:\n\tdevice: cpu\n", "3:1", "found a tab; indent YAML with spaces"),
     "two documents": ("title: t\n---\ntitle: u\n", "2:1", "remove the line `---`"),
     "trailing dashes": (HEAD + "---\n", "3:1", "a second YAML document starts here"),
-    "second colon": ("title: My study: part 2\n", "1:16", "put a text that contains ': ' in quotes"),
+    "second colon": ("title: My study: part 2\n", "1:16", "put text with ': ' in quotes"),
+    "no space": ("title: t\nbase:{device: cpu, seed: 1}\n", "2:24", "a space after each key's ':'"),
     "no colon": ("title t\nbase: x\n", "2:5", "does the line above lack a ':'?"),
     "at sign": ("title: @me\n", "1:8", "put the text in quotes"),
     "open quote": ('title: "abc\nbase: {}\n', "1:8", "this quotation mark is never closed"),
     "backslash": ('title: "C:\\path"\n', "1:12", "in single quotes, a backslash stands for itself"),
     "open bracket": ("title: t\nmatrix: {seed: [0, 1}\n", "2:21", "expected ',' or ']'"),
+    "list before text": ("title: t\nmatrix: {x: [2]y}\n", "2:16", "expected ',' or '}', but got a value"),
+    "stray bracket": ("title: t\nmatrix: ]\n", "2:9", "expected a value, but found ']'"),
+    "list before keys": ("[a]\ntitle: t\n", "2:1", "no key can be here"),
     "open brace": ("title: t\nbase: {device: cpu\nmatrix: {}\n", "3:7", "in what begins on line 2"),
     "indentation": ("title: t\nbase:\n    device: cpu\n  data: {}\n", "4:3", "the indentation is not that"),
     "duplicate key": (HEAD + "title: u\n", "3:1", "'title' is already set on line 1"),
@@ -219,3 +231,32 @@ def test_only_the_first_of_many_errors_are_shown(cli, tmp_path):
     shown = cli("expand", "s.yaml").err
     assert shown.count("'seed' must be greater than or equal to 0") == 20
     assert shown.endswith("and 30 more\n")
+
+
+PIECES = [
+    "null", "true", "[]", "{}", '""', "-1", "1e999", ".nan", "[[1]]", "{a: 1}", "- ", "\t", ": ", "\n", "&a ", "*a",
+    "!!bool ", "<<: ", "? ", "|", ">", '"', "'", "#", "---", "%", "@", "9" * 30, "\u202e", "train", "seed: ", ",", "}", "]", "=",
+]  # fmt: skip
+EDIT = st.tuples(
+    st.integers(0, 10**6), st.sampled_from(["replace", "remove", "insert"]), st.sampled_from(PIECES)
+)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(EDIT, min_size=1, max_size=3))
+def test_a_study_with_any_slips_of_the_keyboard_is_expanded_or_refused(tmp_path_factory, edits):
+    """Nothing else is raised, and no message speaks the language of the libraries below."""
+    words = re.findall(
+        r"\w+|\W", STUDY + "rules: [{where: {seed: 1}, set: {train: {steps: 9}}, expect: failed}]\n"
+    )
+    for place, action, piece in edits:
+        at = place % len(words)
+        words[at : at + (action != "insert")] = [] if action == "remove" else [piece]
+    path = tmp_path_factory.mktemp("study") / "s.yaml"
+    path.write_text("".join(words))
+    try:
+        expand(read_study(path))
+    except UserError as error:
+        assert not re.search(
+            r"pydantic|ruamel|NoneType|Dictionary|Input should|'<", str(error).splitlines()[0]
+        )
