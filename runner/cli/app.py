@@ -48,7 +48,11 @@ class _Verb(TyperCommand):
         if any(arg.partition("=")[0] == "--root" for arg in args):
             raise UserError(f"--root goes before the command: runner --root DIR {self.name}")
         _refuse_repeats(self, ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:  # some typer versions speak pydantic's language
+            error.message = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
+            raise
 
 
 class _Verbs(TyperGroup):

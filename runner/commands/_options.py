@@ -13,7 +13,18 @@ from runner.spec.shell import check_path
 from runner.state.runs import study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
-StudyName = Annotated[str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")]
+
+
+def _named(study: str | None) -> str | None:
+    """Refuse an empty name, such as that of an unset shell variable: it would mean all studies."""
+    if study is not None and not study.strip():
+        raise typer.BadParameter("the name is empty; leave it out for all studies")
+    return study
+
+
+StudyName = Annotated[
+    str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.", callback=_named)
+]
 ProfileName = Annotated[
     str | None,
     typer.Option("--profile", "-p", help="A profile's name or file [env: RUNNER_PROFILE; default: local]."),
