@@ -87,6 +87,8 @@ def _must(kind: type[BaseModel], detail: ErrorDetails) -> str:
     if first in _OF_VALUES and (last in _BRANCHES or last.startswith("list[")):
         return "can only take values that are text, a finite number, true or false"
     match detail["type"]:
+        case "list_type" if {"matrix", "zip"} & {*detail["loc"][:-1]} and isinstance(got, dict) and got:
+            return f"must be a list; write an axis as one word, such as {last}.{next(iter(got))}"
         case "list_type":
             return f"must be a list, such as [{shown(got)}]" if _scalar(got) else "must be a list"
         case "too_short" if got in ([], {}):

@@ -99,6 +99,8 @@ ADDED = {
     "backend": ("matrix: {backend: [math]}\n", "7:10", "did you mean 'attention'"),
     "axis is a section": ("matrix: {train: [1]}\n", "7:10", "'train' is a section"),
     "axis is one value": ("matrix: {seed: 0}\n", "7:10", "'seed' must be a list, such as [0], got 0"),
+    "nested axis": ("matrix: {train: {steps: [1]}}\n", "7:10", "write an axis as one word, such as train.steps"),
+    "list where a rule is": ("rules: {where: {seed: 0}}\n", "7:1", "'rules' must be a list, got"),
     "axis is empty": ("matrix: {seed: []}\n", "7:10", "'seed' must have at least 1 item"),
     "axis is null": ("matrix: {seed: }\n", "7:10", "'seed' must be a list, got nothing"),
     "null in an axis": ("matrix: {seed: [null]}\n", "7:17", "text, a finite number, true or false, got nothing"),
