@@ -7,7 +7,10 @@ scheduler refused or cannot be reached; 130: interrupted; 141: nobody read the o
 import signal
 
 # Until `main` can answer Ctrl-C, it ends the process at once. Python would answer with a traceback.
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Where the caller ignores it, as a script does for what it runs in the background, it stays ignored.
+ANSWERED = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if ANSWERED:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import gc  # noqa: E402
 import os  # noqa: E402
@@ -18,11 +21,13 @@ from typing import NoReturn  # noqa: E402
 def main() -> NoReturn:
     """Run the command line and exit; errors of the user are printed without a traceback."""
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if ANSWERED:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = _run()
     except KeyboardInterrupt:
         code = 130
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
+    if ANSWERED:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
     sys.exit(code)
 
 

@@ -110,3 +110,12 @@ def test_ctrl_c_before_and_after_the_command_line_runs_ends_the_process_without_
     code = "import os, signal, runner.cli.main; os.kill(os.getpid(), signal.SIGINT)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
+def test_ctrl_c_stays_ignored_where_the_caller_ignores_it(study):
+    """A script that starts runner in the background keeps its own Ctrl-C from it."""
+    done = subprocess.run(
+        ["bash", "-c", 'trap "" INT; exec "$@"', "bash", sys.executable, "-c", INTERRUPTED, "expand", str(study())],
+        cwd=REPOSITORY, env=environment(AT="ruamel.yaml"), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
