@@ -33,9 +33,6 @@ def main() -> NoReturn:
 
 def _run() -> int:
     gc.set_threshold(1_000_000)  # records have no cycles, so looking for cycles only costs time
-    from runner.state.guard import close_umask
-
-    close_umask()
     if sys.stderr is None:  # closed by `2>&-`; print would then write messages among the results
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  # pathlib takes long to import
     if sys.stdout is None:  # closed by `>&-`
@@ -45,5 +42,7 @@ def _run() -> int:
         # Not every locale can write every title. JSON is UTF-8 whatever the locale.
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     from runner.cli.run import run
+    from runner.state.guard import close_umask
 
+    close_umask()
     return run(sys.argv[1:])
