@@ -146,7 +146,7 @@ def test_slurm_without_slurm_is_exit_code_3_and_nothing_is_planned(runner, study
 
 def test_a_dry_run_shows_the_runs_and_the_batch_script_and_writes_nothing(runner, study, root):
     shown = runner("launch", study("matrix: {seed: [0, 1]}\n"), "--profile", "h100", "--dry-run", rc=0).stdout
-    assert shown.count("  start") == 2
+    assert shown.count("completed  start\n") == 2
     assert "#SBATCH --array=0-1%2" in shown
     assert not root.exists()
 
