@@ -35,9 +35,9 @@ def cli(
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Settings, "root", Settings.root)
-    messages = logging.getLogger("runner")
-    for name in ("handlers", "level", "propagate"):
-        monkeypatch.setattr(messages, name, getattr(messages, name))
+    for messages in (logging.getLogger("runner"), logging.getLogger("analysis")):
+        for name in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(messages, name, getattr(messages, name))
 
     def call(*arguments: Any, root: Path | str = root) -> Answer:
         capsys.readouterr()
