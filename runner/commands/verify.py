@@ -39,7 +39,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    names = _known(list(dict.fromkeys(backend))) if backend else attention.names()
+    names = _known(backend) if backend else attention.names()
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
 
