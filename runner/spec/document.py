@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.spec.characters import HIDDEN_IN_TEXT, code_point
-from runner.spec.problems import InvalidFile, Mark, Problem
+from runner.spec.problems import HIDDEN_IN_TEXT, InvalidFile, Mark, Problem, code_point
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML

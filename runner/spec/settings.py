@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from model.config import RunConfig
 from model.errors import did_you_mean
-from runner.spec.characters import look_alike
 from runner.spec.document import KeyPath
+from runner.spec.problems import look_alike
 
 Scalar = str | int | float | bool
 # What other tools call our settings, as the words of ours.

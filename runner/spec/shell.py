@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from model.errors import UserError
-from runner.spec.characters import HIDDEN, code_point
+from runner.spec.problems import HIDDEN, code_point
 
 _SETTING = re.compile(r"[\w.,:;=+/@%()\[\]*&|!~ -]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from model.errors import did_you_mean
-from runner.spec.characters import look_alike
 from runner.spec.document import Document, KeyPath
-from runner.spec.problems import InvalidFile, Problem
+from runner.spec.problems import InvalidFile, Problem, look_alike
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
