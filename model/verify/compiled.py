@@ -62,8 +62,12 @@ def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tens
 
 
 def _compiled(by: str, whole: bool) -> Callable[..., Tensor]:
-    """The seam, compiled from scratch: a copy of its code has no compiled versions yet."""
+    """The seam, compiled from scratch for one shape, as the first compilation of a run is.
+
+    A copy of its code has no compiled versions yet. But Dynamo remembers by file and line which sizes have
+    changed, and would make those variable, which some code cannot be compiled with.
+    """
     code = attention.attend.__code__
     fresh = FunctionType(code.replace(), attention.attend.__globals__)
-    seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend=by)
+    seam: Callable[..., Tensor] = torch.compile(fresh, fullgraph=whole, backend=by, dynamic=False)
     return seam
