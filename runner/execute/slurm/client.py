@@ -23,6 +23,7 @@ from runner.state.slurm import (
 )
 
 CALL = 500  # ids or names a call: command lines have a maximum length
+_NOWHERE = ("", "None assigned")
 _EXIT = re.compile(r"\b(JobId|ArrayJobId|ArrayTaskId|ExitCode)=(\S+)")
 
 
@@ -147,10 +148,14 @@ def _sights(answer: str) -> dict[str, _Sight]:
     """Jobs by id, from sacct's lines for jobs and their steps.
 
     Slurm reports FAILED for a job whose step ran out of memory, because its script returned an exit code.
+    A range stands for elements that have not started, and its line may be older than theirs. The last element
+    to start takes over the array's record: for a moment, how it runs and ends is shown for the whole range.
     """
     shown: dict[str, _Sight] = {}
-    for job, *rest in _rows(answer, 6):
+    for job, *rest in sorted(_rows(answer, 6), key=lambda row: "[" in row[0]):
         line, (job_id, _, step) = _Sight(*rest), job.partition(".")
+        if "[" in job and line.node not in _NOWHERE:
+            continue
         for element in _elements(job_id):
             if not step:
                 shown.setdefault(element, line)
