@@ -23,7 +23,7 @@ from runner.job.slurm import KILL_SECONDS, job_end, requeue
 from runner.job.stop import Stop, deadline
 from runner.state import ledger, process
 from runner.state.code import snapshot
-from runner.state.endings import Ending, of_exception
+from runner.state.endings import Ending, Terminated, of_exception
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
 
@@ -57,7 +57,7 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         _limit_memory(None)  # writing the result needs some memory
-        ending = _ending(error, stop)
+        ending = _ending(error, stop, end)
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
@@ -80,14 +80,26 @@ def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
     return first_manifest(run.run_id, number).model_copy(update=found)
 
 
-def _ending(error: BaseException, stop: Stop) -> Ending:
-    if isinstance(error, Interrupted) and stop.cause == "deadline":
-        return Ending(
-            Outcome.TIMEOUT, f"stopped before the time limit; a checkpoint was saved at step {error.step}"
+def _ending(error: BaseException, stop: Stop, end: float | None) -> Ending:
+    """How an attempt ended by an exception.
+
+    Args:
+        end: of the job's time, on the time.monotonic() clock. A run that hangs until Slurm signals it at its
+            limit was not cancelled.
+    """
+    late = end is not None and time.monotonic() >= end
+    if not isinstance(error, Interrupted):
+        return (
+            Ending(Outcome.TIMEOUT, "reached its time limit")
+            if late and isinstance(error, Terminated)
+            else of_exception(error)
         )
-    if isinstance(error, Interrupted):
-        return Ending(Outcome.CANCELLED, f"received SIGTERM; a checkpoint was saved at step {error.step}")
-    return of_exception(error)
+    saved = f"a checkpoint was saved at step {error.step}"
+    if stop.cause == "deadline":
+        return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {saved}")
+    if late:
+        return Ending(Outcome.TIMEOUT, f"reached its time limit; {saved}")
+    return Ending(Outcome.CANCELLED, f"received SIGTERM; {saved}")
 
 
 def withdrawn(attempt: Attempt) -> bool:

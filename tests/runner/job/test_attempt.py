@@ -1,12 +1,17 @@
 """A job trains on the data that its run was planned with, or not at all."""
 
+import time
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from model.errors import UserError
+from model.errors import Interrupted, UserError
 from model.text import Source
 from runner.job import attempt
+from runner.job.attempt import _ending
+from runner.job.stop import Stop
+from runner.state.endings import Terminated
 from tests.analysis.fabricate import plan
 
 
@@ -25,3 +30,11 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since this run was planned"):
         attempt._train(run, None, None, None)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("error", [Interrupted(7), Terminated()])
+@pytest.mark.parametrize(("left", "outcome"), [(-1.0, "timeout"), (60.0, "cancelled"), (None, "cancelled")])
+def test_a_run_that_hangs_until_slurm_signals_it_at_its_limit_was_not_cancelled(error, left, outcome):
+    end = None if left is None else time.monotonic() + left
+    assert _ending(error, Stop(None, cause="signal"), end).outcome == outcome
