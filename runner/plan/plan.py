@@ -33,6 +33,7 @@ class Plan:
     root: Path
     runs: list[tuple[RunRecord, RunState | None]]
     again: bool = False  # also restart runs that are done
+    once: bool = False  # restart none that another launch has restarted since the plan was made
 
     @property
     def left(self) -> list[RunRecord]:
@@ -61,8 +62,14 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
 
 
 def refreshed(plan: Plan) -> Plan:
-    """The plan with the current status of its runs."""
-    return dataclasses.replace(plan, runs=[(run, _known(plan.root, run)) for run, _ in plan.runs])
+    """The plan with the current status of its runs, without those that `once` leaves out."""
+    now = [(run, before, _known(plan.root, run)) for run, before in plan.runs]
+    kept = [(run, state) for run, before, state in now if not (plan.once and _restarted(before, state))]
+    return dataclasses.replace(plan, runs=kept)
+
+
+def _restarted(before: RunState | None, now: RunState | None) -> bool:
+    return bool(before and now and now.highest > before.highest)
 
 
 def _known(root: Path, record: RunRecord) -> RunState | None:
@@ -155,7 +162,7 @@ def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> P
     study = read_study(Path(first.launched_in or "", first.study_file))
     named = dataclasses.replace(study, name=first.study)
     runs: list[tuple[RunRecord, RunState | None]] = [(_under(state.run, cluster), state) for state in states]
-    return Plan(named, first.scale, cluster, root, runs, again=True)
+    return Plan(named, first.scale, cluster, root, runs, again=True, once=True)
 
 
 def _under(run: RunRecord, cluster: Cluster) -> RunRecord:

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from model.disk.files import write
+from model.disk.record import Outcome
 from model.errors import UserError
 from runner.commands.retry import _cluster
-from runner.plan.plan import plan, planned_again, rehearsal
+from runner.plan.plan import plan, planned_again, refreshed, rehearsal
 from runner.plan.write import write_runs
 from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
+from runner.state import ledger
+from runner.state.endings import Ending
 from runner.state.runs import states
 
 
@@ -63,6 +66,19 @@ def test_a_retry_under_another_profile_records_that_profile(planned, root, tmp_p
     write_runs(again)
     (run,) = [state.run for state in states(root)]
     assert (run.profile, run.profile_file) == ("other", str(tmp_path / "other.yaml"))
+
+
+@pytest.mark.fault
+def test_a_retry_leaves_alone_what_another_retry_has_done_while_it_waited(planned, root):
+    (folder,) = [state.folder for state in states(root)]
+    assert ledger.claim(folder, 1, "local")
+    ledger.ended(folder, 1, Ending(Outcome.FAILED))
+    retry = planned_again(root, states(root), read_cluster("mine.yaml"))
+    assert refreshed(retry).left
+    assert ledger.claim(folder, 2, "local")
+    ledger.ended(folder, 2, Ending(Outcome.COMPLETED))
+    assert not write_runs(refreshed(retry))
+    assert write_runs(refreshed(planned_again(root, states(root), retry.cluster))), "asked for after it ended"
 
 
 def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planned, root):
