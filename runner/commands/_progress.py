@@ -172,5 +172,7 @@ class Bar(Lines):
         super().ended(task, outcome, reason)
         done = self.begun - len(self.rows)
         self.bars.update(self.all, completed=done, text=f"{done}/{self.total}{self.left()}")
-        if done == self.total or (self.stop_early and not self.rows):
-            self.bars.stop()
+
+    def over(self) -> None:
+        """Leave the bars as they are, and give the terminal its cursor back."""
+        self.bars.stop()

@@ -49,6 +49,9 @@ class Watcher:
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
         """Called after a run's process has exited and its outcome is on disk."""
 
+    def over(self) -> None:
+        """Called once, after the last event, whatever ended the queue."""
+
 
 @dataclass
 class Child:
@@ -104,10 +107,14 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
             with suppress(OSError):  # the terminal may be gone
                 log.info("stopping %d runs, which save a checkpoint; Ctrl-C kills them", len(children))
             _cancel(children, str(error) or "the launcher was interrupted", received)
+            watcher.stop_early = True
             with suppress(OSError):
                 for child in children:
                     _tell(child, watcher)
             raise
+        finally:
+            with suppress(OSError):
+                watcher.over()
 
 
 def _run(

@@ -6,8 +6,10 @@ from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.disk.folder import RunFolder
 from model.disk.record import Outcome, StepRecord
 from runner.commands._forecast import Forecast
-from runner.commands._progress import Lines
+from runner.commands._progress import Bar, Lines
+from runner.execute import local
 from runner.plan.write import next_task
+from runner.spec.profile import read_cluster
 from tests.analysis.fabricate import START, Folder, plan
 
 MODEL = ModelConfig(dim=32, layers=1, heads=2, kv_heads=1, ffn_dim=64, vocab_size=300)
@@ -97,3 +99,18 @@ def test_only_an_unexpected_end_stops_the_queue_and_only_if_asked(tasks, fail_fa
     lines.started(second)
     lines.ended(second, Outcome.FAILED, None)
     assert lines.stop_early is stops
+
+
+@pytest.mark.fault
+def test_a_queue_that_is_interrupted_leaves_the_terminal_its_cursor_and_foretells_nothing(tasks, monkeypatch):
+    bar = Bar(Forecast(tasks[0], parallel=1))
+
+    def interrupted(*_):
+        assert bar.bars.live.is_started
+        raise KeyboardInterrupt("the launcher received SIGINT")
+
+    monkeypatch.setattr(local, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        local.run_queue(tasks[1], read_cluster("local").profile, bar)
+    assert not bar.bars.live.is_started
+    assert bar.stop_early
