@@ -67,7 +67,7 @@ def test_a_run_that_resumed_counts_the_steps_that_are_left():
 def tasks(tmp_path):
     runs = [run("a"), run("b")]
     folders = [RunFolder(Folder(tmp_path, each).path) for each in runs]
-    return runs, [next_task(folder, each) for folder, each in zip(folders, runs, strict=True)]
+    return runs, [next_task(folder, each, None) for folder, each in zip(folders, runs, strict=True)]
 
 
 def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
