@@ -9,10 +9,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from runner.state import process
 
 log = logging.getLogger(__name__)
 
@@ -64,14 +67,24 @@ def _acquire(descriptor: int, launch: str) -> bool:
         holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another launch"
         log.info(
             "waiting until %s is done, so that neither spoils the other's timings; "
-            "Ctrl-C or `kill %d` stops waiting",
+            "Ctrl-C or `kill %d` stops waiting%s",
             holder,
             os.getpid(),
+            _hint(holder),
         )
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{launch} (process {os.getpid()})".encode(), 0)
     return waited
+
+
+def _hint(holder: str) -> str:
+    """How to go on if the holder was suspended, as by Ctrl-Z: it would never be done."""
+    named = re.search(r"\(process (\d+)\)$", holder)
+    if not named or not process.suspended(int(named[1])):
+        return ""
+    pid = named[1]
+    return f". Process {pid} is suspended: `kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
 
 
 def _why(error: Exception) -> str:

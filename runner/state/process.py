@@ -35,6 +35,12 @@ def runs(pid: int, pid_started: float | None) -> bool:
     return abs(found - pid_started) < 0.005
 
 
+def suspended(pid: int) -> bool:
+    """Whether a process on this machine was suspended, as by Ctrl-Z."""
+    found = _stat(pid)
+    return bool(found and found[0] == "T")
+
+
 def alive(process: Manifest | LedgerEvent) -> bool | None:
     """Whether a recorded process is still running; None if it belongs to another machine."""
     if process.host != socket.gethostname():

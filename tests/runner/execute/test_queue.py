@@ -1,6 +1,7 @@
 """Local launches of one user run one after another on a machine, and nothing that dies blocks the next."""
 
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from runner.plan.plan import Plan, plan
 from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
+from runner.state import process
 from tests.conftest import environment, until
 
 
@@ -79,6 +81,23 @@ def test_a_killed_launch_leaves_the_machine_to_the_next(second, caplog, tmp_path
     until(lambda: got, 0.01)
     with turn("third in /c") as waited:
         assert not waited, "what the dead launch wrote blocks nobody"
+
+
+@pytest.mark.fault
+def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, caplog, tmp_path):
+    caplog.set_level(logging.INFO, "runner")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=environment(RUNNER_STATE=str(tmp_path / "state")),
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        holder.send_signal(signal.SIGSTOP)
+        until(lambda: process.suspended(holder.pid), 0.01)
+        second()
+        (said,) = until(lambda: waits(caplog), 0.01)
+        holder.kill()
+    assert f"Process {holder.pid} is suspended: `kill -CONT {holder.pid}` continues it" in said
 
 
 def test_a_launch_with_nothing_to_do_does_not_wait(study, root):
