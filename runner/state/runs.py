@@ -48,10 +48,12 @@ def find(root: Path, name: str) -> RunState:
     """Find one run by its id, a unique prefix of it, or either of them after `STUDY/`.
 
     Raises:
-        UserError: no run matches, or several do.
+        UserError: no run matches, or several do, or the name is empty, as that of an unset shell variable.
         Unreadable: its run.json cannot be read.
     """
     study, slash, run = name.rpartition("/")
+    if not run.strip():
+        raise UserError(f"'{name}' names no run; list them with `runner status`")
     if slash and study not in (known := study_names(root)):
         raise UserError(f"no runs of study '{study}' under {root} {did_you_mean(study, known)}")
     found = [folder for folder in run_folders(root, study or None) if folder.path.name.startswith(run)]

@@ -60,3 +60,12 @@ def test_many_matches_are_not_all_listed(tmp_path):
         Folder(tmp_path, plan(f"a{number:02}"))
     with pytest.raises(UserError, match=r"start of 20 runs: .*backends/a07 and 12 more; type more of one$"):
         find(tmp_path, "a")
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("typed", ["", " ", "backends/"])
+def test_an_empty_name_is_not_the_prefix_of_the_only_run(tmp_path, typed):
+    """`runner cancel "$RUN"` would cancel it where RUN is not set."""
+    Folder(tmp_path, plan("abc123"))
+    with pytest.raises(UserError, match="names no run; list them with `runner status`"):
+        find(tmp_path, typed)
