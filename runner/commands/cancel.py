@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from runner.commands._console import say
 from runner.commands._options import Settings, is_file, study_name
+from runner.state import process
+from runner.state.ledger import RunState
 from runner.state.runs import find, in_flight, study_names
 
 
@@ -24,7 +27,16 @@ def command(
         found = reconciled(root, study_name(target))
     else:
         found = [find(root, target)]
-    told = len(cancel(found))
-    say(f"{told} of {len(found)} runs were in flight and are being cancelled")
-    if told < len(in_flight(found)):
+    told = cancel(found)
+    say(f"{len(told)} of {len(found)} runs were in flight and are being cancelled")
+    if len(found) > 1:
+        _say_who_goes_on(told)
+    if len(told) < len(in_flight(found)):
         raise typer.Exit(1)
+
+
+def _say_who_goes_on(told: Sequence[RunState]) -> None:
+    """Name the local launches of these runs: they start their next run."""
+    claims = [state.event("claimed") for state in told if not state.job_id]
+    for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
+        say(f"their launch, process {pid}, starts the runs that are left: `kill {pid}` ends it")
