@@ -236,7 +236,7 @@ def test_parallel_runs_get_gpus_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     with pytest.raises(UserError, match="more than the 1 GPUs"):
         _gpus(profile, 0)
-    with pytest.raises(UserError, match="more than the 3 GPUs"):
+    with pytest.raises(UserError, match="more than the 1 GPUs"):
         run_queue([pytest.fail], profile, Watcher())  # before it looks at a task
 
 
