@@ -81,7 +81,7 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
             return False  # another launch is running, and repairs before it submits
         # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
-        arrays = _find_arrays(orphans)
+        arrays = _find_arrays(orphans, study.stat().st_uid)
         for state in orphans:
             if job_id := _job(state, arrays):
                 ledger.submitted(state.folder, state.attempt, job_id)
@@ -90,11 +90,11 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         return bool(orphans)
 
 
-def _find_arrays(orphans: list[RunState]) -> dict[str, str]:
-    """Slurm ids, by name, of the arrays that orphans were meant for and that exist."""
+def _find_arrays(orphans: list[RunState], owner: int) -> dict[str, str]:
+    """Slurm ids, by name, of the arrays of a study's owner that orphans were meant for and that exist."""
     intents = [intent for state in orphans if (intent := state.event("intent"))]
     names = {intent.submission for intent in intents if intent.submission}
-    return client.find(names, min(intent.time for intent in intents)) if names else {}
+    return client.find(names, min(intent.time for intent in intents), owner) if names else {}
 
 
 def _job(state: RunState, arrays: dict[str, str]) -> str | None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from model.disk.record import Outcome
+from runner.state import slurm
 from runner.state.endings import Ending
 from runner.state.slurm import SACCT_FIELDS, SchedulerError, ask, ending_of
 
@@ -37,8 +38,10 @@ def ending_before_restart(job_id: str | None) -> Ending:
     name = os.environ.get("SLURM_JOB_NAME")
     ours = [f"--name={name}"] if name else []  # an older job may have had the same number
     try:
-        answer = ask("sacct", "-D", "-X", "-n", "-P", *ours, "-j", job_id or "", "-o", SACCT_FIELDS)
-        said = [line.split("|")[1:4] for line in answer.splitlines() if line.startswith(f"{job_id}|")]
+        printed = ["-n", "-P", f"--delimiter={slurm.BAR}", "-o", SACCT_FIELDS]
+        answer = ask("sacct", "-D", "-X", *printed, *ours, "-j", job_id or "")
+        rows = [line.split(slurm.BAR) for line in answer.splitlines()]
+        said = [row[1:4] for row in rows if row[0] == job_id]
         # Every ended entry is an earlier start: accounting may not list the current one yet.
         earlier = [ending for state, code, node in said if (ending := ending_of(state, code, node))]
     except SchedulerError:  # no accounting on the node

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import uuid
 from collections.abc import Iterator
 
 from model.disk.record import Outcome
@@ -14,7 +15,9 @@ from model.errors import AssayError
 from runner.state.endings import Ending
 
 TIMEOUT_SECONDS = 60
-# JobName is last, because the name of a stranger's job can contain the separator.
+# Separates the fields of an answer. Names of others' jobs can have line breaks: if these others knew the
+# separator, they could make lines about our jobs.
+BAR = f"|{uuid.uuid4().hex}|"
 SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Submit,JobName"
 # Variables from which Slurm's commands take options: they override a batch script's and change what a query
 # prints. A job that inherits those of the job that submits it would get that one's resources.

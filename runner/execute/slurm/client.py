@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from runner.execute.slurm.ours import Job
+from runner.state import slurm
 from runner.state.endings import Ending
 from runner.state.slurm import (
     MAY_COME_BACK,
@@ -140,7 +141,7 @@ def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
     """What accounting knows of jobs and of all elements of their arrays. Raises NoAnswer."""
     shown: dict[str, _Sight] = {}
     for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
-        shown |= _sights(ask("sacct", "-n", "-P", "-j", arrays, "-o", SACCT_FIELDS))
+        shown |= _sights(_sacct("-j", arrays, "-o", SACCT_FIELDS))
     return shown
 
 
@@ -166,7 +167,7 @@ def _sights(answer: str) -> dict[str, _Sight]:
 
 def _queue() -> dict[str, _Sight]:
     """All jobs that the controller knows, by id. Raises NoAnswer."""
-    answer = ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%N|%V|%j")
+    answer = _squeue("-r", "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"]))
     return {job_id: _Sight(state, "", *rest) for job_id, state, *rest in _rows(answer, 5)}
 
 
@@ -186,9 +187,17 @@ def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
     return codes
 
 
+def _sacct(*options: str) -> str:
+    return ask("sacct", "-n", "-P", f"--delimiter={slurm.BAR}", *options)
+
+
+def _squeue(*options: str) -> str:
+    return ask("squeue", "-h", "-t", "all", *options)
+
+
 def _rows(answer: str, fields: int) -> Iterator[list[str]]:
-    """The fields of each line. The last one, a job's name, may contain the separator and line breaks."""
-    rows = (line.split("|", fields - 1) for line in answer.splitlines())
+    """The fields of each line. What follows a line break in a job's name has none."""
+    rows = (line.split(slurm.BAR, fields - 1) for line in answer.splitlines())
     return (row for row in rows if len(row) == fields)
 
 
@@ -198,8 +207,11 @@ def _calls(words: Iterable[str]) -> Iterator[str]:
     return (",".join(ordered[start : start + CALL]) for start in range(0, len(ordered), CALL))
 
 
-def find(names: Iterable[str], since: datetime) -> dict[str, str]:
+def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     """Ids of jobs and arrays by name, for launchers that died before they could record them.
+
+    Args:
+        owner: id of the user who submitted them; others can give their jobs the same names.
 
     Raises:
         NoAnswer: accounting or the controller does not answer, so a missing job proves nothing.
@@ -207,15 +219,16 @@ def find(names: Iterable[str], since: datetime) -> dict[str, str]:
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
 
-    found = [row for some in _calls(wanted) for row in _rows(_named(some, start), 2)]
-    return {name: job_id.partition("_")[0] for job_id, name in found if name in wanted}
+    found = [row for some in _calls(wanted) for row in _rows(_named(some, start), 3)]
+    theirs = [(job_id, name) for user, job_id, name in found if user == str(owner)]
+    return {name: job_id.partition("_")[0] for job_id, name in theirs if name in wanted}
 
 
 def _named(names: str, start: str) -> str:
-    """Lines `ID|NAME` of all jobs of these names that accounting or the controller knows. Raises NoAnswer."""
-    queued = ask("squeue", "-h", "-t", "all", f"--name={names}", "-o", "%F|%j")
+    """Lines of user, id and name of all jobs that accounting or the controller knows. Raises NoAnswer."""
+    queued = _squeue(f"--name={names}", "-o", slurm.BAR.join(["%U", "%F", "%j"]))
     try:
-        return queued + ask("sacct", "-X", "-n", "-P", f"--name={names}", "-S", start, "-o", "JobID,JobName")
+        return queued + _sacct("-X", f"--name={names}", "-S", start, "-o", "UID,JobID,JobName")
     except NoAnswer:
         if has_accounting():
             raise

@@ -2,6 +2,8 @@
 
 import pytest
 
+from runner.state import slurm
+
 
 @pytest.fixture
 def says(tmp_path, monkeypatch):
@@ -12,6 +14,7 @@ def says(tmp_path, monkeypatch):
     folder = tmp_path / "slurm"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(slurm, "BAR", "|")
 
     def answer(command, text="", code=0, also=""):
         (folder / f"{command}.said").write_text(text + "\n")

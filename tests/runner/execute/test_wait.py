@@ -83,7 +83,7 @@ def test_a_run_whose_sbatch_did_not_answer_is_submitted_again_once_slurm_does_no
 def test_a_run_whose_sbatch_did_not_answer_is_found_by_its_name(root, monkeypatch, says):
     """Slurm shows it as ended when it is asked next."""
     says("sacct", "7|FAILED|1:0|n1|2026-11-21T12:00:00|tiny-1")
-    says("squeue", "7|tiny-1")
+    says("squeue", f"{root.parent.stat().st_uid}|7|tiny-1")
     waiting = Waiting(root, monkeypatch, Waiting.unknown)
     wait.wait_for(waiting.plan, [waiting.task])
     state = ledger.state(waiting.task.folder)

@@ -14,6 +14,7 @@ from runner.state.slurm import NoAnswer, SchedulerError
 NOON = "2026-11-21T12:00:00"
 RECORDED = "AccountingStorageType = accounting_storage/slurmdbd"
 UNRECORDED = "AccountingStorageType = accounting_storage/none"
+BAR = slurm.BAR  # before the stand-ins replace it by what their answers have
 
 
 def rows(fields, *lines, name="tiny-1"):
@@ -93,7 +94,7 @@ def test_more_jobs_than_fit_on_a_command_line_are_asked_about_in_several_calls(s
     assert client.cancel(jobs(*"12345")) == set("12345")
     asked = (tmp_path / "asked").read_text().splitlines()
     assert [line for line in asked if "scancel" in line] == ["scancel 1 2", "scancel 3 4", "scancel 5"]
-    assert [line.split()[4] for line in asked if "sacct" in line] == ["1,2", "3,4", "5"] * 2
+    assert [line.split(" -j ")[1].split()[0] for line in asked if "sacct" in line] == ["1,2", "3,4", "5"] * 2
 
 
 @pytest.mark.fault
@@ -135,11 +136,40 @@ def test_with_squeue_alone_it_still_says_how_jobs_ended(says):
 def test_without_accounting_an_array_of_a_dead_launcher_is_found_in_the_queue(says):
     says("sacct", "Slurm accounting storage is disabled", code=1)
     says("scontrol", UNRECORDED)
-    says("squeue", "7|tiny-1")
-    assert client.find({"tiny-1", "tiny-2"}, datetime.now(UTC)) == {"tiny-1": "7"}
+    says("squeue", "0|7|tiny-1")
+    assert client.find({"tiny-1", "tiny-2"}, datetime.now(UTC), 0) == {"tiny-1": "7"}
     says("scontrol", RECORDED)
     with pytest.raises(NoAnswer, match="sacct"):
-        client.find({"tiny-1"}, datetime.now(UTC))
+        client.find({"tiny-1"}, datetime.now(UTC), 7)
+
+
+# Prints a job as its last argument asks, as squeue does: a line break in its name ends the line.
+PRINT = f"""
+for format; do :; done
+echo "$format" | /bin/sed -e 's/%[iF]/99/; s/%T/RUNNING/; s/%N/n1/; s/%V/{NOON}/' -e 's/%j/NAME/'
+"""
+
+
+@pytest.mark.fault
+def test_the_name_of_a_strangers_job_makes_no_line_about_ours(says, monkeypatch):
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", UNRECORDED)
+    forged = [f"x\\n12{bar}FAILED{bar}n1{bar}{NOON}{bar}tiny-1" for bar in ("|", slurm.BAR)]
+    says("squeue", also=PRINT.replace("NAME", forged[1]))
+    assert client.poll(jobs("12")).endings.keys() == {"12"}, "a separator that it knows would be enough"
+    monkeypatch.setattr(slurm, "BAR", BAR)
+    says("squeue", also=PRINT.replace("NAME", forged[0]))
+    assert client.poll(jobs("12")).endings == {}
+    assert client.poll(jobs("99")).alive == {"99"}
+
+
+@pytest.mark.fault
+def test_a_strangers_job_of_the_same_name_is_not_taken_for_ours(says):
+    """A launcher died before it recorded its array, and a neighbour read the name in squeue or in the ledger."""
+    says("squeue", "8|99|tiny-1\n7|12|tiny-2\n8|98|tiny-2")
+    says("sacct", "8|99|tiny-1")
+    assert client.find({"tiny-1"}, datetime.now(UTC), 8) == {"tiny-1": "99"}
+    assert client.find({"tiny-1", "tiny-2"}, datetime.now(UTC), 7) == {"tiny-2": "12"}
 
 
 @pytest.mark.fault
