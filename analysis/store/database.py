@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
-from model.disk.files import replacing
+from model.disk.files import no_link, replacing
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ def _turn(root: Path) -> Iterator[None]:
 
 def _open_lock(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        return no_link(path, os.O_RDWR | os.O_CREAT)
     except PermissionError:  # another member of the group made it; most filesystems lock it all the same
-        return os.open(path, os.O_RDONLY)
+        return no_link(path, os.O_RDONLY)
 
 
 def _wait(descriptor: int, root: Path) -> None:

@@ -30,8 +30,8 @@ def write(path: Path, record: BaseModel) -> None:
 
 def write_text(path: Path, text: str, sync: bool = True) -> None:
     """Write a whole text file, as `replacing` does."""
-    with replacing(path, sync) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with replacing(path, sync) as aside, open(aside, "w", encoding="utf-8", opener=no_link) as file:
+        file.write(text)
 
 
 @contextmanager
@@ -44,6 +44,9 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         sync: False where many files are written and brought to disk together before anything relies on them.
     """
     aside = temporary(path)
+    # Where others may write too, somebody could have put a link there, to a file that only we can write to.
+    aside.unlink(missing_ok=True)
+    os.close(no_link(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     try:
         yield aside
         if sync:
@@ -55,6 +58,11 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         with suppress(OSError):
             aside.unlink()
         raise
+
+
+def no_link(path: str | Path, flags: int) -> int:
+    """Open a file that nobody but us can write to; raises OSError if the name is a symbolic link."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)
 
 
 def temporary(path: Path) -> Path:
@@ -86,7 +94,7 @@ def append(path: Path, record: BaseModel, sync: bool = False) -> None:
     After a line that was torn an empty one comes first, which tells that nobody will ever end it.
     """
     line = (record.model_dump_json() + "\n").encode()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = no_link(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         end = os.fstat(descriptor).st_size
         if end and os.pread(descriptor, 1, end - 1) != b"\n":

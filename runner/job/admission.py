@@ -7,6 +7,7 @@ cache, so that other roots need no trial of their own; RUNNER_CERTIFICATES names
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from runner.job.turns import turn
 
 FOLDER = ".certificates"
 SHARED = "RUNNER_CERTIFICATES"
+log = logging.getLogger(__name__)
 
 
 class Refused(AssayError):
@@ -74,8 +76,13 @@ def keep(certificate: Certificate, root: Path) -> None:
     in every root. It is a convenience: a cache that cannot be written loses nothing.
     """
     name = f"{certificate.key}.json"
-    (root / FOLDER).mkdir(parents=True, exist_ok=True)
-    write(root / FOLDER / name, certificate)
+    try:
+        (root / FOLDER).mkdir(parents=True, exist_ok=True)
+        write(root / FOLDER / name, certificate)
+    except PermissionError as error:  # another user of this root made it
+        log.warning(
+            "%s: %s; the database will not show this certificate", root / FOLDER / name, error.strerror
+        )
     if certificate.verdict == "right":
         with suppress(OSError, RuntimeError):  # RuntimeError: nobody knows the user's home
             cache().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,10 +97,17 @@ def _kept(root: Path, key: str) -> Certificate | None:
             continue
         if found.key != key:  # a copy under another name
             continue
+        if folder == root / FOLDER and not _is_ours(folder / f"{key}.json"):
+            continue
         if folder != root / FOLDER:
             keep(found, root)  # a root's results must not depend on another folder
         return found
     return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether another user of the root cannot have made up a certificate; root's are believed."""
+    return path.stat().st_uid in (os.geteuid(), 0)
 
 
 def _in_turn(trial: Trial, key: str, root: Path, options: Options) -> Certificate:

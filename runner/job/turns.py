@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from model.disk.files import no_link
+
 POLL_SECONDS = 0.5
 _ENDED = b"ended without a certificate\n"
 
@@ -54,7 +56,7 @@ def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterat
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = no_link(path, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield None
         return

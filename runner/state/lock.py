@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from model.disk.files import no_link
 from model.errors import UserError
 
 POLL_SECONDS = 0.1
@@ -28,7 +29,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
     """
     try:
         study_folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(study_folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = no_link(study_folder / ".lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error
     try:

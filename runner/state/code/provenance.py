@@ -122,7 +122,8 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
                 os.utime(path)  # `runner gc` spares what was used recently
             except FileNotFoundError:
                 with replacing(path) as aside:
-                    aside.touch(mode=0o600 if path.suffix == ".diff" else 0o666)
+                    if path.suffix == ".diff":
+                        aside.chmod(0o600)
                     aside.write_bytes(content)
             if path.suffix == ".diff":  # an earlier version let others read it
                 path.chmod(0o600)

@@ -70,6 +70,19 @@ def test_hosts_that_share_a_filesystem_use_other_temporary_names(tmp_path, monke
 
 
 @pytest.mark.fault
+def test_nothing_is_written_through_a_link_that_another_user_put_into_a_shared_folder(tmp_path):
+    (mine := tmp_path / "mine").write_text("mine")
+    path = tmp_path / "result.json"
+    temporary(path).symlink_to(mine)
+    write(path, result(Outcome.COMPLETED))
+    assert not path.is_symlink()
+    (tmp_path / "steps.jsonl").symlink_to(mine)
+    with pytest.raises(OSError, match="symbolic links"):
+        append(tmp_path / "steps.jsonl", step())
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.fault
 def test_lines_are_read_back_and_a_torn_last_one_is_left_out(tmp_path):
     path = tmp_path / "steps.jsonl"
     assert read_lines(path, StepRecord) == []

@@ -148,3 +148,34 @@ def test_the_cache_is_where_the_user_keeps_caches(monkeypatch, tmp_path) -> None
 def test_nothing_that_a_test_does_reaches_the_users_own_cache() -> None:
     ours = os.environ["ASSAY_TEST_CERTIFICATES"]
     assert os.environ["RUNNER_CERTIFICATES"] == environment()["RUNNER_CERTIFICATES"] == ours
+
+
+@pytest.mark.fault
+def test_a_lock_that_is_a_link_to_another_file_does_not_empty_it(tmp_path):
+    (mine := tmp_path / "mine").write_text("mine")
+    (tmp_path / "lock").symlink_to(mine)
+    with turn(tmp_path / "lock", 0.1, lambda: None) as held:
+        assert held is None
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to another user needs root")
+def test_a_certificate_of_another_user_of_the_root_is_not_believed(tmp_path, trials, monkeypatch):
+    admission.keep(certificate(), tmp_path)
+    kept = tmp_path / admission.FOLDER / f"{KEY}.json"
+    monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "empty"))
+    os.chown(kept, 54322, 54300)
+    admission.admit("math", CASE, tmp_path, ())
+    assert len(trials.held) == 1
+    assert kept.stat().st_uid == 0
+
+
+@pytest.mark.fault
+def test_a_root_whose_certificates_belong_to_another_user_can_be_used(tmp_path, trials, monkeypatch, caplog):
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(admission, "write", denied)
+    assert admission.admit("math", CASE, tmp_path, ()).verdict == "right"
+    assert "the database will not show this certificate" in caplog.text
