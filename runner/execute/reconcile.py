@@ -53,11 +53,11 @@ def _in_doubt(state: RunState) -> bool:
 def _ending(state: RunState, said: Poll) -> Ending | None:
     job_id = state.job_id
     assert job_id
-    assert state.latest
     ending = said.endings.get(job_id)
     if ending is None and (job_id in said.alive or not said.complete or _fresh(state)):
         return None
-    result = state.latest.result
+    # Read again: it may have ended after its state was read, and before Slurm was asked.
+    result = state.folder.attempt(state.attempt).result
     own = Ending(result.outcome, result.reason) if result else None
     if ending:
         # Slurm reports COMPLETED for a job that was stopped by a signal it did not send itself.

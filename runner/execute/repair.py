@@ -81,12 +81,14 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
             return False  # another launch is running, and repairs before it submits
         # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
+        # In this order: an sbatch that has ended by now, Slurm knows what it submitted.
+        busy = _sbatch_runs(jobs_folder(study))
         arrays = _find_arrays(orphans, study.stat().st_uid)
         for state in orphans:
             if job_id := _job(state, arrays):
                 ledger.submitted(state.folder, state.attempt, job_id)
             else:
-                _repair_run(state, jobs_folder(study))
+                _repair_run(state, busy)
         return bool(orphans)
 
 
@@ -106,12 +108,19 @@ def _job(state: RunState, arrays: dict[str, str]) -> str | None:
     return array if intent.count == 1 else f"{array}_{intent.index}"
 
 
-def _repair_run(state: RunState, jobs: Path) -> None:
+def _repair_run(state: RunState, busy: bool) -> None:
+    """Release or end an orphan that Slurm does not know.
+
+    Args:
+        busy: whether an sbatch outlived its launcher and may still submit.
+    """
     intent = state.event("intent")
-    if intent and _sbatch_runs(jobs):
-        return  # it outlived its launcher and may still submit
+    if intent and busy:
+        return
     if ledger.untouched(state.folder, state.attempt):
         ledger.release(state.folder, state.attempt, "the launcher died before starting it")
+    elif intent and now() - _last_sign(state.folder.attempt(state.attempt)) < UNANSWERED:
+        return  # its job started after Slurm was asked
     else:
         ledger.ended(state.folder, state.attempt, LOST)
 

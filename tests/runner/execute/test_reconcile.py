@@ -1,6 +1,7 @@
 """While Slurm cannot be asked, what is known is shown; a job's number alone does not make it ours."""
 
 import logging
+import socket
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from model.disk.folder import RunFolder
 from model.disk.record import now
 from runner.cli.app import app
+from runner.execute import repair
 from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm.ours import job_of
@@ -67,6 +69,45 @@ def test_while_only_accounting_is_down_that_is_said_once(root, submitted, says, 
     for _ in range(3):
         assert [state.phase for state in reconciled(root)] == ["running"]
     assert len(caplog.records) == 1
+
+
+@pytest.mark.fault
+def test_a_run_that_stops_while_slurm_is_asked_is_cancelled_and_not_lost(root, submitted, says, tmp_path):
+    """`launch --wait` would start a lost run again."""
+    other = Folder(tmp_path, plan("r1", study="other"))
+    other.start()
+    other.end("cancelled")
+    move = f"/bin/cp {other.path}/attempt-1/result.json {submitted.path}/attempt-1/result.json"
+    says("sacct", line("7|COMPLETED|0:0|n1", "tiny-1"), also=move)
+    (state,) = reconciled(root)
+    assert state.outcome == "cancelled"
+
+
+@pytest.fixture
+def orphan(root):
+    """A run whose launcher died after it called sbatch, and before it knew the answer."""
+    folder = Folder(root, plan("r1", study="tiny"))
+    folder.event("claimed", executor="slurm", host=socket.gethostname(), pid=1, pid_started=0.5)
+    folder.event("intent", submission="tiny-1", index=0, count=1, slot=0)
+    return folder
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("starts", [True, False])
+def test_an_array_that_slurm_accepts_while_it_is_asked_is_not_submitted_again(
+    root, orphan, says, monkeypatch, starts
+):
+    """Its sbatch outlived the launcher, and ends as soon as squeue has answered."""
+    (attempt := orphan.path / "attempt-1").mkdir(exist_ok=True)
+    ends = root / "sbatch-ended"
+    monkeypatch.setattr(repair, "_sbatch_runs", lambda _: not starts and not ends.exists())
+    says("squeue", also=f": >{attempt / 'stdout.log' if starts else ends}")
+    says("sacct")
+    assert [state.in_flight for state in reconciled(root)] == [True]
+    assert ledger.state(RunFolder(orphan.path)).attempt == 1
+    says("squeue", f"{root.stat().st_uid}|7|tiny-1")
+    says("sacct", line("7|RUNNING|0:0|n1", "tiny-1"))
+    assert [state.job_id for state in reconciled(root)] == ["7"]
 
 
 @pytest.mark.fault
