@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 WARMUP_RULE = (
     "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
-    "W = max(1, min(10, planned steps // 10)), and is not the first of a resumed attempt"
+    "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
+    "device that the deciding attempt ran on"
 )
 
 

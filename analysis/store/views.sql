@@ -2,7 +2,20 @@
 --
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
 -- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
--- its attempt resumed: kernels are loaded and compiled again there.
+-- its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
+-- deciding attempt ran on: rates of two devices must not be mixed.
+
+-- The attempt that decides a run: the last one that completed, otherwise the last one.
+CREATE VIEW deciding_attempts AS
+SELECT study, run_id, attempt
+FROM attempts
+QUALIFY row_number() OVER (
+    PARTITION BY study, run_id ORDER BY coalesce(outcome = 'completed', false) DESC, attempt DESC
+) = 1;
+COMMENT ON VIEW deciding_attempts IS 'The attempt that decides a run''s outcome: the last one that completed, otherwise the last one.';
+COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
+COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
+COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
 
 CREATE VIEW steps AS
 WITH spans AS (  -- the steps that an attempt's records cover, for runs with several attempts
@@ -20,10 +33,13 @@ SELECT
     a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
     s.memory_bytes,
     s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10))
-        AND s.step - s.steps IS DISTINCT FROM a.resumed_step AS counted
+        AND s.step - s.steps IS DISTINCT FROM a.resumed_step
+        AND a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS counted
 FROM step_records s
 JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
 LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
+LEFT JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
+LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt
 WHERE NOT EXISTS (
     FROM spans l WHERE l.study = s.study AND l.run_id = s.run_id AND l.attempt > s.attempt
     AND s.step > l.start AND s.step <= l.last)
@@ -46,19 +62,7 @@ COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens 
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, and not where its attempt resumed.';
-
--- The attempt that decides a run: the last one that completed, otherwise the last one.
-CREATE VIEW deciding_attempts AS
-SELECT study, run_id, attempt
-FROM attempts
-QUALIFY row_number() OVER (
-    PARTITION BY study, run_id ORDER BY coalesce(outcome = 'completed', false) DESC, attempt DESC
-) = 1;
-COMMENT ON VIEW deciding_attempts IS 'The attempt that decides a run''s outcome: the last one that completed, otherwise the last one.';
-COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
-COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
-COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, is not where its attempt resumed, and the device is the deciding attempt''s.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed.
 CREATE VIEW labels AS
@@ -88,24 +92,17 @@ COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a st
 
 CREATE VIEW runs AS
 WITH measured AS (
-    -- Only records from the device that the deciding attempt ran on: rates of two devices must not be mixed.
     SELECT s.study, s.run_id,
         max(s.step) AS last_step,
         last(s.loss ORDER BY s.step) AS final_loss,
         100.0 * sum(s.training_tokens) / sum(s.tokens) AS training_tokens_percentage,
         max(s.memory_bytes) FILTER (s.attempt = d.attempt) AS memory_bytes,
-        count(*) FILTER (s.counted AND same) AS counted_records,
-        median(s.step_seconds) FILTER (s.counted AND same) AS step_seconds,
-        sum(s.tokens) FILTER (s.counted AND same) / sum(s.steps) FILTER (s.counted AND same) AS tokens_per_step,
+        count(*) FILTER (s.counted) AS counted_records,
+        median(s.step_seconds) FILTER (s.counted) AS step_seconds,
+        sum(s.tokens) FILTER (s.counted) / sum(s.steps) FILTER (s.counted) AS tokens_per_step,
         -- Rounded: the last bits of a sum depend on the order of its terms.
         round(sum(s.step_seconds * s.steps), 6) AS training_seconds
-    FROM (
-        SELECT s.*, a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same
-        FROM steps s
-        JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
-        JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt
-        JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
-    ) s
+    FROM steps s
     JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
     GROUP BY s.study, s.run_id
 ), spent AS (

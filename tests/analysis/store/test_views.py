@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from analysis.query.rates import COMPLETED_RUNS
+from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.config import DataConfig, RunConfig, TrainConfig
 from model.flops import flop_per_token
@@ -167,10 +169,14 @@ def test_rates_use_the_deciding_attempts_device_alone(root: Path, sql: Ask) -> N
     collect(root)
     (run,) = sql("SELECT step_seconds, counted_records, gpu FROM runs")
     assert run == {"step_seconds": 0.4, "counted_records": 1, "gpu": "NVIDIA H200"}
-    assert sql("SELECT step, mfu > 40 AS high FROM steps ORDER BY step") == [
-        {"step": 20, "high": True},
-        {"step": 25, "high": True},
+    assert sql("SELECT step, mfu > 40 AS high, counted FROM steps ORDER BY step") == [
+        {"step": 20, "high": True, "counted": False},
+        {"step": 25, "high": True, "counted": True},
     ]
+    (drawn,) = sql(literal(COMPLETED_RUNS, "backends"))
+    assert drawn["counted_step_seconds"] == [0.4]
+    (shown,) = sql(literal(RUNS_SQL, "backends"))
+    assert shown["tokens_per_second_low"] == shown["tokens_per_second"] == shown["tokens_per_second_high"]
 
 
 def test_a_killed_run_has_its_launchers_word(root: Path, sql: Ask) -> None:
