@@ -28,7 +28,14 @@ def peak_memory_bytes(device: str) -> int:
         import torch
 
         return torch.cuda.max_memory_allocated()  # 0 where CUDA was never used
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return _own_peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _own_peak() -> int | None:
+    """Of this program alone: `ru_maxrss` also counts the process that started it, as it was before `exec`."""
+    path = Path("/proc/self/status")
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", path.read_text(), re.MULTILINE) if path.exists() else None
+    return int(found[1]) * 1024 if found else None
 
 
 def device(device: str) -> tuple[str, str | None, dict[str, str]]:
