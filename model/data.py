@@ -175,7 +175,12 @@ class _Sample(NamedTuple):
 
 
 def _rows(path: Path, text_column: str, seed: int, start: Position) -> Iterator[_Row]:
-    file = open_parquet(path)
+    return _endless(open_parquet(path), path, text_column, seed, start)
+
+
+def _endless(
+    file: pq.ParquetFile, path: Path, text_column: str, seed: int, start: Position
+) -> Iterator[_Row]:
     for epoch in count(start.epoch):
         first = start.row if epoch == start.epoch else 0
         found = first > 0  # earlier rows had text

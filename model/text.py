@@ -86,6 +86,26 @@ class Source:
         status = _status(self.file)
         return bool(self.content and status and self.content.stamp == _stamp(status))
 
+    def confirmed(self, opened: bool) -> Source:
+        """Check that a run reads the content that is known; hashes the file again only if its stamp changed.
+
+        Args:
+            opened: the run holds the file open, so that another one may take its place.
+
+        Raises:
+            UserError: the file was written to, or replaced before it was opened.
+        """
+        assert self.content, "checked() hashes the file"
+        if self.recognised:
+            return self
+        status, inode = _status(self.file), self.content.stamp.partition(" ")[0]
+        if opened and inode and (status is None or str(status.st_ino) != inode):
+            return self
+        content = _content(self.file) if status else None
+        if content is None or content.digest != self.content.digest:
+            raise UserError(f"{self.file} was changed while a run was reading it, so the run stops")
+        return replace(self, content=content)
+
     def fingerprint(self) -> str:
         """Hash of the file's content, the tokenizer and its special tokens; of a source that is checked.
 

@@ -34,8 +34,8 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
         Diverged: the loss or gradient norm of a reported step is not finite; the record is reported first.
         Interrupted: asked to stop before the last step; the state is saved.
         Unreadable: there is no whole checkpoint in `resume_from`.
-        UserError: the checkpoint in `resume_from` is of another configuration or other data, or no gradient
-            reaches a parameter.
+        UserError: the checkpoint in `resume_from` is of another configuration or other data, no gradient
+            reaches a parameter, or the data file is written to meanwhile.
         OSError: asked to stop, and the state cannot be saved.
     """
     if config.train.dtype == "float16":
@@ -44,11 +44,12 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
     optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
-    fingerprint = source.checked(config.data.text_column).fingerprint()
-    state = checkpoint.State(config, fingerprint, model, optimizer)
+    source = source.checked(config.data.text_column)
+    state = checkpoint.State(config, source.fingerprint(), model, optimizer)
     keeper = Keeper(checkpoints, state)
     done, position = keeper.start()
     stream = data.Batches(config, source, position)
+    source = source.confirmed(opened=False)
     meter = Meter(device)
     for step in range(done + 1, config.train.steps + 1):
         # Timed region: from here until record() has synchronised the device, data included.
@@ -63,6 +64,7 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
         if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
             record = meter.record(step, loss, norm, rate)
             # End of the timed region; restart() opens the next one.
+            source = source.confirmed(opened=True)
             report(record)
             if record.loss is None or record.grad_norm is None:
                 raise Diverged(f"loss {loss.item()} and gradient norm {norm.item()} at step {step}")

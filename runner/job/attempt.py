@@ -132,10 +132,7 @@ def _at_work(fellow: RunFolder) -> bool:
 
 
 def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
-    source = Source(Path(run.data_file), run.tokenizer, run.data_content)
-    source = source.checked(run.config.data.text_column)
-    if not source.has(run.data_fingerprint):
-        raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
+    source = _checked(run, Source(Path(run.data_file), run.tokenizer, run.data_content))
     import torch
 
     from model.keeper import Checkpoints
@@ -167,7 +164,15 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         should_stop=stop.requested,
         resume_from=folder.attempt(resumed).path if resumed else None,
     )
-    train(run.config, source, report, checkpoints)
+    train(run.config, _checked(run, source), report, checkpoints)  # the trial may have taken minutes
+
+
+def _checked(run: RunRecord, source: Source) -> Source:
+    """The text that the run was planned with; raises UserError if it has changed since."""
+    source = source.checked(run.config.data.text_column)
+    if not source.has(run.data_fingerprint):
+        raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
+    return source
 
 
 def _certificate(run: RunRecord, folder: RunFolder, tell: Callable[[phase.Stage], None]) -> str:

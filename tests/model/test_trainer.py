@@ -1,6 +1,7 @@
 """Training learns, repeats itself exactly, and records what it did."""
 
 import math
+import os
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from model.errors import Diverged, Unsupported, UserError
 from model.loss import cross_entropy
 from model.meter import Meter
 from model.optim import AdamW, clip_divisor, learning_rate
-from model.text import Bytes, Source
+from model.text import Bytes, Source, _stamp
 from model.trainer import build_model, train
 from tests.model.conftest import run_config
 
@@ -95,6 +96,68 @@ def test_a_backend_that_cannot_run_is_refused_and_nothing_takes_its_place(corpus
 def test_training_in_float16_is_refused_with_what_to_use(corpus):
     with pytest.raises(Unsupported, match="train.dtype=bfloat16, or float32 on a GPU without bfloat16"):
         train(run_config("math", dtype="float16"), Source(corpus), lambda record: pytest.fail("it trained"))
+
+
+WORDS = 400
+
+
+def words(path, word):
+    """Text of uncompressed bytes, in many row groups."""
+    table = pa.table({"text": [(word + " ") * 20 + f"{i:04}" for i in range(WORDS)]})
+    pq.write_table(table, path, row_group_size=20, compression="none", use_dictionary=False)
+
+
+def rewritten(path):
+    path.write_bytes(path.read_bytes().replace(b"aaaa aaaa", b"bbbb bbbb"))
+
+
+def replaced(path):
+    words(path.with_name("new"), "bbbb")
+    path.with_name("new").replace(path)
+
+
+@pytest.mark.fault
+def test_a_run_stops_where_its_data_file_is_written_to(tmp_path):
+    words(path := tmp_path / "t.parquet", "aaaa")
+    found = []
+
+    def report(record):
+        found.append(record)
+        if record.step == 5:
+            rewritten(path)
+
+    with pytest.raises(UserError, match="was changed while a run was reading it"):
+        train(run_config("math", steps=9, log_every=1), Source(path), report)
+    assert [record.step for record in found] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("change", [replaced, lambda path: path.touch()])
+def test_a_run_goes_on_with_the_text_that_it_opened(tmp_path, change):
+    words(path := tmp_path / "t.parquet", "aaaa")
+    os.utime(path, (0, 0))
+    monday = Source(path).checked("text")
+    monday = replace(monday, content=monday.content.model_copy(update={"stamp": _stamp(path.stat())}))
+    config = run_config("math", steps=9, log_every=1)
+    wanted, found = [], []
+    train(config, monday, wanted.append)
+
+    def report(record):
+        found.append(record.loss)
+        if record.step == 2:
+            change(path)
+
+    train(config, monday, report)
+    assert found == [record.loss for record in wanted]
+
+
+@pytest.mark.fault
+def test_a_file_that_is_replaced_before_it_is_opened_is_not_trained_on(tmp_path, monkeypatch):
+    words(path := tmp_path / "t.parquet", "aaaa")
+    opened = data.Batches
+    monkeypatch.setattr(data, "Batches", lambda *given: replaced(path) or opened(*given))
+    with pytest.raises(UserError, match="was changed while a run was reading it"):
+        records(run_config("math"), path)
 
 
 @pytest.mark.fault

@@ -1,15 +1,18 @@
 """A job trains on the data that its run was planned with, or not at all."""
 
 import time
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from model.disk.folder import RunFolder
 from model.errors import Interrupted, UserError
 from model.text import Source
 from runner.job import attempt
 from runner.job.attempt import _ending
+from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
 from runner.state.endings import Terminated
 from tests.analysis.fabricate import plan
@@ -38,3 +41,26 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
 def test_a_run_that_hangs_until_slurm_signals_it_at_its_limit_was_not_cancelled(error, left, outcome):
     end = None if left is None else time.monotonic() + left
     assert _ending(error, Stop(None, cause="signal"), end).outcome == outcome
+
+
+@pytest.mark.fault
+def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(tmp_path, monkeypatch):
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"text": ["before"]}), file)
+    source = Source(file).checked("text")
+    recorded = {"data_file": str(file), "tokenizer": "bytes", "data_fingerprint": source.fingerprint()}
+    config = plan("x").config.model_copy(update={"device": "cpu"})
+    run = plan("x").model_copy(update=recorded | {"config": config, "data_content": source.content})
+
+    def certified(*_):
+        pq.write_table(pa.table({"text": ["meanwhile"]}), file)
+        return "key"
+
+    monkeypatch.setattr(attempt, "with_device", lambda manifest, *_: manifest)
+    monkeypatch.setattr(attempt, "_certificate", certified)
+    monkeypatch.setattr("model.trainer.train", lambda *_: pytest.fail("it trained"))
+    folder = RunFolder(tmp_path)
+    (tmp_path / "attempt-1").mkdir()
+    progress = attempt.Progress(first_manifest("x", 1))
+    with pytest.raises(UserError, match="has changed since this run was planned"):
+        attempt._train(run, folder, progress, SimpleNamespace(requested=lambda: False))
