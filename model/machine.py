@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import resource
@@ -20,6 +21,28 @@ _PACKAGES = (
     "tokenizers",
     "assay-studies",
 )
+# Environment variables by which libraries compute other numbers, or by other kernels, with the same code.
+SETTINGS = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TRITON_F32_DEFAULT",
+    "TRITON_INTERPRET",
+)
+
+
+def settings() -> dict[str, str]:
+    """Those of SETTINGS that are set."""
+    return {name: os.environ[name] for name in SETTINGS if name in os.environ}
 
 
 def peak_memory_bytes(device: str) -> int:

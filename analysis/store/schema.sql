@@ -141,7 +141,7 @@ COMMENT ON COLUMN certificates.device_name IS 'Name of the device as its driver 
 COMMENT ON COLUMN certificates.dtype IS 'Precision of the run that the certificate is for; NULL if it covers everything that the backend supports.';
 COMMENT ON COLUMN certificates.shape IS 'Shape, precision and mask of the run as text; NULL if the certificate covers everything that the backend supports.';
 COMMENT ON COLUMN certificates.run_case IS 'The same as a JSON object: device, dtype, batch, sequence_length, heads, kv_heads, head_dim, causal.';
-COMMENT ON COLUMN certificates.software IS 'Version of each package, including the backend''s own modules: a JSON object.';
+COMMENT ON COLUMN certificates.software IS 'Version of each package, including the backend''s own modules, and environment variables that change numbers: a JSON object.';
 COMMENT ON COLUMN certificates.code IS 'SHA-256 of the backend''s source files and of the rules that it was checked against, hexadecimal.';
 COMMENT ON COLUMN certificates.kernels IS 'Names of the kernels that the profiler saw in each pass, forward and backward: a JSON object of arrays.';
 COMMENT ON COLUMN certificates.deterministic IS 'Whether calls with the same inputs gave bitwise equal results, forward and backward: ten calls on a GPU, three on a CPU, at the run''s shape or at one that keeps a GPU busy; NULL if not checked.';

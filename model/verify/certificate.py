@@ -46,7 +46,9 @@ class Certificate(Frozen):
     reasons: list[str] = Field(description="Why not `right`: each failed check, or what is not supported.")
     device: Literal["cuda", "cpu"]
     device_name: str | None = Field(description="None if there is no such device.")
-    software: dict[str, str] = Field(description="Version by package, the backend's own modules included.")
+    software: dict[str, str] = Field(
+        description="Version by package, the backend's own modules included; variables that change numbers."
+    )
     code: str = Field(description="SHA-256 of the backend's source files, and of the rules it was held to.")
     case: Case | None = Field(description="The run's, for a gate; None: all that the backend supports.")
     key: str = Field(description="By `key`: a run with the same key may use this certificate.")

@@ -75,10 +75,13 @@ def device_name(device: str) -> str | None:
 
 @cache
 def software(name: str, device: str) -> dict[str, str]:
-    """Version by package: those that every attempt records, and the backend's own modules."""
+    """Version by package: those that every attempt records, and the backend's own modules.
+
+    With the environment variables by which the same versions compute other numbers.
+    """
     import torch
 
-    known = machine.versions()
+    known = machine.versions() | machine.settings()
     if device == "cuda" and torch.cuda.is_available():
         known |= machine.device(device)[2] | _installed(_KERNEL_LIBRARIES["cuda"])
     own = {*attention.load(name).modules}

@@ -21,6 +21,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from model import machine
 from model.disk.files import replacing
 from model.disk.folder import RunFolder
 from model.disk.record import Provenance
@@ -30,8 +31,8 @@ from runner.state.code import repository, snapshot
 FOLDER = ".provenance"
 # Variables that affect results or speed and hold no secrets. Never the whole environment: it contains tokens.
 VARIABLES = (
+    *machine.SETTINGS,
     "CONDA_DEFAULT_ENV",
-    "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_HOME",
     "CUDA_LAUNCH_BLOCKING",
@@ -40,7 +41,6 @@ VARIABLES = (
     "LD_PRELOAD",
     "LOADEDMODULES",
     "MKL_NUM_THREADS",
-    "NVIDIA_TF32_OVERRIDE",
     "OMP_NUM_THREADS",
     "PYTHONHASHSEED",
     "PYTHONPATH",
@@ -48,7 +48,6 @@ VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "RUNNER_PROFILE",
     "RUNNER_ROOT",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "UENV_MOUNT_LIST",

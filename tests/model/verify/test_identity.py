@@ -40,6 +40,19 @@ def test_a_certificate_is_found_under_the_key_that_a_run_asks_for() -> None:
     assert certify_case("math", CASE).key == key_of("math", "cpu", CASE) != key_of("tiled", "cpu", CASE)
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("variable", ["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE"])
+def test_a_certificate_does_not_hold_where_the_environment_makes_other_numbers(variable, monkeypatch) -> None:
+    """A user's other roots, with other settings, look into the same cache."""
+    keys = set()
+    for value in (None, "1", "BF16"):
+        identity.software.cache_clear()
+        monkeypatch.setenv(variable, value) if value else monkeypatch.delenv(variable, raising=False)
+        keys.add(key_of("math", "cpu", CASE))
+    identity.software.cache_clear()
+    assert len(keys) == 3
+
+
 def test_the_records_need_no_torch() -> None:
     code = "import sys; import model.verify.certificate, model.verify.cases; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
