@@ -7,9 +7,9 @@ from analysis.charts._lines import BIN, Lines, plot, smoothing
 
 _SQL = f"""\
 WITH alike AS (  -- runs that differ by attention alone saw the same tokens at the same step
-  SELECT run_id,
-    dense_rank() OVER (ORDER BY json_merge_patch(config, '{{"attention": null}}')::VARCHAR) AS rest
-  FROM runs WHERE study = $study
+  SELECT run_id, dense_rank() OVER (
+    ORDER BY json_merge_patch(config, '{{"attention": null}}')::VARCHAR, data_fingerprint) AS rest
+  FROM run_records WHERE study = $study
 ), logged AS (
   SELECT r.label, r.run_id, r.attention, s.step, s.loss, a.rest, {BIN.replace("$most", "200")} AS bin
   FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id JOIN alike a ON a.run_id = r.run_id

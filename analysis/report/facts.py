@@ -202,6 +202,10 @@ def differences(runs: list[Row]) -> list[str]:
         for topic, what in (("Device", "devices"), ("Commit", "commits"))
         if len(found[topic]) > 1
     ]
+    texts = {(json.dumps(run["config"]["data"]), run["data_fingerprint"]) for run in done}
+    if changed := _distinct(data for data, n in Counter(data for data, _ in texts).items() if n > 1):
+        paths = ", ".join(_distinct(json.loads(data)["path"] for data in changed))
+        sentences.append(f"Completed runs read different texts of the same name: {paths}.")
     mixed = [entry for entry in found["Software"] if " / " in entry]
     if mixed:
         sentences.append(f"Completed runs ran with different software: {', '.join(mixed)}.")

@@ -270,3 +270,20 @@ def test_two_certificates_of_one_backend_are_told_apart_by_what_differs(root: Pa
     assert len({label.rpartition(" ")[0] for label in labels}) == 4
     assert any(label.startswith("auto, T8192 ") for label in labels)
     assert any(label.startswith("auto, T4096, NVIDIA H100 ") for label in labels)
+
+
+@pytest.mark.fault
+def test_runs_on_a_file_that_changed_between_launches_are_not_paired_and_said(root: Path) -> None:
+    """A launch of a part of the cells does not see what the others were planned with."""
+    for name in ("auto", "math", "flash"):
+        completed(root, name, attention=name)
+    collect(root)
+    assert draw(root, "loss_difference")
+    completed(root, "custom", attention="custom", data_fingerprint="e" * 32)
+    collect(root)
+    figure = draw(root, "loss_difference")
+    assert figure is not None
+    assert figure.used == {"auto", "math", "flash"}
+    with store.open_for_reading(root) as connection:
+        said = facts.differences(facts.gather(connection, "backends").runs)
+    assert "Completed runs read different texts of the same name: train.parquet." in said
