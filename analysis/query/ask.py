@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,12 @@ from model.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _BATCH = 2048  # rows at a time, as many as DuckDB computes together
+# Types that Arrow holds as other values (-1 for the largest UHUGEINT), or not as Python or Parquet can read
+# them. They are answered as DuckDB writes them.
+_AS_TEXT = re.compile(r"\b(INTERVAL|UHUGEINT|BIT|TIME WITH TIME ZONE|TIMESTAMP_NS)\b")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,12 @@ class Answer:
     def pieces(self) -> Iterator[list[tuple[Any, ...]]]:
         """The rows as Python values, batch by batch; a JSON value is its text."""
         for batch in self.batches:
-            yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            try:
+                yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            except (OverflowError, ValueError) as error:
+                raise UserError(
+                    f"a time is outside of the years 1 to 9999; cast it to VARCHAR: {error}"
+                ) from error
 
     @cached_property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
@@ -76,7 +85,7 @@ def stream(connection: DuckDBPyConnection, sql: str) -> Answer:
 
     _check(connection, sql)
     try:
-        relation = connection.sql(sql)
+        relation = _held_by_arrow(connection.sql(sql))
         documents = tuple(str(kind) == "JSON" for kind in relation.types)
         reader = relation.to_arrow_reader(_BATCH)
     except duckdb.Error as error:
@@ -103,6 +112,18 @@ def _check(connection: DuckDBPyConnection, sql: str) -> None:
         raise UserError(
             f"only SELECT, FROM, SHOW, DESCRIBE and SUMMARIZE are answered, not {kind.name.replace('_', ' ')}"
         )
+
+
+def _held_by_arrow(relation: DuckDBPyRelation) -> DuckDBPyRelation:
+    as_text = [bool(_AS_TEXT.search(str(kind))) for kind in relation.types]
+    if not any(as_text):
+        return relation
+    names = [name.replace('"', '""') for name in relation.columns]  # several may be the same
+    columns = (
+        f'#{place}{"::VARCHAR" * text} AS "{name}"'
+        for place, (name, text) in enumerate(zip(names, as_text, strict=True), start=1)
+    )
+    return relation.project(", ".join(columns))
 
 
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

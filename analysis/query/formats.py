@@ -83,7 +83,7 @@ def _object(answer: Answer, row: tuple[Any, ...]) -> bytes:
     )  # with an indent, json.dumps uses no C code and takes four times as long
 
     found = {
-        name: json.loads(value) if document and value else _plain(value)
+        name: _plain(json.loads(value) if document and value else value)
         for name, value, document in zip(answer.columns, row, answer.documents, strict=True)
     }
     return to_json(found, indent=1).replace(b"\n", b"\n ")  # one deeper; a newline in a string is escaped

@@ -86,3 +86,40 @@ def test_a_table_on_a_terminal_does_not_read_markup(filled: Path, monkeypatch: p
 def test_an_unknown_format_names_the_valid_ones(filled: Path) -> None:
     with pytest.raises(UserError, match="valid: table, csv, json, parquet, latex"):
         query(filled, "SELECT 1", "xml")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("SELECT (SELECT max(ended_at - started_at) FROM runs)", "00:01:00"),
+        (
+            "SELECT 340282366920938463463374607431768211455::UHUGEINT",
+            "340282366920938463463374607431768211455",
+        ),
+        ("SELECT '12:00:00+02'::TIMETZ", "12:00:00+02"),
+        ("SELECT '101'::BIT", "101"),
+        ("SELECT '2026-01-01 00:00:00.123456789'::TIMESTAMP_NS", "2026-01-01 00:00:00.123456789"),
+        ("SELECT MAP {1: INTERVAL 2 HOURS}", "{1='02:00:00'}"),
+    ],
+)
+def test_a_value_that_arrow_would_change_is_as_duckdb_writes_it(
+    filled: Path, sql: str, text: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    both = f'FROM ({sql} AS "a ""b"), ({sql} AS "a ""b")'
+    assert ask(filled, both).rows == ((text, text),)
+    written = io.BytesIO(out(filled, f"{sql} AS a", "parquet", capfdbinary))
+    assert pq.read_table(written).to_pylist() == [{"a": text}]
+
+
+@pytest.mark.refused
+def test_a_date_that_python_cannot_hold_is_a_users_error(filled: Path) -> None:
+    with pytest.raises(UserError, match="cast it to VARCHAR"):
+        _ = ask(filled, "SELECT 'infinity'::TIMESTAMP").rows
+
+
+def test_a_number_in_nested_json_that_json_cannot_hold_is_null(
+    filled: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    found = out(filled, "SELECT '[1e999, 2]'::JSON AS a", "json", capfdbinary)
+    assert json.loads(found) == [{"a": [None, 2.0]}]
