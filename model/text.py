@@ -2,8 +2,9 @@
 
 The fingerprint covers every byte. One core hashes about 1.2 GiB a second, so a launch hashes a file once, and
 records with the digest what the file is recognised by: its inode, size and times. A job compares these, and
-reads the whole file again only where they differ, as after a copy. Any write through the filesystem changes
-them, since nobody can set a file's ctime.
+reads the whole file again only where they differ, as after a copy. A write changes them, since nobody can set
+a file's ctime. A shared memory mapping may not: its pages can change once more under the time of an earlier
+change.
 """
 
 from __future__ import annotations

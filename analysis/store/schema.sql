@@ -78,7 +78,7 @@ COMMENT ON COLUMN attempts.job_id IS 'Job id assigned by the scheduler.';
 COMMENT ON COLUMN attempts.claimed_at IS 'When a launcher claimed the attempt, UTC.';
 COMMENT ON COLUMN attempts.started_at IS 'When the attempt started on its node, UTC; NULL if it never started.';
 COMMENT ON COLUMN attempts.ended_at IS 'When the attempt ended, UTC: as its result says, otherwise when a launcher noticed.';
-COMMENT ON COLUMN attempts.wall_seconds IS 'Seconds from start to end; 0 if the attempt ended without starting, NULL if unknown.';
+COMMENT ON COLUMN attempts.wall_seconds IS 'Seconds from start to end, or at most that many: to when a launcher noticed, where the attempt left no result (see ended_at). 0 if it ended without starting, NULL if unknown.';
 COMMENT ON COLUMN attempts.node IS 'Host name.';
 COMMENT ON COLUMN attempts.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN attempts.device IS 'Name of the device as its driver reports it.';

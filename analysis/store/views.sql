@@ -168,7 +168,7 @@ COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens t
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
 COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN runs.energy_joules IS 'Energy in joules; not measured yet, so NULL.';
-COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; NULL if unknown for any of them.';
+COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
 COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
 COMMENT ON COLUMN runs.git_dirty IS 'Whether the working tree differed from that commit.';
