@@ -72,15 +72,23 @@ class _Jobs:
     """What one source shows of the jobs that are asked about: ours, and ids that other jobs have now."""
 
     def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
-        # Slurm keeps no record of an array's element that is cancelled before it starts; once none is left to
-        # start, it shows the array itself as cancelled.
-        shown_as = {job_id: job_id if job_id in shown else job_id.partition("_")[0] for job_id in wanted}
-        known = {job_id: shown[name] for job_id, name in shown_as.items() if name in shown}
+        known = {job_id: sight for job_id in wanted if (sight := _of(job_id, shown))}
         self.ours = {id_: job for id_, job in known.items() if wanted[id_].is_(job.name, job.submitted)}
         self.taken = set(known) - set(self.ours)
         endings = {job_id: job.ending for job_id, job in self.ours.items()}
         self.endings = {job_id: ending for job_id, ending in endings.items() if ending}
         self.alive = set(self.ours) - set(self.endings)
+
+
+def _of(job_id: str, shown: Mapping[str, _Sight]) -> _Sight | None:
+    """What is shown of a job, or of its array if that has not run.
+
+    Slurm keeps no record of an array's element that is cancelled before it starts; once none is left to
+    start, it shows the array itself as cancelled. But the last element to start takes over the array's
+    record, and for a moment that is shown under the array's number: with a node.
+    """
+    array = shown.get(job_id.partition("_")[0])
+    return shown.get(job_id) or (array if array and array.node in _NOWHERE else None)
 
 
 def poll(jobs: Iterable[Job]) -> Poll:
