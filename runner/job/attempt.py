@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import time
 import traceback
@@ -133,11 +134,13 @@ def _at_work(fellow: RunFolder) -> bool:
 
 def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
     source = _checked(run, Source(Path(run.data_file), run.tokenizer, run.data_content))
+    gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
     import torch
 
     from model.keeper import Checkpoints
     from model.trainer import train
 
+    gc.enable()
     attempt = folder.attempt(progress.manifest.attempt).path
 
     def report(record: StepRecord) -> None:

@@ -7,6 +7,7 @@ line is one JSON object: how far a trial is, or its answer.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -209,7 +210,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     say = partial(print, file=answers, flush=True)
     os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
+    gc.disable()  # see runner.job.attempt
     from model.verify.certify import certify, certify_case
+
+    gc.enable()
 
     def tell(begun: int, total: int, what: str) -> None:
         say(json.dumps({"begun": begun, "total": total, "what": what}))
