@@ -285,7 +285,7 @@ actions = st.tuples(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(actions, max_size=12))
 def test_increments_and_a_rebuild_give_the_same_tables(history: list[tuple[str, int]]) -> None:
     """Files are truth: however the database came about, it holds what a rebuild would, and what is gone."""
