@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -106,7 +107,7 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
         except BaseException as error:
             with suppress(OSError):  # the terminal may be gone
                 log.info("stopping %d runs, which save a checkpoint; Ctrl-C kills them", len(children))
-            _cancel(children, str(error) or "the launcher was interrupted", received)
+            _cancel(children, _reason(error, received), received)
             watcher.stop_early = True
             with suppress(OSError):
                 for child in children:
@@ -153,6 +154,15 @@ def _signals() -> Iterator[list[signal.Signals]]:
     finally:
         for number in heard:
             signal.signal(number, before[number])
+
+
+def _reason(error: BaseException, received: Sequence[signal.Signals]) -> str:
+    """Why a queue ends early: a signal that was received, before an error that it may have caused."""
+    if isinstance(error, OSError) and error.errno == errno.EIO and not received:
+        time.sleep(POLL_SECONDS)  # a terminal that is closed refuses output just before its SIGHUP arrives
+    if received:
+        return f"the launcher received {received[0].name}"
+    return str(error) or "the launcher was interrupted"
 
 
 def _cancel(children: Sequence[Child], reason: str, received: Sequence[signal.Signals]) -> None:

@@ -1,5 +1,6 @@
 """Real runs in real processes on this machine: whatever is killed, the outcomes are true and nothing is lost."""
 
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.execute import local
+from runner.execute.local import _reason
 from runner.spec.profile import read_cluster
 from runner.state import ledger
 from runner.state.process import runs
@@ -385,3 +387,11 @@ def test_a_run_that_others_can_change_is_not_started(root, tmp_path, name):
     with pytest.raises(UserError, match="is writable by others, who could run code as you: chmod -R go-w"):
         local.run_queue([task], read_cluster(str(path)).profile, local.Watcher())
     assert run.numbers() == []
+
+
+@pytest.mark.fault
+def test_output_that_fails_because_the_terminal_is_closed_is_not_why_the_runs_were_stopped():
+    gone = OSError(errno.EIO, "Input/output error")
+    assert _reason(gone, [signal.SIGHUP]) == "the launcher received SIGHUP"
+    assert "Input/output error" in _reason(gone, [])
+    assert _reason(KeyboardInterrupt(), []) == "the launcher was interrupted"
