@@ -16,7 +16,7 @@ demo: $(VENV)/ready data/text.parquet
 
 # More workers than cores, each with its own Slurm cluster: the tests spend much of their time waiting.
 test: $(VENV)/ready system check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadgroup
 
 # Runs a study of 200 runs on the test cluster under random faults; takes about 15 minutes on two cores.
 soak: $(VENV)/ready system
