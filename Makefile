@@ -7,7 +7,7 @@ STDLIB = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('s
 DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: demo test check soak system clean
+.PHONY: demo test check docs soak system clean
 
 demo: $(VENV)/ready data/text.parquet
 	$(BIN)/runner launch experiments/backends.yaml
@@ -21,6 +21,11 @@ test: $(VENV)/ready system check
 # Runs a study of 200 runs on the test cluster under random faults; takes about 15 minutes on two cores.
 soak: $(VENV)/ready system
 	$(BIN)/python -m tests.faults.soak
+
+# The pages that are made of the code: the database's comments, and questions with their answers.
+docs: $(VENV)/ready
+	$(BIN)/runner schema database > docs/schema.md
+	$(BIN)/python docs/questions.py
 
 check: $(VENV)/ready
 	$(BIN)/ruff check

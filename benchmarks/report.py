@@ -8,7 +8,6 @@ With --against, each round runs the same commands with the code of another check
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -17,9 +16,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-HERE = Path(__file__).resolve().parents[1]
-BACKENDS = ("auto", "cudnn", "efficient", "flash", "flash2", "flash3", "tiled", "custom")
-LEARNING_RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4)
+from fabricated import HERE, fabricate
+
 Measured = dict[str, float]
 
 
@@ -64,31 +62,6 @@ def child(checkout: Path, root: Path, *arguments: str) -> Measured:
     if status:
         raise RuntimeError(f"{arguments} ended with status {status}")
     return {"CPU s": used.ru_utime + used.ru_stime, "peak MB": used.ru_maxrss / 1e3}
-
-
-def fabricate(root: Path, runs: int, records: int) -> None:
-    """Write a study of that many completed runs, through the records' own models."""
-    sys.path.insert(0, str(HERE))
-    from tests.analysis.fabricate import Folder, plan
-
-    for number in range(runs):
-        backend = BACKENDS[number % len(BACKENDS)]
-        rate = LEARNING_RATES[number // len(BACKENDS) % len(LEARNING_RATES)]
-        factors = {"attention": backend, "train.learning_rate": rate, "seed": number}
-        group = f"{backend}{rate}"
-        run = plan(f"r{number:05}", "many", backend, number, records, factors=factors, group=group)
-        folder = Folder(root, run)
-        folder.event("claimed", executor="local", host="login1", pid=7)
-        path = folder.start()
-        folder.step(1, steps=1)
-        line = json.loads((path / "steps.jsonl").read_text())
-        with (path / "steps.jsonl").open("w") as file:
-            for step in range(1, records + 1):
-                seconds = 0.4 + (step * 7919 + number * 104729) % 1000 / 1e5
-                line |= {"step": step, "step_seconds": seconds, "loss": 10 - step / 100 + seconds}
-                file.write(json.dumps(line) + "\n")
-        folder.end()
-        folder.event("ended", outcome="completed", after=61)
 
 
 def show(found: dict[str, dict[str, list[Measured]]]) -> None:

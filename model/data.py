@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from model.config import DataConfig, Frozen, RunConfig, TrainConfig
+from model.config import DataConfig, RunConfig, TrainConfig
 from model.errors import UserError
-from model.text import Source, Tokenizer, load_tokenizer, open_parquet
+from model.text import START, Position, Source, Tokenizer, load_tokenizer, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -43,21 +42,6 @@ class Batch:
     def training_tokens(self) -> int:
         """How many labels the loss counts."""
         return int((self.labels_BT != IGNORE).sum())
-
-
-class Position(Frozen):
-    """How far a run has read its text; `Batches` continues from exactly that token.
-
-    The tokens left over from packing are always the end of the document that was read last, so this document
-    and the number of its used tokens describe all of them.
-    """
-
-    epoch: int = Field(0, ge=0)
-    row: int = Field(0, ge=0, description="The document to read first, counted in the epoch's own order.")
-    used: int = Field(0, ge=0, description="Tokens of that document that earlier samples hold.")
-
-
-START = Position()
 
 
 class Batches:

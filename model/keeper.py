@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model import data
 from model.disk import checkpoint
 from model.errors import Interrupted
+from model.text import START, Position
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Keeper:
     saved: float = 0.0  # by time.monotonic(), which nobody can turn back
     stopping: bool = False
 
-    def start(self) -> tuple[int, data.Position]:
+    def start(self) -> tuple[int, Position]:
         """Load the checkpoint to resume from, if any.
 
         Returns:
@@ -49,7 +49,7 @@ class Keeper:
             Unreadable, UserError: as `checkpoint.load`.
         """
         earlier = self.checkpoints and self.checkpoints.resume_from
-        found = checkpoint.load(earlier / "checkpoint", self.state) if earlier else (0, data.START)
+        found = checkpoint.load(earlier / "checkpoint", self.state) if earlier else (0, START)
         self.saved = time.monotonic()
         return found
 
@@ -61,7 +61,7 @@ class Keeper:
         every = self.checkpoints.every_seconds
         return self.stopping or (every is not None and time.monotonic() - self.saved >= every)
 
-    def keep(self, step: int, position: data.Position) -> None:
+    def keep(self, step: int, position: Position) -> None:
         """Save, and stop the run if that was asked. If a periodic checkpoint fails, stderr says so.
 
         Raises:

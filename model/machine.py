@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import resource
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -87,6 +88,40 @@ def _cpu_name() -> str:
     lines = path.read_text().splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def load() -> float | None:
+    """Processes that run or wait to, averaged over the last minute; None where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def device_users(device: str) -> int | None:
+    """Other processes that use this process's GPU; None on a CPU, and where nvidia-smi does not tell.
+
+    It lists a process once it has memory on the GPU. Where it does not list this one either, as in containers
+    that hide processes, its list says nothing.
+    """
+    if device == "cpu":
+        return None
+    import torch
+
+    torch.zeros(1, device=device)
+    query = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return others(listed, os.getpid())
+
+
+def others(listed: str, pid: int) -> int | None:
+    """How many other processes are on the GPU of this one, by nvidia-smi's lines of `UUID, PID`."""
+    users = {tuple(line.split(", ")) for line in listed.splitlines()}
+    mine = {uuid for uuid, *rest in users if rest == [str(pid)]}
+    return sum(uuid in mine for uuid, *_ in users) - len(mine) if mine else None
 
 
 def versions() -> dict[str, str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import stat
 import time
 from collections.abc import Iterator
@@ -45,6 +46,21 @@ class Content(Frozen):
     stamp: str = Field(
         description="Inode, size, mtime and ctime; empty where the file had just been written."
     )
+
+
+class Position(Frozen):
+    """How far a run has read its text; `Batches` continues from exactly that token.
+
+    The tokens left over from packing are always the end of the document that was read last, so this document
+    and the number of its used tokens describe all of them.
+    """
+
+    epoch: int = Field(0, ge=0)
+    row: int = Field(0, ge=0, description="The document to read first, counted in the epoch's own order.")
+    used: int = Field(0, ge=0, description="Tokens of that document that earlier samples hold.")
+
+
+START = Position()
 
 
 @dataclass(frozen=True)
@@ -132,7 +148,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     status = _status(path)
-    makes = f"`runner data FOLDER --out {path.name}` makes one from a folder of text"
+    makes = f"`runner data FOLDER --out {shlex.quote(str(path))}` makes one from a folder of text"
     if status is None:
         raise UserError(f"{path}: no such file; {makes}")
     if stat.S_ISDIR(status.st_mode):

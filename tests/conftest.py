@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -16,8 +17,12 @@ from typing import Any
 
 import pytest
 
-# A shell that runs the tests in the background makes them and all their child processes ignore SIGINT.
+from tests.forked import Server
+
+# A shell that runs the tests in the background makes them and all their child processes ignore SIGINT;
+# nohup makes them ignore SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 REPOSITORY = Path(__file__).parent.parent
 # Tests wait for conditions. This is only how long before they give up, on a machine of whatever load.
@@ -156,21 +161,35 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Server]:
+    """Forks processes of the command line, which need not import it."""
+    with contextlib.closing(Server(environment())) as server:
+        yield server
+
+
 @pytest.fixture
-def runner(root: Path, tmp_path: Path) -> Runner:
+def process(forks: Server) -> Runner:
+    """Run a module in a process of its own."""
+
+    def call(module: str, *arguments: Any, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+        words, whole = [module, *map(str, arguments)], environment(**env)
+        if forks.serves(whole):
+            return forks.run(words, cwd, whole, PATIENCE_SECONDS)
+        return subprocess.run(
+            [sys.executable, "-P", "-m", *words], capture_output=True, text=True, cwd=cwd, env=whole,
+            stdin=subprocess.DEVNULL, timeout=PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+
+    return call
+
+
+@pytest.fixture
+def runner(process: Runner, root: Path, tmp_path: Path) -> Runner:
     """Run the command line with the test's own root and working directory."""
 
     def call(*arguments: Any, rc: int | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "runner", "--root", str(root), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env=environment(**env),
-            stdin=subprocess.DEVNULL,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
+        done = process("runner", "--root", root, *arguments, cwd=tmp_path, **env)
         assert rc is None or done.returncode == rc, (
             f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         )

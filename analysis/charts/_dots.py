@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
-from analysis.charts._style import INK, chart, colours, config, right_edge
+from analysis.charts._style import INK, chart, colours, config, drawn, right_edge
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from analysis.charts import Styles
+    from analysis.charts import Row, Styles
+
+MARKS = "Each mark is a run, the bar its group's median, the line the interval."  # of all that `plot` draws
+ORDER = "Rows are in the order of the study, whatever their values."
+
+
+def called(row: Row) -> str:
+    """What a mark's run is called: seed and repeat, as far as they say something, and the id."""
+    said = [] if row["seed"] is None else [f"seed {row['seed']}"]
+    said += [f"repeat {row['repeat']}"] if row["repeat"] > 1 else []
+    return ", ".join([*said, row["run_id"]])
 
 
 @dataclass(frozen=True)
@@ -22,13 +32,11 @@ class Axis:
         title: with its unit.
         number: d3 format of the value written beside each row.
         zero: whether the axis starts at zero, as it must where lengths are compared.
-        descending: whether the largest is the topmost.
     """
 
     title: str
     number: str
     zero: bool = False
-    descending: bool = True
 
 
 def plot(
@@ -39,12 +47,10 @@ def plot(
     Args:
         points: (label, what to call the run, value), one per run.
         found: the median and interval by label, in the same unit.
-        styles: by label.
+        styles: by label, in the order of the rows, which is the study's: a value never decides it.
         axis: what the values are.
     """
-    import altair as alt
-
-    order = sorted(found, key=lambda label: found[label].median, reverse=axis.descending)
+    order = [label for label in styles if label in found]
     marks = [
         {"label": label, "zero": 0, "median": it.median, "low": it.low, "high": it.high, "n": it.n}
         for label, it in found.items()
@@ -54,9 +60,7 @@ def plot(
         *_medians(chart(marks), order, axis),
         _runs(points, order, styles, axis),
     ]
-    spec: dict[str, Any] = (
-        alt.layer(*layers).properties(width="container", height=30 * len(order)).to_dict(validate=False)
-    )
+    spec = drawn(layers, 30 * len(order))
     # Only the width follows the page: fitting the height too would squeeze the rows.
     fit = {"type": "fit-x", "contains": "padding"}
     return spec | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._style import INK, chart, colours, config, right_edge
+from analysis.charts._style import INK, chart, colours, config, drawn, right_edge
 
 if TYPE_CHECKING:
     import altair as alt
@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     from analysis.charts import Row, Styles
 
 _MOST_POINTS, _FEWEST = 20_000, 20  # of a figure's solid lines, and of one line
-# The place of a step on a line of at most $most points; fewer in a study of so many groups that a page could
-# not hold them. In a query of runs r and steps s.
-BIN = f"""(s.step - 1) // ceil(max(s.step) OVER () / (
-    SELECT greatest({_FEWEST}, least($most, {_MOST_POINTS} // count(DISTINCT label)))
-    FROM runs WHERE study = $study)::DOUBLE)::BIGINT"""
+_MOST_RUNS, _COARSE, _FINE = 1_250, 32, 256  # beyond so many runs, lines are of the coarse curves
+# Common table expressions: `points`, a study's curves with the place `bin` of each on a line of at most $most
+# points; fewer in a study of so many groups that a page could not hold them. A bin's width is a multiple of
+# the curves' widths, so that nothing lies in two bins.
+POINTS = f"""\
+size AS (
+  SELECT CASE WHEN count(*) > {_MOST_RUNS} THEN {_COARSE} ELSE {_FINE} END AS most,
+    greatest({_FEWEST}, least($most, {_MOST_POINTS} // count(DISTINCT label))) AS points
+  FROM runs WHERE study = $study
+), bins AS (
+  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
+  FROM curves JOIN size USING (most) WHERE study = $study AND $wanted GROUP BY most
+), points AS (
+  SELECT c.*, (step - 1) // b.width AS bin
+  FROM curves c JOIN bins b USING (most) WHERE study = $study AND $wanted
+)"""
 _HEIGHT = 360
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABEL_HEIGHT = 15  # of a line of text
@@ -37,6 +48,7 @@ class Lines:
         rule: height of a horizontal line; None for none.
         zero: whether the vertical axis starts at zero.
         least: how far the vertical axis reaches at least on either side of zero, so that rounding looks flat.
+        band: shade so far on either side of zero; None for no shading.
     """
 
     title: str
@@ -48,12 +60,11 @@ class Lines:
     rule: float | None = None
     zero: bool = False
     least: float | None = None
+    band: float | None = None
 
 
 def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
-    import altair as alt
-
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
 
     layers = [_lines(lines, styles), *_names(lines, styles)]
@@ -63,19 +74,25 @@ def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
         layers.append(_ends(lines, styles))
     if lines.rule is not None:
         layers.insert(0, chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y="at:Q"))
+    if lines.band:
+        layers.insert(0, _band(lines.band))
     if lines.warmup_steps:
         layers.insert(0, _warmup(lines.warmup_steps))
-    spec: dict[str, Any] = (
-        alt.layer(*layers).properties(width="container", height=_HEIGHT).to_dict(validate=False)
-    )
+    spec = drawn(layers, _HEIGHT)
     fit = {"type": "fit-x", "contains": "padding"}
     padding = {"left": 2, "top": 6, "right": 2, "bottom": 4}
     return spec | {"config": config(), "autosize": fit, "padding": padding}
 
 
-def limit(most: int, rows: list[Row]) -> int:
-    """How many points a line has at most, as `BIN` has it."""
-    return max(_FEWEST, min(most, _MOST_POINTS // len({row["label"] for row in rows})))
+def limit(most: int, rows: list[Row], runs: int) -> int:
+    """How many points a line has at most, as `points` has it."""
+    held = max(_FEWEST, min(most, _MOST_POINTS // len({row["label"] for row in rows})))
+    return min(held, _COARSE) if runs > _MOST_RUNS else held
+
+
+def points(most: int, wanted: str = "true") -> str:
+    """The expressions `POINTS` for lines of at most so many points, of the points that are wanted."""
+    return POINTS.replace("$most", str(most)).replace("$wanted", wanted)
 
 
 def smoothing(rows: list[Row]) -> str:
@@ -104,7 +121,7 @@ def _y(lines: Lines, field: str = "value") -> alt.Y:
 
 def _domain(lines: Lines) -> tuple[float, float]:
     values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
-    values += [-lines.least, lines.least] if lines.least else []
+    values += [end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
     low, high = (0.0 if lines.zero else min(values)), max(values)
     room = 0.04 * ((high - low) or abs(high) or 1)
     return (low if lines.zero else low - room), high + room
@@ -164,6 +181,13 @@ def _ends(lines: Lines, styles: Styles) -> alt.Chart:
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
     mark: alt.Chart = chart(lines.ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
     return mark.encode(x=_x(), y=_y(lines), color=colours(styles), tooltip=tips)
+
+
+def _band(reach: float) -> alt.Chart:
+    import altair as alt
+
+    mark: alt.Chart = chart([{"from": -reach, "to": reach}]).mark_rect(color=INK, opacity=0.08)
+    return mark.encode(y=alt.Y("from:Q"), y2="to:Q")
 
 
 def _warmup(steps: int) -> alt.Chart:

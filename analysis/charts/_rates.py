@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from analysis import stats
 from analysis.charts import Figure, Row, Styles
-from analysis.charts._dots import Axis, plot
-
-MARKS = "Each mark is a run, the bar its group's median, the line the interval."
-ORDER = "Rows are sorted by their median; where intervals overlap, the order is not a finding."
+from analysis.charts._dots import MARKS, ORDER, Axis, called, plot
 
 
 def dots(
@@ -29,10 +26,7 @@ def dots(
         named: a title or note, as in Figure.
     """
     found = stats.estimates(rows, value)
-    points = [
-        (row["label"], f"seed {row['seed']}, {row['run_id']}", value(row, row["step_seconds"]))
-        for row in rows
-    ]
+    points = [(row["label"], called(row), value(row, row["step_seconds"])) for row in rows]
     seen = "; ".join(f"{label} {found[label].median:,.4g}" for label in sorted(found))
     start = "" if axis.zero else " The axis does not start at zero."
     return Figure(

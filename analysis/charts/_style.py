@@ -57,10 +57,24 @@ def right_edge(end: int = 1) -> Any:
 
 
 def chart(rows: list[dict[str, Any]]) -> alt.Chart:
-    """A chart of inline rows: the SQL bounds their number, so Altair's own limit is not needed."""
+    """A chart of inline rows: the SQL bounds their number, so Altair's own limit is not needed.
+
+    They are a tuple, because Altair would copy each row of a list, several times a figure.
+    """
     import altair as alt
 
-    return alt.Chart(alt.InlineData(values=rows))
+    return alt.Chart(alt.InlineData(values=tuple(rows)))
+
+
+def drawn(layers: Sequence[Any], height: int) -> dict[str, Any]:
+    """The layers as Vega-Lite, as wide as the page."""
+    import altair as alt
+
+    spec: dict[str, Any] = (
+        alt.layer(*layers).properties(width="container", height=height).to_dict(validate=False)
+    )
+    spec["datasets"] = {name: list(rows) for name, rows in spec["datasets"].items()}
+    return spec
 
 
 def config() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._style import INK, colours, config, right_edge
+from analysis.charts._style import INK, colours, config, drawn, right_edge
 from analysis.charts._style import chart as over
 from analysis.charts._style import styles as styles_of
 
@@ -98,13 +98,10 @@ def _mark(row: Row, label: str) -> Row:
 
 
 def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
-    import altair as alt
 
     end = 1.2 if max(worst.values()) <= 1.2 else _END
     layers = [*_limit(), *_largest(worst), _errors(marks, list(worst), end)]
-    spec: dict[str, Any] = (
-        alt.layer(*layers).properties(width="container", height=40 * len(worst) + 12).to_dict(validate=False)
-    )
+    spec = drawn(layers, 40 * len(worst) + 12)
     fit = {"type": "fit-x", "contains": "padding"}
     return spec | {
         "config": config(),

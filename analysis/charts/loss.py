@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import BIN, Lines, limit, plot, smoothing
+from analysis.charts._lines import Lines, limit, plot, points, smoothing
 
 _SQL = f"""\
-WITH logged AS (  -- at most 200 points per run, fewer where there are more than 100 groups
-  SELECT r.label, r.run_id, r.seed, r.outcome, s.step, s.loss, {BIN.replace("$most", "200")} AS bin
-  FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
-  WHERE r.study = $study
+WITH {points(200)}, binned AS (
+  SELECT run_id, bin, max(step) AS step, sum(records) AS records, sum(losses) AS losses,
+    sum(loss * losses) / sum(losses) AS loss
+  FROM points GROUP BY run_id, bin
 ), traces AS (  -- unknown if one of the losses is not finite
-  SELECT label, run_id, seed, outcome, bin, max(step) AS step,
-    CASE WHEN count(loss) = count(*) THEN round(avg(loss), 9) END AS loss
-  FROM logged GROUP BY ALL
+  SELECT r.label, run_id, r.seed, r.outcome, bin, step,
+    CASE WHEN losses = records THEN round(loss, 9) END AS loss
+  FROM binned JOIN runs r USING (run_id) WHERE r.study = $study
+), ends AS (
+  SELECT label, run_id, seed, outcome, max(step) FILTER (loss IS NOT NULL) AS step,
+    arg_max(loss, step) FILTER (loss IS NOT NULL) AS loss
+  FROM traces GROUP BY label, run_id, seed, outcome
 ), sizes AS (
-  SELECT label, count(DISTINCT run_id) AS runs FROM traces GROUP BY label
+  SELECT label, count(*) AS runs FROM ends GROUP BY label
 ), groups AS (  -- only where every run of the group has a loss
-  SELECT label, bin, max(step) AS step, avg(loss) AS loss, count(DISTINCT run_id) AS n,
+  SELECT label, bin, max(step) AS step, avg(loss) AS loss, count(*) AS n,
     (SELECT count(DISTINCT bin) // 40 FROM traces) AS half  -- a window of a twentieth of the points
   FROM traces GROUP BY label, bin
   HAVING count(loss) = (SELECT runs FROM sizes WHERE sizes.label = traces.label)
 ), drawn AS (  -- the traces of at most 100 runs: the first of each group, the second of each, and so on
   SELECT run_id FROM (
-    SELECT run_id, label, row_number() OVER (PARTITION BY label ORDER BY seed, run_id) AS turn
-    FROM (SELECT DISTINCT run_id, label, seed FROM traces))
+    SELECT run_id, label, row_number() OVER (PARTITION BY label ORDER BY seed, run_id) AS turn FROM ends)
   ORDER BY turn, label LIMIT 100
 )
 SELECT 'run' AS kind, label, run_id, seed, outcome, step, loss AS value, 1 AS n, 1 AS points
 FROM traces WHERE run_id IN (FROM drawn)
 UNION ALL  -- of the other runs, where they ended
-SELECT 'end', label, run_id, seed, outcome, max(step) FILTER (loss IS NOT NULL),
-  last(loss ORDER BY step) FILTER (loss IS NOT NULL), 1, 1
-FROM traces WHERE run_id NOT IN (FROM drawn) GROUP BY label, run_id, seed, outcome
+SELECT 'end', label, run_id, seed, outcome, step, loss, 1, 1 FROM ends WHERE run_id NOT IN (FROM drawn)
 UNION ALL
 SELECT 'group', label, NULL, NULL, NULL, step,
   round(avg(loss) OVER (PARTITION BY label ORDER BY bin ROWS BETWEEN half PRECEDING AND half FOLLOWING), 9),
@@ -47,6 +48,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     groups = [row for row in rows if row["kind"] == "group"]
     if not any(row["value"] is not None for row in groups):
         return None
+    used = frozenset(row["run_id"] for row in traces)
     ends = _ended_early(traces)
     said = " A cross marks the end of a run that did not complete." if ends else ""
     said += _caution(traces)
@@ -55,14 +57,14 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         spec=plot(lines, styles),
         caption=(
             f"Cross-entropy of the training batch. Faint: {_which(traces, drawn)}, at most "
-            f"{limit(200, groups)} points, each the mean of the steps logged since the one before. Solid: "
-            "the mean over a group's runs, "
+            f"{limit(200, groups, len(used))} points, each the mean of the steps logged since the one "
+            "before. Solid: the mean over a group's runs, "
             f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
             f"training is one sequence.{said}"
         ),
         description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
         interval="none: traces, not estimates",
-        used=frozenset(row["run_id"] for row in traces),
+        used=used,
     )
 
 

@@ -19,7 +19,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 def _utilisation(rows: list[Row], styles: Styles) -> Figure:
     peaks = {
-        f"{row['device']}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})" for row in rows
+        f"{row['device'] or 'unknown'}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})"
+        for row in rows
     }
     what = (
         "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak. "

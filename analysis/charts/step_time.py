@@ -12,9 +12,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     what = "Seconds per step: the median of a run's step records after the warm-up."
-    return dots(
-        rows, styles, Axis("seconds per step", ".4f", descending=False), lambda _row, seconds: seconds, what
-    )
+    return dots(rows, styles, Axis("seconds per step", ".4f"), lambda _row, seconds: seconds, what)
 
 
 chart = Chart(

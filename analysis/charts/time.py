@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._dots import Axis, plot
+from analysis.charts._dots import MARKS, ORDER, Axis, called, plot
 
 _SQL = """\
-SELECT label, run_id, seed, steps, training_seconds, wall_seconds, attempts
+SELECT label, run_id, seed, repeat, steps, training_seconds, wall_seconds, attempts
 FROM runs
 WHERE study = $study AND outcome = 'completed' AND training_seconds IS NOT NULL
-ORDER BY label, seed, run_id"""
+ORDER BY place, seed, repeat, run_id"""
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     unit, factor = _unit(max(row["training_seconds"] for row in rows))
-    points = [
-        (row["label"], f"seed {row['seed']}, {row['run_id']}", row["training_seconds"] / factor)
-        for row in rows
-    ]
+    points = [(row["label"], called(row), row["training_seconds"] / factor) for row in rows]
     labels = dict.fromkeys(row["label"] for row in rows)
     found = {
         label: stats.over_runs([value for name, _, value in points if name == label]) for label in labels
@@ -28,13 +25,12 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     steps = sorted({row["steps"] for row in rows})
     caption = (
         f"Time spent in {_steps(steps)}, including the warm-up: the sum of the logged steps' seconds. "
-        "Start-up, checkpoints and waiting are not included; the table of runs has the wall time. Each "
-        "mark is a run, the bar its group's median, the line the interval. Rows are sorted by their "
-        "median; where intervals overlap, the order is not a finding."
+        "Start-up, checkpoints and waiting are not included; the table of runs has the wall time. "
+        f"{MARKS} {ORDER}"
     )
     seen = "; ".join(f"{label} {found[label].median:,.4g} {unit}" for label in sorted(found))
     return Figure(
-        spec=plot(points, found, styles, Axis(f"training time, {unit}", ",.2f", zero=True, descending=False)),
+        spec=plot(points, found, styles, Axis(f"training time, {unit}", ",.2f", zero=True)),
         caption=caption,
         description=f"Training time by group. Medians: {seen}.",
         interval=stats.methods(found),

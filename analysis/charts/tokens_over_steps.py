@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import BIN, Lines, limit, plot
+from analysis.charts._lines import Lines, limit, plot, points
 
 _SQL = f"""\
-WITH logged AS (  -- at most 100 points per group, fewer where there are more than 200 groups
-  SELECT r.label, r.run_id, r.warmup_steps, s.step, s.tokens, s.step_seconds * s.steps AS seconds,
-    {BIN.replace("$most", "100")} AS bin
-  FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
-  WHERE r.study = $study
+WITH {points(100, "tokens > 0")}, traces AS (
+  SELECT run_id, bin, max(step) AS step, sum(tokens) AS tokens, sum(seconds) AS seconds
+  FROM points GROUP BY run_id, bin
 )
-SELECT label, max(step) AS step, round(sum(tokens) / sum(seconds), 6) AS value, count(DISTINCT run_id) AS n,
-  list(DISTINCT run_id ORDER BY run_id) AS run_ids, max(warmup_steps) AS warmup_steps
-FROM logged GROUP BY label, bin HAVING sum(seconds) > 0
+SELECT label, max(step) AS step, round(sum(tokens) / sum(seconds), 6) AS value, count(*) AS n,
+  list(run_id ORDER BY run_id) AS run_ids, max(warmup_steps) AS warmup_steps
+FROM traces JOIN runs r USING (run_id) WHERE r.study = $study
+GROUP BY label, bin HAVING sum(seconds) > 0
 ORDER BY label, step"""
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
+    used = frozenset(run for row in rows for run in row["run_ids"])
     warmup = max(row["warmup_steps"] for row in rows)
     lines = Lines("tokens per second", ",.0f", rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(
         spec=plot(lines, styles),
         caption=(
-            f"Tokens divided by seconds of the steps up to each point, at most {limit(100, rows)} points per "
-            f"group, all of its runs together. The warm-up (shaded, up to step {warmup}) is shown here but "
-            "counts nowhere else."
+            f"Tokens divided by seconds of the steps up to each point, at most {limit(100, rows, len(used))} "
+            f"points per group, all of its runs together. The warm-up (shaded, up to step {warmup}) is shown "
+            "here but counts nowhere else."
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",
-        used=frozenset(run for row in rows for run in row["run_ids"]),
+        used=used,
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -21,6 +24,8 @@ _BATCH = 2048  # rows at a time, as many as DuckDB computes together
 # Types that Arrow holds as other values (-1 for the largest UHUGEINT), or not as Python or Parquet can read
 # them. They are answered as DuckDB writes them.
 _AS_TEXT = re.compile(r"\b(INTERVAL|UHUGEINT|BIT|TIME WITH TIME ZONE|TIMESTAMP_NS)\b")
+
+_ASKED: ContextVar[list[str] | None] = ContextVar("asked", default=None)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,16 @@ class Answer:
         """The rows as dicts by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
+    def parsed(self) -> list[dict[str, Any]]:
+        """As `records`, with JSON columns parsed."""
+        return [
+            {
+                name: json.loads(value) if document and value else value
+                for name, value, document in zip(self.columns, row, self.documents, strict=True)
+            }
+            for row in self.rows
+        ]
+
 
 def ask(root: Path, sql: str) -> Answer:
     """Answer one query on a root's database.
@@ -84,6 +99,8 @@ def stream(connection: DuckDBPyConnection, sql: str) -> Answer:
     import duckdb
 
     _check(connection, sql)
+    if (asked := _ASKED.get()) is not None:
+        asked.append(sql)
     try:
         relation = _held_by_arrow(connection.sql(sql))
         documents = tuple(str(kind) == "JSON" for kind in relation.types)
@@ -94,6 +111,17 @@ def stream(connection: DuckDBPyConnection, sql: str) -> Answer:
     first = next(batches, None)  # what goes wrong at once goes wrong before anything is written
     schema = reader.schema
     return Answer(tuple(schema.names), documents, schema, chain([] if first is None else [first], batches))
+
+
+@contextmanager
+def recording() -> Iterator[list[str]]:
+    """Give a list to which every query that is answered from here on is added."""
+    asked: list[str] = []
+    token = _ASKED.set(asked)
+    try:
+        yield asked
+    finally:
+        _ASKED.reset(token)
 
 
 def _check(connection: DuckDBPyConnection, sql: str) -> None:

@@ -11,14 +11,17 @@ from typing import NoReturn
 
 from model.errors import AssayError, UserError
 
+_LESS = {"query": "select less, or ", "audit": ""}  # what else helps
 
-def in_child(work: Callable[[], None], seconds: int, memory_bytes: int) -> None:
+
+def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, what: str = "query") -> None:
     """Do work that writes to stdout in a child process, which Ctrl-C ends at once.
 
     Args:
-        work: what to do; its errors for the user are raised here.
+        work: what to do; its errors for the user are raised here, and an exit code that it returns is.
         seconds: time limit; 0 for none.
         memory_bytes: limit on the child's data, over all that it allocates.
+        what: what messages call the work.
 
     Raises:
         UserError: the work did, took too long, or used too much memory.
@@ -27,7 +30,7 @@ def in_child(work: Callable[[], None], seconds: int, memory_bytes: int) -> None:
     sys.stdout.flush()
     read, write = os.pipe()
     if (child := os.fork()) == 0:
-        _child(work, seconds, memory_bytes, write)
+        _child(work, seconds, memory_bytes, write, what)
     os.close(write)
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -40,26 +43,28 @@ def in_child(work: Callable[[], None], seconds: int, memory_bytes: int) -> None:
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
-    _report(status, said, seconds)
+    _report(status, said, seconds, what)
 
 
-def _report(status: int, said: str, seconds: int) -> None:
+def _report(status: int, said: str, seconds: int, what: str) -> None:
     if said:
         raise UserError(said)
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGALRM:
         raise UserError(
-            f"no answer within {seconds} s, so the query was stopped: select less, or raise --timeout"
+            f"no answer within {seconds} s, so the {what} was stopped: {_LESS[what]}raise --timeout"
         )
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code < 0:
-        raise UserError(f"the query was ended by {signal.Signals(-code).name}: it may need more --memory")
+        raise UserError(f"the {what} was ended by {signal.Signals(-code).name}: it may need more --memory")
     if code:
         sys.exit(code)
 
 
-def _child(work: Callable[[], None], seconds: int, memory_bytes: int, write: int) -> NoReturn:
+def _child(
+    work: Callable[[], int | None], seconds: int, memory_bytes: int, write: int, what: str
+) -> NoReturn:
     """Do the work and exit, without anything that the parent would do at its end."""
     code = 1
     try:
@@ -69,13 +74,13 @@ def _child(work: Callable[[], None], seconds: int, memory_bytes: int, write: int
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
-        work()
+        done = work()
         sys.stdout.flush()
-        code = 0
+        code = done or 0
     except AssayError as error:
         os.write(write, str(error).encode())
     except MemoryError:
-        os.write(write, b"the query needs more memory than it may use: select less, or raise --memory")
+        os.write(write, f"the {what} needs more memory than it may use: {_LESS[what]}raise --memory".encode())
     except BrokenPipeError:  # `runner sql ... | head`
         code = 141
     except BaseException:

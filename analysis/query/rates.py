@@ -6,18 +6,19 @@ from __future__ import annotations
 # known, is computed from that run's step times after the warm-up; no other run's step times are given.
 COMPLETED_RUNS = """\
 WITH done AS (
-  SELECT label, run_id, seed, step_seconds, tokens_per_step, tokens_per_second, mfu, tflops,
+  SELECT label, place, run_id, seed, repeat, step_seconds, tokens_per_step, tokens_per_second, mfu, tflops,
     flop_per_token, gpus, peak_flops, peak_source, device, counted_records,
     count(*) OVER alike = 1 OR (mfu IS NOT NULL AND count(mfu) OVER alike = 1)
       OR (tflops IS NOT NULL AND count(tflops) OVER alike = 1) AS alone
   FROM runs
-  WHERE study = $study AND outcome = 'completed' AND step_seconds IS NOT NULL
+  WHERE study = $study AND outcome = 'completed' AND step_seconds > 0
   WINDOW alike AS (PARTITION BY label)
 ), times AS (
   SELECT run_id, list(step_seconds ORDER BY step) AS counted_step_seconds
-  FROM steps WHERE study = $study AND counted AND run_id IN (SELECT run_id FROM done WHERE alone)
+  FROM steps
+  WHERE study = $study AND counted AND step_seconds > 0 AND run_id IN (SELECT run_id FROM done WHERE alone)
   GROUP BY run_id
 )
 SELECT done.* EXCLUDE (alone), times.counted_step_seconds
 FROM done LEFT JOIN times ON times.run_id = done.run_id
-ORDER BY label, seed, done.run_id"""
+ORDER BY place, seed, repeat, done.run_id"""

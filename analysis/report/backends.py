@@ -26,11 +26,12 @@ _QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks 
 # Runs that have started and have no valid certificate.
 _WITHOUT = """\
 SELECT r.attention, r.run_id, r.certificate,
+  r.imported IS NOT NULL AS imported,
   coalesce(q.reason, 'it is for ' || c.attention || ' on ' || coalesce(c.device_name, 'no device')) AS reason
 FROM runs r
 LEFT JOIN certificates c ON c.key = r.certificate
 LEFT JOIN quarantine q ON q.study = '.certificates' AND q.run_id = r.certificate
-WHERE r.study = $study AND r.node IS NOT NULL AND r.verdict IS NULL
+WHERE r.study = $study AND (r.node IS NOT NULL OR r.imported IS NOT NULL) AND r.verdict IS NULL
 ORDER BY r.attention, r.certificate NULLS FIRST, r.run_id"""
 
 
@@ -39,11 +40,13 @@ class Without:
     """Runs of a backend that have no valid certificate.
 
     Attributes:
+        imported: whether another program made them, which certifies nothing.
         certificate: the key that their attempts name; None if they name none.
         reason: why that certificate is not valid; None if it does not exist.
     """
 
-    attention: str
+    attention: str | None
+    imported: bool
     certificate: str | None
     reason: str | None
     runs: tuple[str, ...]
@@ -107,27 +110,36 @@ class Backends:
 
 def of_study(connection: DuckDBPyConnection, study: str) -> Backends:
     """The backends of a study's runs."""
-    groups: dict[tuple[str, str | None, str | None], list[str]] = {}
+    groups: dict[tuple[str | None, bool, str | None, str | None], list[str]] = {}
     for row in rows(connection, _WITHOUT, study):
-        groups.setdefault((row["attention"], row["certificate"], row["reason"]), []).append(row["run_id"])
+        groups.setdefault((row["attention"], row["imported"], row["certificate"], row["reason"]), []).append(
+            row["run_id"]
+        )
     without = [Without(*group, tuple(runs)) for group, runs in groups.items()]
-    queries = {what: sql.replace("$certificates", OF_STUDY) for what, sql in _QUERIES.items()}
-    shown = [*queries.items(), ("Runs without a certificate", _WITHOUT)]
-    certificates = _certificates(connection, queries, study)
-    return Backends(certificates, without, [(what, literal(sql, study)) for what, sql in shown])
+    certificates = _certificates(connection, _of_any_study(), study)
+    return Backends(certificates, without, [(what, literal(sql, study)) for what, sql in queries().items()])
+
+
+def queries() -> dict[str, str]:
+    """What is asked about the backends of a study, by what it gives."""
+    return {**_of_any_study(), "Runs without a certificate": _WITHOUT}
+
+
+def _of_any_study() -> dict[str, str]:
+    return {what: sql.replace("$certificates", OF_STUDY) for what, sql in _QUERIES.items()}
 
 
 def of_machine(connection: DuckDBPyConnection) -> Backends:
     """The newest certificate that `runner verify` made of each backend on each device."""
-    queries = {
+    asked = {
         what: sql.replace("$certificates", _OF_MACHINE).replace(RUNS, "") for what, sql in _QUERIES.items()
     }
-    return Backends(_certificates(connection, queries, ""), [], list(queries.items()))
+    return Backends(_certificates(connection, asked, ""), [], list(asked.items()))
 
 
-def _certificates(connection: DuckDBPyConnection, queries: dict[str, str], study: str) -> list[Row]:
+def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: str) -> list[Row]:
     """Each certificate with its `tensors` and `kinds` of checks."""
-    found, tensors, kinds = (rows(connection, sql, study) for sql in queries.values())
+    found, tensors, kinds = (rows(connection, sql, study) for sql in asked.values())
     return [
         row
         | {

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import charts
 from analysis.charts import Chart, Figure
-from analysis.query.ask import Answer, answer
+from analysis.compare import guard
+from analysis.query.ask import Answer, answer, recording
 from analysis.query.formats import write_csv
-from analysis.report import backends, facts, render
+from analysis.report import backends, comparison, facts, render
 from analysis.report.backends import Backends
+from analysis.report.carried import carry, complete, named
+from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts, Row
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
@@ -59,13 +62,14 @@ class Page:
     figures: list[Drawn]
 
 
-def build_report(root: Path, study: str, out: Path) -> Path:
+def build_report(root: Path, study: str, out: Path, records: bool = True) -> Path:
     """Write a study's report from what `collect` put into the database.
 
     Args:
         root: the workspace.
         study: name of the study.
-        out: folder to write to; made if missing; files with the same names are replaced.
+        out: folder to write to; made if missing; the report that was there is replaced.
+        records: whether the report carries the records that its numbers are computed from.
 
     Returns:
         Path of its index.html.
@@ -75,16 +79,27 @@ def build_report(root: Path, study: str, out: Path) -> Path:
     """
     with open_for_reading(root) as connection:
         _check(connection, study)
+        with complete(out) as folder:
+            write_report(connection, study, folder, records)
+    return out / "index.html"
+
+
+def write_report(connection: DuckDBPyConnection, study: str, out: Path, records: bool) -> None:
+    """Write a study's report from an open database to an empty folder; the same rows give the same bytes."""
+    with recording() as asked:
         facts.snapshot(connection, study)
         known = facts.gather(connection, study)
         drawn = [_draw(connection, name, known) for name in charts.names()]
         trust = backends.of_study(connection, study)
-        tables = {
-            "runs": _csv(answer(connection, facts.literal(facts.RUNS_SQL, study))),
-            "verdicts": _csv(answer(connection, trust.queries[0][1])),
-        }
-    _write_data(out, drawn, tables)
-    return _write_pages(out, known, trust, _pages(drawn))
+        found = comparison.of_study(connection, study, known.runs)
+        queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
+        tables = {name: csv_bytes(answer(connection, sql)) for name, sql in queries.items()}
+    _write_data(out, drawn, tables | comparison.tables(found))
+    _write_pages(out, known, trust, found, _pages(drawn))
+    queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
+    others = facts.QUERIES | comparison.QUERIES
+    queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
+    carry(connection, study, out, named(queries, asked), records)
 
 
 def certificates_page(root: Path, out: Path) -> Path:
@@ -92,7 +107,7 @@ def certificates_page(root: Path, out: Path) -> Path:
 
     Args:
         root: the workspace.
-        out: folder to write to; made if missing; files with the same names are replaced.
+        out: folder to write to; made if missing; the report that was there is replaced.
 
     Returns:
         Path of its index.html.
@@ -101,14 +116,27 @@ def certificates_page(root: Path, out: Path) -> Path:
         UserError: no database, or no certificate from `runner verify` in it.
     """
     with open_for_reading(root) as connection:
-        trust = backends.of_machine(connection)
-        if not trust.certificates:
+        if not backends.of_machine(connection).certificates:
             raise UserError(f"no backend was verified under {root}: run `runner verify` first")
+        with complete(out) as folder:
+            write_certificates(connection, folder, records=True)
+    return out / "index.html"
+
+
+def write_certificates(connection: DuckDBPyConnection, out: Path, records: bool) -> None:
+    """Write the page of `certificates_page` from an open database to an empty folder."""
+    with recording() as asked:
+        trust = backends.of_machine(connection)
         drawn = _draw_machine(connection)
-        tables = {"verdicts": _csv(answer(connection, trust.queries[0][1]))}
+        queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
+        tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
     _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
-    return out / "index.html"
+    carry(connection, None, out, named(queries | _by_file_name(trust), asked), records)
+
+
+def _by_file_name(trust: Backends) -> dict[str, str]:
+    return {what.lower().replace(" ", "_"): sql for what, sql in trust.queries[1:]}
 
 
 def _draw_machine(connection: DuckDBPyConnection) -> Drawn:
@@ -118,10 +146,11 @@ def _draw_machine(connection: DuckDBPyConnection) -> Drawn:
         figure = chart.build(found.records(), {})
     if figure:
         figure.spec["description"] = figure.description
-    return Drawn("certificates", chart, sql, _csv(found), figure, [], [])
+    return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [])
 
 
-def _csv(found: Answer) -> bytes:
+def csv_bytes(found: Answer) -> bytes:
+    """A query's answer as the report's tables hold it."""
     data = io.BytesIO()
     write_csv(found, data)
     return data.getvalue()
@@ -142,12 +171,12 @@ def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
     sql = facts.literal(chart.sql, known.study)
     found = answer(connection, sql)
     with charts.unchecked():
-        figure = chart.build(found.records(), charts.styles(known.labels))
+        figure = chart.build(found.parsed(), charts.styles(known.labels))
     if figure:
         figure.spec["description"] = figure.description
     shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
     left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
-    return Drawn(name, chart, sql, _csv(found), figure, left_out, _figure_facts(chart, figure, shown))
+    return Drawn(name, chart, sql, csv_bytes(found), figure, left_out, _figure_facts(chart, figure, shown))
 
 
 def _figure_facts(chart: Chart, figure: Figure | None, shown: list[Row]) -> list[tuple[str, str]]:
@@ -159,12 +188,16 @@ def _figure_facts(chart: Chart, figure: Figure | None, shown: list[Row]) -> list
     sizes = ", ".join(f"{label} {count}" for label, count in sorted(counts.items()))
     warmup = sorted({run["warmup_steps"] for run in shown})
     excluded = f"excluded: {WARMUP_RULE}; here W = {', '.join(map(str, warmup))}"
+    foreign = [run["label"] for run in shown if run["imported"]]
+    named = f"{len(foreign)} of {len(shown)} runs ({', '.join(dict.fromkeys(foreign))}), by other programs"
+    marked = [("Imported", f"{named}: no certificate")] if foreign else []
     rule = {True: [("Warm-up", excluded)], False: [("Warm-up", "included")], None: []}
     where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
     return [
         ("Runs", f"n = {len(shown)} ({sizes})"),
         ("Interval", figure.interval),
         *rule[chart.warmup],
+        *marked,
         *where,
     ]
 
@@ -181,7 +214,9 @@ def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None
     for figure in drawn:
         _write_figure(out, figure)
     for name, csv in tables.items():
-        (out / "data" / f"{name}.csv").write_bytes(csv)
+        path = out / "data" / f"{name}.csv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(csv)
 
 
 def _write_assets(out: Path) -> None:
@@ -200,13 +235,14 @@ def _write_figure(out: Path, drawn: Drawn) -> None:
         (out / "figures" / f"{drawn.name}.svg").write_text(svg, encoding="utf-8")
 
 
-def _write_pages(out: Path, known: Facts, trust: Backends, pages: list[Page]) -> Path:
+def _write_pages(out: Path, known: Facts, trust: Backends, found: Comparison, pages: list[Page]) -> None:
     common: dict[str, Any] = {
         "facts": known,
         "backends": trust,
+        "comparison": found,
         "pages": pages,
         "environment": facts.environment(known.runs),
-        "differences": facts.differences(known.runs),
+        "differences": guard.among(known.runs),
         "missing": facts.missing(known.runs),
         "warmup_rule": WARMUP_RULE,
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
@@ -215,7 +251,6 @@ def _write_pages(out: Path, known: Facts, trust: Backends, pages: list[Page]) ->
         _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):
         _write(out / f"{name}.html", f"{name}.html", common | {"here": name})
-    return out / "index.html"
 
 
 def _template(page: str) -> str:

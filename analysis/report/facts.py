@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
+from analysis.compare.values import commit, device
+from analysis.findings.losses import final_loss
 from analysis.query.ask import answer
 from analysis.query.rates import COMPLETED_RUNS
+from analysis.store.database import quoted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -19,39 +21,34 @@ Row = dict[str, Any]
 
 RUNS_SQL = """\
 SELECT r.*,
-  r.tokens_per_step / q.slow AS tokens_per_second_low, r.tokens_per_step / q.fast AS tokens_per_second_high,
-  a.why, a.command, a.version, a.data_fingerprint, a.study_file
+  r.tokens_per_step / q.step_seconds_75 AS tokens_per_second_low,
+  r.tokens_per_step / q.step_seconds_25 AS tokens_per_second_high,
+  a.why, a.command, a.version, a.study_file
 FROM runs r
 JOIN run_records a ON a.study = r.study AND a.run_id = r.run_id
-LEFT JOIN (
-  SELECT run_id, quantile_cont(step_seconds, 0.25) AS fast, quantile_cont(step_seconds, 0.75) AS slow
-  FROM steps WHERE study = $study AND counted GROUP BY run_id
-) q ON q.run_id = r.run_id
+LEFT JOIN run_measures q ON q.study = r.study AND q.run_id = r.run_id
 WHERE r.study = $study
-ORDER BY r.label, r.seed, r.run_id"""
+ORDER BY r.place, r.seed, r.repeat, r.run_id"""
 _ATTEMPTS_SQL = "SELECT * FROM attempts WHERE study = $study ORDER BY run_id, attempt"
 _QUARANTINE_SQL = "SELECT path, reason FROM quarantine WHERE study = $study ORDER BY path"
 _DICTIONARY_SQL = """\
 SELECT table_name, column_name, lower(data_type) AS type, comment FROM duckdb_columns()
 WHERE table_name IN ('runs', 'steps') AND NOT internal AND database_name <> 'temp'
 ORDER BY table_name, column_index"""
-
-
-# The views are computed from every step record each time; tables of the same names answer the same queries.
-_SNAPSHOT = ("steps", "runs")
+# By name, what a report carries besides the queries of its figures and tables.
+QUERIES = {"attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed.
+    """Runs that differ only in seed and repeat.
 
     Attributes:
         label: what charts call it.
         runs: how many there are; `n` of them completed with a measured rate.
         tokens_per_second, mfu: medians with intervals; None if not measured.
-        peak_memory_gib, final_loss: medians over completed runs.
-        overlaps: labels of other groups whose throughput interval over runs overlaps this one's; None if
-            this group has fewer than two measured runs and therefore no such interval.
+        peak_memory_gib: median over completed runs.
+        final_loss: median over the seeds of completed runs, with its interval.
     """
 
     label: str
@@ -60,8 +57,7 @@ class Group:
     tokens_per_second: stats.Estimate | None
     mfu: stats.Estimate | None
     peak_memory_gib: float | None
-    final_loss: float | None
-    overlaps: tuple[str, ...] | None
+    final_loss: stats.Estimate | None
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,32 @@ class Facts:
 
     @property
     def labels(self) -> list[str]:
-        """Every group's label, in order."""
-        return sorted({row["label"] for row in self.runs})
+        """Every group's label, in the study's order."""
+        return list(dict.fromkeys(row["label"] for row in self.runs))
+
+    @property
+    def imported(self) -> set[str]:
+        """Labels of the groups whose runs another program made."""
+        return {row["label"] for row in self.runs if row["imported"]}
+
+    @property
+    def in_logs(self) -> dict[str, list[str]]:
+        """What was found in imported logs, by level: sentences that name the logs."""
+        found: dict[str, dict[str, None]] = {"error": {}, "note": {}}
+        for run in self.runs:
+            for finding in (run["imported"] or {}).get("findings", ()):
+                found[finding["level"]][finding["sentence"]] = None
+        return {level: list(sentences) for level, sentences in found.items()}
+
+    @property
+    def repeated(self) -> bool:
+        """Whether any configuration runs several times."""
+        return any(row["repeat"] > 1 for row in self.runs)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether any run has a place in the order of starting."""
+        return any(row["position"] is not None for row in self.runs)
 
     @property
     def outcomes(self) -> list[str]:
@@ -101,25 +121,17 @@ def _ending(outcome: str | None, expected: bool) -> str:
 
 def literal(sql: str, study: str) -> str:
     """The query with the study's name in place of `$study`, as it can be run by hand."""
-    return sql.replace("$study", "'" + study.replace("'", "''") + "'")
+    return sql.replace("$study", quoted(study))
 
 
 def rows(connection: DuckDBPyConnection, sql: str, study: str) -> list[Row]:
     """A query's rows for one study; JSON columns are parsed."""
-    found = answer(connection, literal(sql, study))
-    return [
-        {
-            name: json.loads(value) if document and value else value
-            for name, value, document in zip(found.columns, row, found.documents, strict=True)
-        }
-        for row in found.rows
-    ]
+    return answer(connection, literal(sql, study)).parsed()
 
 
 def snapshot(connection: DuckDBPyConnection, study: str) -> None:
-    """Compute a study's steps and runs once for all queries of this connection that follow."""
-    for view in _SNAPSHOT:
-        connection.execute(f"CREATE TEMP TABLE {view} AS FROM {view} WHERE study = $study", {"study": study})
+    """Compute a study's runs once for all queries of this connection that follow."""
+    connection.execute("CREATE TEMP TABLE runs AS FROM runs WHERE study = $study", {"study": study})
 
 
 def gather(connection: DuckDBPyConnection, study: str) -> Facts:
@@ -162,15 +174,8 @@ def _group(
         peak_memory_gib=_median(
             run["peak_memory_bytes"] and run["peak_memory_bytes"] / 2**30 for run in done
         ),
-        final_loss=_median(run["final_loss"] for run in done),
-        overlaps=_overlaps(label, {name: it for name, it in speed.items() if it.n > 1}),
+        final_loss=final_loss(done),
     )
-
-
-def _overlaps(label: str, repeated: dict[str, stats.Estimate]) -> tuple[str, ...] | None:
-    if label not in repeated:
-        return None
-    return tuple(name for name, it in repeated.items() if name != label and it.overlaps(repeated[label]))
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -184,37 +189,13 @@ def environment(runs: list[Row]) -> dict[str, list[str]]:
     software = [run["software"] or {} for run in started]
     packages = dict.fromkeys(name for versions in software for name in versions)
     return {
-        "Device": _distinct(_device(run) for run in started),
+        "Device": _distinct(str(device(run)) for run in started),
         "Software": [
             f"{name} {' / '.join(_distinct(versions[name] for versions in software if name in versions))}"
             for name in packages
         ],
-        "Commit": _distinct(_commit(run) for run in runs),
+        "Commit": _distinct(commit(run) for run in runs if not run["imported"]),
     }
-
-
-def differences(runs: list[Row]) -> list[str]:
-    """Why the completed runs may not be comparable, one sentence per reason."""
-    done = [run for run in runs if run["outcome"] == "completed"]
-    found = environment(done)
-    sentences = [
-        f"Completed runs ran on different {what}: {', '.join(found[topic])}."
-        for topic, what in (("Device", "devices"), ("Commit", "commits"))
-        if len(found[topic]) > 1
-    ]
-    texts = {(json.dumps(run["config"]["data"]), run["data_fingerprint"]) for run in done}
-    if changed := _distinct(data for data, n in Counter(data for data, _ in texts).items() if n > 1):
-        paths = ", ".join(_distinct(json.loads(data)["path"] for data in changed))
-        sentences.append(f"Completed runs read different texts of the same name: {paths}.")
-    mixed = [entry for entry in found["Software"] if " / " in entry]
-    if mixed:
-        sentences.append(f"Completed runs ran with different software: {', '.join(mixed)}.")
-    unsure = _distinct(run["attention"] for run in done if run["verdict"] != "right")
-    if unsure:
-        sentences.append(f"Completed runs of these backends have no valid certificate: {', '.join(unsure)}.")
-    if any(run["git_dirty"] for run in done):
-        sentences.append("Some completed runs were planned from a working tree with uncommitted changes.")
-    return sentences
 
 
 def missing(runs: list[Row]) -> str | None:
@@ -226,18 +207,6 @@ def missing(runs: list[Row]) -> str | None:
     return (
         f"files of {which} gone, the first since {min(gone):%Y-%m-%d}: what they said was collected before."
     )
-
-
-def _device(run: Row) -> str:
-    count = f"{run['gpus']} x " if (run["gpus"] or 0) > 1 else ""
-    nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
-    return f"{count}{run['device']}{nodes}"
-
-
-def _commit(run: Row) -> str:
-    if not run["git_sha"]:
-        return "outside a repository"
-    return f"{run['git_sha'][:10]}{' with uncommitted changes' if run['git_dirty'] else ''}"
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import re
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.stats import Estimate
 from model.disk.files import write_text
+from model.disk.home import user_folder
 from model.units import duration
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
 _STATIC_WIDTH = 680  # pixels, of a figure that is not on a page
+_CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
 
 
 def templates() -> Path:
@@ -52,6 +54,7 @@ def environment() -> Environment:
         "ratio": lambda value: UNKNOWN if value is None else ratio_text(value),
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
+        "said": said,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
     return made
@@ -65,6 +68,13 @@ def script_json(value: Any) -> Any:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704 - escaped just above; HTML escapes would not be JSON
+
+
+def said(sentence: str) -> Any:
+    """A sentence in which `backticks` mark code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))  # noqa: S704 - escaped here
 
 
 def number(value: float | None, form: str = ",.4g") -> str:
@@ -100,7 +110,10 @@ def static_svg(spec: dict[str, Any]) -> str:
     svg: str = vl_convert.vegalite_to_svg(
         json.dumps(sized).replace("currentColor", "#1a1a1a"), vl_version=_version()
     )
-    return svg
+    # Clips are numbered over all figures of the process: from zero in each, equal figures have equal bytes.
+    ids = dict.fromkeys(found[2] for found in _CLIP.finditer(svg))
+    places = {name: str(place) for place, name in enumerate(ids)}
+    return _CLIP.sub(lambda found: f"{found[1]}clip{places[found[2]]}", svg)
 
 
 @cache
@@ -111,21 +124,15 @@ def vega() -> str:
     """
     import vl_convert
 
-    kept = _cache_folder() / f"vega-{version('vl-convert-python')}-{_version()}.js"
+    name = f"vega-{version('vl-convert-python')}-{_version()}.js"
     with suppress(OSError, UnicodeDecodeError):
-        return kept.read_text(encoding="utf-8")
+        return (user_folder("cache") / name).read_text(encoding="utf-8")
     bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
     made = str(bundle(vl_version=_version()))
     with suppress(OSError):  # without a cache the next report takes as long
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_text(kept, made)
+        (folder := user_folder("cache")).mkdir(parents=True, exist_ok=True)
+        write_text(folder / name, made)
     return made
-
-
-def _cache_folder() -> Path:
-    """As the XDG Base Directory Specification has it."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if given else Path("~/.cache").expanduser()) / "assay"
 
 
 def _version() -> str:

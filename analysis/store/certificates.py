@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from analysis.store.ingest import Reader, Row, Rows, file_rows, utc
+from analysis.store.ingest import Reader, Row, Rows, file_rows, fitting, utc
 from analysis.store.scan import Seen
 from model.disk.files import Unreadable, dumps, read
 from model.disk.record import NAME
@@ -19,10 +19,14 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
     """Add the rows of a certificate and its checks. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
-    found = Reader(root, seen.key, rows).read(path, lambda: _placed(path))
-    if found:
-        rows.certificates.append(_row(found))
-        rows.verifications += _check_rows(found)
+    read = Reader(root, seen.key, rows).read(path, lambda: _rows(_placed(path)))
+    if read:
+        rows.certificates.append(read[0])
+        rows.verifications += read[1]
+
+
+def _rows(found: Certificate) -> tuple[Row, list[Row]]:
+    return fitting(_row(found)), [fitting(row) for row in _check_rows(found)]
 
 
 def _placed(path: Path) -> Certificate:

@@ -6,24 +6,29 @@ Files are truth. What was read from files that are gone since is kept and marked
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.store import scan, steps
 from analysis.store.certificates import read_certificate
-from analysis.store.database import Build, studies, update
+from analysis.store.database import Build, in_memory, studies, update
+from analysis.store.held import Counts, Held, counts, read_held
 from analysis.store.ingest import Rows, file_rows, read_run
 from analysis.store.missing import find_lost, inherit, keeping, named
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
 from analysis.store.tables import Ledger, count, forget, insert, read_ledger
-from model.disk.folder import run_folders
+from model.disk.folder import RunFolder, run_folders
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+Settle = Callable[[list[Key]], object]
+DERIVED = ("step_records", *steps.MEASURES)  # filled from the staged step records
+_BATCH_BYTES = 256 * 2**20
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +47,7 @@ class _Kind:
     batch: int
 
 
-_RUNS = _Kind(read_run, ("run_records", "attempts", "step_records", "files", "quarantine"), 1000)
+_RUNS = _Kind(read_run, ("run_records", "attempts", *DERIVED, "files", "quarantine"), 1000)
 _CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
 
 
@@ -78,13 +83,17 @@ class CollectSummary:
     certificates: int = 0
 
 
-def collect(root: Path, study: str | None = None, rebuild: bool = False) -> CollectSummary:
+def collect(
+    root: Path, study: str | None = None, rebuild: bool = False, settle: Settle | None = None
+) -> CollectSummary:
     """Bring the database up to date with the run folders and certificates.
 
     Args:
         root: the workspace.
         study: collect only this study and leave the others' rows alone. Certificates are always collected.
         rebuild: discard the database, with all that no file says any more, and read everything again.
+        settle: called before anything is read, with the runs that may have ended without a record of it;
+            it may write to their ledgers how they did.
 
     Raises:
         UserError: there is no such root or study. A file that cannot be read raises nothing: it is listed in
@@ -92,11 +101,16 @@ def collect(root: Path, study: str | None = None, rebuild: bool = False) -> Coll
     """
     root = root.resolve()
     _check(root, study)
+    if held := None if rebuild else read_held(root, study):
+        if unchanged := _nothing_new(root, study, held, settle):
+            return unchanged
+    elif settle:
+        settle([look(folder).key for folder in run_folders(root, study)])
 
     def work(build: Build) -> CollectSummary:
         done = _collect_runs(build, root, study, drop=rebuild)
         _collect_certificates(build, root, drop=rebuild)
-        return _summary(build.connection, study, done)
+        return _summary(counts(build.connection, study), done)
 
     return update(root, rebuild, work)
 
@@ -121,10 +135,50 @@ def collect_certificates(root: Path) -> int:
     return update(root, False, work)
 
 
+def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
+    """A database in memory with what one study's run folders and all certificates say now.
+
+    Args:
+        study: None for the certificates alone.
+
+    Raises:
+        UserError: there is no such root, or no run of that study in it.
+    """
+    root = root.resolve()
+    if not root.is_dir() or (study and not (root / study).is_dir()):
+        raise UserError(f"no run folders of study '{study}' under {root}: name the workspace with --root")
+    build = Build(in_memory(sandboxed=False))
+    if study:
+        _collect_runs(build, root, study, drop=False)
+    _collect_certificates(build, root, drop=False)
+    return build.connection
+
+
+def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | None) -> CollectSummary | None:
+    """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
+    runs, certificates = list(map(look, run_folders(root, study))), scan.certificates(root)
+    differ = held.differing([*runs, *certificates])
+    in_doubt = [run.key for run in runs if run.key in differ or not held.is_over(run)]
+    if settle and in_doubt:
+        settle(in_doubt)
+        again = {key: look(RunFolder(f"{root}/{key[0]}/{key[1]}")) for key in in_doubt}
+        runs = [again.get(run.key, run) for run in runs]
+        differ = held.differing([*runs, *certificates])
+    if differ:
+        return None
+    _say_lost([key for key in held.lost if key[0] == CERTIFICATES])
+    _say_lost(gone := [key for key in held.lost if key[0] != CERTIFICATES])
+    return _summary(held.counts, _Done(0, sum(bool(run.files) for run in runs), len(gone)))
+
+
+def _runs_seen(root: Path, study: str | None) -> list[Seen]:
+    return [found for found in map(look, run_folders(root, study)) if found.files]
+
+
 def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _Done:
     scope = None if build.changed else study  # a new database gets every study
     wanted = f"study <> '{CERTIFICATES}' AND ($1 IS NULL OR study = $1)"
-    seen = {found.key: found for found in map(look, run_folders(root, scope)) if found.files}
+    seen = {found.key: found for found in _runs_seen(root, scope)}
     inherit(build, root, seen, wanted, _RUNS.tables, drop)
     return _bring(build, root, _RUNS, seen, read_ledger(build.connection, wanted, scope))
 
@@ -154,11 +208,15 @@ def _bring(build: Build, root: Path, kind: _Kind, seen: dict[Key, Seen], known: 
     forget(build.connection, gone, kind.tables)
     updated = _update(build.connection, root, kind, known, stale)
     build.changed |= bool(stale or gone)
-    if lost:
-        log.warning(
-            "%s: files that were collected are gone; their rows are kept (missing_since)", named(lost)
-        )
+    _say_lost(lost)
     return _Done(updated, here - updated, len(lost))
+
+
+def _say_lost(keys: Collection[Key]) -> None:
+    if keys:
+        log.warning(
+            "%s: files that were collected are gone; their rows are kept (missing_since)", named(keys)
+        )
 
 
 def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledger, stale: list[Seen]) -> int:
@@ -167,17 +225,61 @@ def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledg
     No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     """
     updated = 0
-    for start in range(0, len(stale), kind.batch):
-        batch = [_readable(hashed(root, found), known) for found in stale[start : start + kind.batch]]
-        touched = [found for found in batch if same_content(found, known.get(found.key, {}))]
-        changed = [found for found in batch if not same_content(found, known.get(found.key, {}))]
-        forget(connection, [found.key for found in touched], ("files",))
-        insert(connection, "files", [row for found in touched for row in file_rows(found)])
-        with keeping(connection, changed):
-            forget(connection, [found.key for found in changed], kind.tables)
-            _read(connection, root, kind, changed)
-        updated += len(changed)
+    for read in _ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch)):
+        forget(connection, [found.key for found in read.touched], ("files",))
+        insert(connection, "files", [row for found in read.touched for row in file_rows(found)])
+        steps.stage(connection)
+        with keeping(connection, read.changed):
+            forget(connection, [found.key for found in read.changed], kind.tables)
+            steps.load(connection, root, read.rows)
+            for table in kind.tables:
+                if table not in DERIVED:
+                    insert(connection, table, getattr(read.rows, table))
+        steps.derive(connection)
+        updated += len(read.changed)
     return updated
+
+
+class _Read:
+    """What the files of some runs or certificates say, apart from step records.
+
+    Attributes:
+        touched: those whose files have another time but the same content.
+        changed: the others, whose rows these are.
+    """
+
+    def __init__(self, root: Path, kind: _Kind, stale: list[Seen], known: Ledger) -> None:
+        found = [_readable(hashed(root, each), known) for each in stale]
+        same = [same_content(each, known.get(each.key, {})) for each in found]
+        self.touched = [each for each, unchanged in zip(found, same, strict=True) if unchanged]
+        self.changed = [each for each, unchanged in zip(found, same, strict=True) if not unchanged]
+        self.rows = Rows()
+        for each in self.changed:
+            kind.read(root, each, self.rows)
+
+
+def _ahead(items: Iterator[_Read]) -> Iterator[_Read]:
+    """The same, each read by another thread while DuckDB loads the one before it."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, None)
+        while item := coming.result():
+            coming = thread.submit(next, items, None)
+            yield item
+
+
+def _batches(stale: list[Seen], most: int) -> Iterator[list[Seen]]:
+    """At most so many at a time, and no more bytes than fit in memory as rows, unless one alone has more."""
+    batch: list[Seen] = []
+    size = 0
+    for found in stale:
+        mine = sum(file.size_bytes for file in found.files)
+        if batch and (len(batch) == most or size + mine > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(found)
+        size += mine
+    if batch:
+        yield batch
 
 
 def _readable(found: Seen, known: Ledger) -> Seen:
@@ -188,23 +290,5 @@ def _readable(found: Seen, known: Ledger) -> Seen:
     return replace(found, files=tuple(file for path, file in known[found.key].items() if path not in gone))
 
 
-def _read(connection: DuckDBPyConnection, root: Path, kind: _Kind, changed: list[Seen]) -> None:
-    rows = Rows()
-    for found in changed:
-        kind.read(root, found, rows)
-    steps.load(connection, root, rows)
-    for table in kind.tables:
-        if table != "step_records":  # DuckDB has loaded these from the files
-            insert(connection, table, getattr(rows, table))
-
-
-def _summary(connection: DuckDBPyConnection, study: str | None, done: _Done) -> CollectSummary:
-    mine = "study = $1 OR $1 IS NULL"
-    return CollectSummary(
-        runs=count(connection, "run_records", mine, study),
-        attempts=count(connection, "attempts", mine, study),
-        steps=count(connection, "step_records", mine, study),
-        quarantined=count(connection, "quarantine", f"{mine} OR study = '{CERTIFICATES}'", study),
-        certificates=count(connection, "certificates"),
-        **vars(done),
-    )
+def _summary(held: Counts, done: _Done) -> CollectSummary:
+    return CollectSummary(**vars(held), **vars(done))

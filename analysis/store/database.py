@@ -9,19 +9,21 @@ to another, a collect that finds the database replaced under its hands starts ov
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, TypeVar
 
 from model.disk.files import no_link, replacing
+from model.disk.locks import hold
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,12 +34,15 @@ NAME = "results.duckdb"
 STORAGE_VERSION = "v1.5.0"
 LOCK = ".collect.lock"  # in the root
 # Nothing outside the file: no other file, no network, and no variable of the program that asks.
-SANDBOX: dict[str, str | bool | int | float | list[str]] = {
+_Config = dict[str, str | bool | int | float | list[str]]
+SANDBOX: _Config = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
     "lock_configuration": "true",
 }
 _FOLDER = Path(__file__).parent
+DERIVE = "derive.sql"
+_SCRIPTS = ("schema.sql", "views.sql", DERIVE)
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -69,6 +74,9 @@ def database(root: Path) -> Path:
 def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyConnection:
     """Open the database so that SQL can neither change it nor reach any other file or the network.
 
+    What is read is the file of this moment, also after a collect has replaced it. It is attached to one in
+    memory, because DuckDB gives a process that still has an old file open that file once more.
+
     Args:
         root: the workspace.
         memory_bytes: what DuckDB may use, with nothing put on disk instead; by default most of the memory.
@@ -81,16 +89,49 @@ def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyCon
     path = database(root)
     if not path.exists():
         raise UserError(f"no database at {path}: run `runner collect` first")
+    config: _Config = {}
+    if memory_bytes:
+        config = {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
+    connection = duckdb.connect(":memory:", config=config)
     try:
-        config = dict(SANDBOX)
-        if memory_bytes:
-            config |= {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
-        connection = duckdb.connect(path, read_only=True, config=config)
+        connection.execute(f"ATTACH {quoted(str(path))} AS results (READ_ONLY)")
+        connection.execute("USE results")
+        for name, value in SANDBOX.items():
+            connection.execute(f"SET {name} = {value}")
         if not _is_current(connection):
-            connection.close()
             raise UserError(f"{path} was built by another version of assay: run `runner collect` again")
     except duckdb.Error as error:
+        connection.close()
         raise UserError(f"{path} cannot be opened: {first_lines(error)}") from error
+    except UserError:
+        connection.close()
+        raise
+    return connection
+
+
+def quoted(text: str) -> str:
+    """The text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def in_memory(given: Sequence[str] | None = None, sandboxed: bool = True) -> DuckDBPyConnection:
+    """An empty database in memory.
+
+    Args:
+        given: SQL that creates its tables and views; by default this version's.
+        sandboxed: False where our own SQL must read files.
+
+    Raises:
+        UserError: the scripts cannot be run.
+    """
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config=dict(SANDBOX) if sandboxed else {})
+    try:
+        for script in scripts().values() if given is None else given:
+            connection.execute(script)
+    except duckdb.Error as error:
+        raise UserError(f"the tables and views cannot be made: {first_lines(error)}") from error
     return connection
 
 
@@ -117,16 +158,26 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     Raises:
         UserError: the root cannot be written to.
     """
+    import duckdb
+
+    if database(root).is_dir():
+        raise UserError(f"{database(root)} is a folder, where the database belongs: rename it")
     with _turn(root):
+        _sweep(root)
         while True:
             try:
                 return _update_once(root, fresh, work)
             except _Overtaken:
                 log.warning("another collect has replaced %s: starting over from its result", database(root))
+            except duckdb.Error as error:
+                if fresh:
+                    raise
+                log.warning("%s is damaged (%s): building it anew", database(root), first_lines(error, 1))
+                fresh = True
 
 
 def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
-    with TemporaryDirectory(prefix="assay-") as scratch:
+    with TemporaryDirectory(prefix=f"assay-{os.getpid()}@{os.uname().nodename}-") as scratch:
         copy, old, before = Path(scratch) / NAME, Path(scratch) / "old", _identity(database(root))
         if before:
             shutil.copyfile(database(root), old)
@@ -140,6 +191,23 @@ def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
         if build.changed:
             _publish(copy, database(root), before)
         return done
+
+
+def _sweep(root: Path) -> None:
+    """Remove what killed collects left on this machine: twice the size of the database."""
+    import psutil
+
+    host = re.escape(os.uname().nodename)
+    left = ((root, rf"\.{re.escape(NAME)}\.(\d+)@{host}"), (Path(gettempdir()), rf"assay-(\d+)@{host}-\w+"))
+    for folder, pattern in left:
+        for entry in os.scandir(folder):
+            found = re.fullmatch(pattern, entry.name)
+            if found and not psutil.pid_exists(int(found[1])):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    with suppress(OSError):
+                        os.unlink(entry.path)  # noqa: PTH108  not followed
 
 
 @contextmanager
@@ -165,10 +233,7 @@ def _open_lock(path: Path) -> int:
 
 def _wait(descriptor: int, root: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.info("waiting for another collect of %s to end", root)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        hold(descriptor, waiting=lambda: log.info("waiting for another collect of %s to end", root))
     except OSError as error:
         log.warning("%s: the filesystem has no file locks (%s)", root, error.strerror)
 
@@ -209,7 +274,7 @@ def _create(path: Path, old: Path | None) -> Build:
 
     connection = duckdb.connect(path, config={"storage_compatibility_version": STORAGE_VERSION})
     connection.execute("BEGIN")  # one write to disk instead of one per comment
-    for script in _scripts():
+    for script in scripts().values():
         connection.execute(script)
     connection.execute("INSERT INTO database_version VALUES (?)", [_fingerprint()])
     connection.execute("COMMIT")
@@ -227,12 +292,14 @@ def _publish(copy: Path, target: Path, before: _Identity) -> None:
         raise UserError(f"{target}: {error.strerror}; the old database is unchanged") from error
 
 
-def _scripts() -> list[str]:
-    return [(_FOLDER / name).read_text(encoding="utf-8") for name in ("schema.sql", "views.sql")]
+@cache
+def scripts() -> dict[str, str]:
+    """The SQL that creates tables and views, and last what derives from steps, by the name of its file."""
+    return {name: (_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS}
 
 
 def _fingerprint() -> str:
-    return hashlib.sha256("".join(_scripts()).encode()).hexdigest()
+    return hashlib.sha256("".join(scripts().values()).encode()).hexdigest()
 
 
 def _is_current(connection: DuckDBPyConnection) -> bool:

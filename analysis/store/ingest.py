@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,15 +12,18 @@ from typing import Any, TypeVar
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.disk.files import Unreadable, dumps
 from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Manifest, Result, RunRecord
+from model.disk.imported import ImportedRun
+from model.disk.record import DesignRecord, Manifest, Result, RunRecord
 
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
 _SAME_NAME = (
     *("study", "run_id", "title", "description", "study_file", "scale", "profile", "because"),
-    *("time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
+    *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
+_SHORT = ("attempt", "gpus", "nodes")  # columns of 32 bits
 Read = TypeVar("Read")
+_NO_DESIGN = dict.fromkeys(DesignRecord.model_fields)  # the keys of a design of which nothing is known
 
 
 @dataclass
@@ -44,10 +48,10 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
     rows.files += file_rows(seen)
     folder = RunFolder(root.joinpath(*seen.key))
     reader = Reader(root, seen.key, rows)
-    run = reader.read(folder.path / "run.json", lambda: _placed_run(folder))
+    run = reader.read(folder.path / "run.json", lambda: fitting(_planned_row(folder)))
     if run is None:
         return  # without the plan nothing else in the folder makes sense
-    rows.run_records.append(_run_row(run))
+    rows.run_records.append(run)
     ledger = reader.read(folder.path / "ledger.jsonl", lambda: folder.ledger) or []
     on_disk = attempt_numbers(folder)
     for number in sorted({*on_disk, *(event.attempt for event in ledger)}):
@@ -63,7 +67,7 @@ def file_rows(seen: Seen) -> list[Row]:
 
 def rows_of(key: Key, files: Iterable[FileState]) -> list[Row]:
     """Rows of the table `files`."""
-    return [{"study": key[0], "run_id": key[1], **vars(file)} for file in files]
+    return [{"study": key[0], "run_id": key[1], **file._asdict()} for file in files]
 
 
 @dataclass
@@ -92,9 +96,13 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     manifest = reader.read(path / "manifest.json", lambda: _placed(attempt.manifest, path))
     result = reader.read(path / "result.json", lambda: _placed(attempt.result, path))
     row = {"study": study, "run_id": run_id, "attempt": attempt.number}
-    reader.rows.attempts.append(row | _attempt_row(attempt.holding(manifest, result)))
-    if (path / "steps.jsonl").exists():
-        reader.rows.step_files.append({**row, "path": str(path / "steps.jsonl")})
+    whole = reader.read(path, lambda: fitting(row | _attempt_row(attempt.holding(manifest, result))))
+    if whole is None:
+        return
+    reader.rows.attempts.append(whole)
+    if os.path.lexists(path / "steps.jsonl"):  # a link that leads nowhere is refused when it is read
+        imported = RunFolder(path.parent).is_imported
+        reader.rows.step_files.append({**row, "path": str(path / "steps.jsonl"), "imported": imported})
 
 
 Placed = TypeVar("Placed", Manifest, Result)
@@ -107,10 +115,24 @@ def _placed(record: Placed | None, attempt: Path) -> Placed | None:
     return record
 
 
-def _placed_run(folder: RunFolder) -> RunRecord:
+def fitting(row: Row) -> Row:
+    """The row. Raises Unreadable if it has a number that no column can hold: it would stop every collect."""
+    for name, value in row.items():
+        bits = 31 if name in _SHORT else 63
+        if isinstance(value, int) and not -(2**bits) <= value < 2**bits:
+            raise Unreadable(f"{name} is {value:.3g}, more than the database holds")
+    return row
+
+
+def _planned_row(folder: RunFolder) -> Row:
+    run = _placed_run(folder)
+    return _imported_row(run) if isinstance(run, ImportedRun) else _run_row(run)
+
+
+def _placed_run(folder: RunFolder) -> RunRecord | ImportedRun:
     if not (folder.path / "run.json").exists():
         raise Unreadable("missing, although the folder has records of its run")
-    run = folder.run
+    run = folder.imported if folder.is_imported else folder.run
     if (run.study, run.run_id) != (folder.path.parent.name, folder.path.name):
         raise Unreadable(f"it belongs to study {run.study} run {run.run_id}, not to this folder")
     return run
@@ -123,6 +145,7 @@ def _run_row(run: RunRecord) -> Row:
         "group_id": run.group,
         "attention": config.attention,
         "seed": config.seed,
+        "design": dumps(run.design.model_dump(mode="json")) if run.design else None,
         "factors": dumps(run.factors),
         "config": dumps(config.model_dump(mode="json")),
         "planned_steps": plan.steps,
@@ -135,8 +158,36 @@ def _run_row(run: RunRecord) -> Row:
         "version": origin.version,
         "git_sha": origin.git_sha,
         "git_dirty": origin.git_dirty,
+        "git_diff": origin.diff,
+        "code": origin.code,
         "created_at": utc(run.created_at),
     }
+
+
+def _imported_row(run: ImportedRun) -> Row:
+    """What an import knows. A run that nobody planned here has no command, commit, profile or limits."""
+    same = ("study", "run_id", "title", "description", "attention", "seed")
+    return {
+        **{name: getattr(run, name) for name in same},
+        "group_id": run.group,
+        "design": dumps({**_NO_DESIGN, "baseline": run.baseline, "margins": run.margins}),
+        "factors": dumps(run.factors),
+        "config": dumps(run.config),
+        "planned_steps": _whole(run, "train.steps"),
+        "sequence_length": _whole(run, "train.sequence_length"),
+        "batch_size": _whole(run, "train.batch_size"),
+        "expected_outcome": str(run.expected_outcome),
+        "version": run.imported.version,
+        "imported": dumps(run.imported.model_dump(mode="json")),
+        "created_at": utc(run.created_at),
+    }
+
+
+def _whole(run: ImportedRun, setting: str) -> int | None:
+    value = run.known(setting)
+    if value is not None and not isinstance(value, int):
+        raise Unreadable(f"{setting} is {str(value)[:40]!r}, not a whole number")
+    return value
 
 
 def _attempt_row(attempt: Attempt) -> Row:
@@ -155,6 +206,7 @@ def _attempt_row(attempt: Attempt) -> Row:
         "wall_seconds": result.wall_seconds if result else _between(started, ended),
         **_where(manifest),
         **_said(result),
+        **_held_back(manifest, result),
     }
 
 
@@ -174,6 +226,9 @@ def _where(manifest: Manifest | None) -> Row:
         "flop_per_token": manifest.flop_per_token,
         "peak_flops": manifest.peak_flops,
         "peak_source": manifest.peak_source,
+        "load_before": manifest.load_before,
+        "cores": manifest.cores,
+        "device_users": manifest.device_users,
     }
 
 
@@ -185,7 +240,20 @@ def _said(result: Result | None) -> Row:
         "final_loss": result.final_loss,
         "peak_memory_bytes": result.peak_memory_bytes,
         "requested_bytes": result.requested_bytes,
+        "load_after": result.load_after,
     }
+
+
+def _held_back(manifest: Manifest | None, result: Result | None) -> Row:
+    """The GPU's clocks; how long they were held back is the difference of two counters."""
+    first, last = manifest and manifest.clocks, result and result.clocks
+    if not first:
+        return {}
+    found: Row = first.model_dump()
+    for name in ("power_capped_seconds", "slowed_seconds"):
+        began, ended = getattr(first, name), last and getattr(last, name)
+        found[name] = ended - began if began is not None and ended is not None and ended >= began else None
+    return found
 
 
 def _between(started: datetime | None, ended: datetime | None) -> float | None:
@@ -196,7 +264,14 @@ def _between(started: datetime | None, ended: datetime | None) -> float | None:
 
 
 def utc(moment: datetime | None) -> datetime | None:
-    """The moment as naive UTC: DuckDB needs an extra package to return anything else."""
+    """The moment as naive UTC: DuckDB needs an extra package to return anything else.
+
+    Raises:
+        Unreadable: there is no such moment in UTC, as of the first day in Tokyo.
+    """
     if moment is None or moment.tzinfo is None:
         return moment
-    return moment.astimezone(UTC).replace(tzinfo=None)
+    try:
+        return moment.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise Unreadable(f"{moment} is outside of the years 1 to 9999") from error

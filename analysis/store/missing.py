@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import rows_of
 from analysis.store.scan import CERTIFICATES, FileState, Key, Seen
+from analysis.store.steps import MEASURES, SAID, STAGE, derive, stage
 from analysis.store.tables import OWNER, Known, Ledger, insert, read_ledger
 
 if TYPE_CHECKING:
@@ -28,20 +28,23 @@ _OF_ATTEMPT = re.compile(r"/attempt-(\d+)/")
 _WORTH_KEEPING = f"""\
 SELECT study, run_id FROM run_records UNION ALL
 SELECT '{CERTIFICATES}', key FROM certificates WHERE key IN (SELECT certificate FROM attempts)"""
-# By table. An attempt that was in flight had nothing to say yet.
-_KEPT = {"attempts": "t.outcome IS NOT NULL", "step_records": "true"}
+# By table: columns and rows to keep, and where they come back. An attempt in flight had nothing to say yet.
+_KEPT = {
+    "attempts": ("*", "t.outcome IS NOT NULL", "attempts"),
+    "step_records": (", ".join(SAID), "true", STAGE),
+}
 # In `lost`, no attempt means every attempt of the run.
 _KEEP = """\
-CREATE TEMP TABLE kept_{table} AS SELECT t.* FROM {table} t WHERE {condition} AND EXISTS (
+CREATE TEMP TABLE kept_{table} AS SELECT {columns} FROM {table} t WHERE {condition} AND EXISTS (
     FROM lost l WHERE l.study = t.study AND l.run_id = t.run_id
     AND coalesce(l.attempt, t.attempt) = t.attempt)"""
 _RESTORE = """\
-DELETE FROM {table} WHERE (study, run_id, attempt) IN (SELECT (study, run_id, attempt) FROM kept_{table});
-INSERT INTO {table} SELECT * FROM kept_{table};
+DELETE FROM {into} WHERE (study, run_id, attempt) IN (SELECT (study, run_id, attempt) FROM kept_{table});
+INSERT INTO {into} BY NAME SELECT * FROM kept_{table};
 DROP TABLE kept_{table}"""
 _COLUMNS = """\
 SELECT column_name FROM duckdb_columns() WHERE database_name = 'old' AND table_name = $1
-INTERSECT SELECT column_name FROM duckdb_columns() WHERE database_name <> 'old' AND table_name = $1"""
+INTERSECT SELECT column_name FROM duckdb_columns() WHERE database_name <> 'old' AND table_name = $2"""
 _SHOWN = 5  # runs that a message names
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ def find_lost(
     kept = set(connection.execute(_WORTH_KEEPING).fetchall()) if gone else set()
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     return {
-        key: tuple(replace(file, missing_since=file.missing_since or now) for file in files)
+        key: tuple(file._replace(missing_since=file.missing_since or now) for file in files)
         for key, files in gone.items()
         if key in kept and not _is_another(root, key, known[key])
     }
@@ -88,12 +91,12 @@ def keeping(connection: DuckDBPyConnection, found: Iterable[Seen]) -> Iterator[N
         return
     names = ("study", "run_id", "attempt")
     connection.register("lost", pa.table([list(column) for column in zip(*rows, strict=True)], names))
-    for table, condition in _KEPT.items():
-        connection.execute(_KEEP.format(table=table, condition=condition))
+    for table, (columns, condition, _) in _KEPT.items():
+        connection.execute(_KEEP.format(table=table, columns=columns, condition=condition))
     connection.unregister("lost")
     yield
-    for table in _KEPT:
-        connection.execute(_RESTORE.format(table=table))
+    for table, (_, _, into) in _KEPT.items():
+        connection.execute(_RESTORE.format(table=table, into=into))
 
 
 def _attempt(path: str) -> int | None:
@@ -124,7 +127,7 @@ def inherit(
         if lost and drop:
             log.warning("--rebuild drops %s: files that were collected are gone", named(lost))
         elif lost:
-            _copy(connection, list(lost), [table for table in tables if table != "files"])
+            _copy(connection, list(lost), [table for table in tables if table not in ("files", *MEASURES)])
             insert(connection, "files", [row for key, files in lost.items() for row in rows_of(key, files)])
         connection.execute("DETACH old")
     except duckdb.Error as error:
@@ -149,13 +152,16 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
     connection.register("wanted", pa.table(columns, ["study", "run_id"]))
     connection.execute("BEGIN")
     try:
+        stage(connection)
         for table in tables:
-            names = ", ".join(row[0] for row in connection.execute(_COLUMNS, [table]).fetchall())
+            into = STAGE if table == "step_records" else table
+            names = ", ".join(row[0] for row in connection.execute(_COLUMNS, [table, into]).fetchall())
             owner = OWNER.get(table, "(study, run_id)")
             connection.execute(
-                f"INSERT INTO {table} BY NAME SELECT {names} FROM old.{table} "
+                f"INSERT INTO {into} BY NAME SELECT {names} FROM old.{table} "
                 f"WHERE {owner} IN (SELECT (study, run_id) FROM wanted)"
             )
+        derive(connection)
     except BaseException:
         connection.execute("ROLLBACK")
         raise

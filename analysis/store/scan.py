@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
+from model.disk.files import sha256
 from model.disk.folder import RunFolder
 
 _IN_RUN = ("run.json", "ledger.jsonl")
 _IN_ATTEMPT = ("manifest.json", "steps.jsonl", "result.json")
+# Instead of the hash of step records: to hash them took as long as half of what DuckDB needs to load them.
+UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name
 
 Key = tuple[str, str]  # study, run_id: the names of the two folders; CERTIFICATES, key for a certificate
 
 
-@dataclass(frozen=True)
-class FileState:
+class FileState(NamedTuple):
     """One file as the table `files` records it; the hash is empty until it is needed.
 
     Attributes:
         path: relative to the root, with slashes.
+        sha256: of the content; `UNHASHED` for step records, empty if the file could not be read.
         missing_since: when a collect found it gone; None if it is there.
     """
 
@@ -39,26 +43,34 @@ class Seen:
     Attributes:
         files: those that are there.
         lost: those that were read before and are gone; what was read from them is kept.
+        newest: the highest number of an attempt that has a folder; 0 without any.
     """
 
     key: Key
     files: tuple[FileState, ...]
     lost: tuple[FileState, ...] = ()
+    newest: int = 0
 
 
 def look(folder: RunFolder) -> Seen:
-    """Stat the record files of a run folder, before anything is read: a later write changes the stat."""
-    study, run_id = folder.path.parent.name, folder.path.name
-    names = [*_IN_RUN, *(f"attempt-{n}/{name}" for n in attempt_numbers(folder) for name in _IN_ATTEMPT)]
-    found = (_stat(folder.path / name, f"{study}/{run_id}/{name}") for name in names)
-    return Seen((study, run_id), tuple(state for state in found if state))
+    """Stat the record files of a run folder, before anything is read: a later write changes the stat.
+
+    The times of folders tell nothing: an append to a file leaves them as they are. Paths are strings: over
+    10,000 runs, Path objects took longer than the system calls.
+    """
+    base = os.fspath(folder)
+    study, run_id = base.rsplit("/", 2)[1:]
+    attempts = attempt_numbers(folder)
+    names = [*_IN_RUN, *(f"attempt-{n}/{name}" for n in attempts for name in _IN_ATTEMPT)]
+    found = [_stat(f"{base}/{name}", f"{study}/{run_id}/{name}") for name in names]
+    return Seen((study, run_id), tuple(state for state in found if state), newest=max(attempts, default=0))
 
 
 def certificates(root: Path) -> list[Seen]:
     """Stat the certificates of a root, sorted by name; files still being written have a leading dot."""
     found = []
     for path in sorted((root / CERTIFICATES).glob("[!.]*.json")):
-        if state := _stat(path, f"{CERTIFICATES}/{path.name}"):
+        if state := _stat(str(path), f"{CERTIFICATES}/{path.name}"):
             found.append(Seen((CERTIFICATES, path.stem), (state,)))
     return found
 
@@ -73,7 +85,9 @@ def attempt_numbers(folder: RunFolder) -> list[int]:
 
 def hashed(root: Path, seen: Seen) -> Seen:
     """The same with the hashes of the contents; a file that cannot be read has an empty one."""
-    return replace(seen, files=tuple(replace(file, sha256=_sha256(root / file.path)) for file in seen.files))
+    return replace(
+        seen, files=tuple(file._replace(sha256=_sha256(f"{root}/{file.path}")) for file in seen.files)
+    )
 
 
 def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
@@ -85,7 +99,7 @@ def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
         len(seen.files) + len(seen.lost) == len(known)
         and all(known[file.path] == file for file in seen.lost)
         and all(
-            (old := known.get(file.path)) is not None and old.sha256 != "" and replace(old, sha256="") == file
+            (old := known.get(file.path)) is not None and old.sha256 != "" and old._replace(sha256="") == file
             for file in seen.files
         )
     )
@@ -93,14 +107,18 @@ def same_stat(seen: Seen, known: dict[str, FileState]) -> bool:
 
 def same_content(seen: Seen, known: dict[str, FileState]) -> bool:
     """Whether every hashed file has the recorded content, as in a folder that was copied or touched."""
-    return {file.path: file.sha256 for file in (*seen.files, *seen.lost)} == {
-        path: old.sha256 for path, old in known.items()
+    return {file.path: _content(file) for file in (*seen.files, *seen.lost)} == {
+        path: _content(old) for path, old in known.items()
     }
 
 
-def _stat(file: Path, path: str) -> FileState | None:
+def _content(file: FileState) -> str | tuple[str, int, int]:
+    return file[:3] if file.sha256 == UNHASHED else file.sha256
+
+
+def _stat(file: str, path: str) -> FileState | None:
     try:
-        stat = file.stat()
+        stat = os.stat(file)  # noqa: PTH116  strings
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:  # it exists but is out of reach: reading it will say why
@@ -108,8 +126,10 @@ def _stat(file: Path, path: str) -> FileState | None:
     return FileState(path, stat.st_size, stat.st_mtime_ns)
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: str) -> str:
+    if path.endswith("/steps.jsonl"):
+        return UNHASHED if os.access(path, os.R_OK) else ""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256(path)
     except OSError:
         return ""

@@ -1,4 +1,5 @@
--- Base tables: what the run folders and certificates say, one row per record, nothing derived. views.sql derives the rest.
+-- Tables: what the run folders and certificates say, one row per record, and what derive.sql makes of step records when
+-- they are collected. views.sql derives the rest.
 -- A run's key is (study, run_id): two studies may contain the same configuration and therefore the same run_id.
 -- Times are UTC. Unknown is NULL.
 
@@ -16,27 +17,32 @@ COMMENT ON COLUMN files.run_id IS 'Id of the run, which is the folder under the 
 COMMENT ON COLUMN files.path IS 'Path relative to the root.';
 COMMENT ON COLUMN files.size_bytes IS 'Size in bytes when the file was read.';
 COMMENT ON COLUMN files.mtime_ns IS 'Modification time in nanoseconds since 1970, UTC.';
-COMMENT ON COLUMN files.sha256 IS 'SHA-256 of the content, hexadecimal.';
+COMMENT ON COLUMN files.sha256 IS 'SHA-256 of the content, in hexadecimal; the words not hashed for step records, which are read again whenever their size or time changes; empty if the file could not be read.';
 COMMENT ON COLUMN files.missing_since IS 'When a collect found that the file was gone, UTC; the rows that were read from it are kept. NULL if it is there.';
 
 CREATE TABLE run_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, group_id VARCHAR, title VARCHAR, description VARCHAR, study_file VARCHAR,
-    attention VARCHAR, seed BIGINT, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
+    attention VARCHAR, seed BIGINT, repeat BIGINT DEFAULT 1, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
+    position BIGINT, block BIGINT, design JSON,
     planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT,
     expected_outcome VARCHAR, because VARCHAR, why JSON,
     memory_limit_bytes BIGINT, time_limit_seconds BIGINT, data_file VARCHAR, tokenizer VARCHAR, data_fingerprint VARCHAR,
-    command JSON, version VARCHAR, git_sha VARCHAR, git_dirty BOOLEAN, created_at TIMESTAMP,
+    command JSON, version VARCHAR, git_sha VARCHAR, git_dirty BOOLEAN, git_diff VARCHAR, code VARCHAR, created_at TIMESTAMP, imported JSON,
     PRIMARY KEY (study, run_id)
 );
 COMMENT ON TABLE run_records IS 'run.json, one row per planned run. Use the view runs, which adds how each run went.';
 COMMENT ON COLUMN run_records.study IS 'Name of the study.';
 COMMENT ON COLUMN run_records.run_id IS 'Id of the run: a hash of its resolved configuration.';
-COMMENT ON COLUMN run_records.group_id IS 'Id shared by runs that differ only in their seed.';
+COMMENT ON COLUMN run_records.group_id IS 'Id shared by runs that differ only in seed and repeat.';
 COMMENT ON COLUMN run_records.title IS 'Title of the study.';
 COMMENT ON COLUMN run_records.description IS 'What the study asks.';
 COMMENT ON COLUMN run_records.study_file IS 'YAML file that the run was expanded from.';
 COMMENT ON COLUMN run_records.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN run_records.seed IS 'Seed of the weights and of the order of the documents.';
+COMMENT ON COLUMN run_records.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. NULL where an imported log does not say.';
+COMMENT ON COLUMN run_records.position IS 'Planned place in the order of starting, from 1; runs.started_at says when it began. NULL in records of versions without an order.';
+COMMENT ON COLUMN run_records.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
+COMMENT ON COLUMN run_records.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';
 COMMENT ON COLUMN run_records.factors IS 'What varies in the study, by axis: a JSON object.';
 COMMENT ON COLUMN run_records.config IS 'Resolved configuration: a JSON object.';
 COMMENT ON COLUMN run_records.scale IS 'Scale of the run: a named set of overrides in the study.';
@@ -53,10 +59,13 @@ COMMENT ON COLUMN run_records.data_file IS 'Parquet file with the training text.
 COMMENT ON COLUMN run_records.tokenizer IS 'The word bytes, the tokenizer''s path, or its name on the hub.';
 COMMENT ON COLUMN run_records.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
 COMMENT ON COLUMN run_records.command IS 'Command line of the launch: a JSON array.';
-COMMENT ON COLUMN run_records.version IS 'Version of assay-studies that planned the run.';
+COMMENT ON COLUMN run_records.version IS 'Version of assay-studies that planned or imported the run.';
 COMMENT ON COLUMN run_records.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
 COMMENT ON COLUMN run_records.git_dirty IS 'Whether the working tree differed from that commit.';
-COMMENT ON COLUMN run_records.created_at IS 'When the run was planned, UTC.';
+COMMENT ON COLUMN run_records.git_diff IS 'SHA-256 of the uncommitted changes; NULL without any.';
+COMMENT ON COLUMN run_records.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';
+COMMENT ON COLUMN run_records.created_at IS 'When the run was planned, or first imported, UTC.';
+COMMENT ON COLUMN run_records.imported IS 'For a run that another program made: format, file, sha256 of its log, when and by which version it was imported, what the log itself prints, what was found in it, and what was not imported: a JSON object. NULL for a run of this program.';
 
 CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
@@ -65,6 +74,8 @@ CREATE TABLE attempts (
     node VARCHAR, nodes INTEGER, device VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
     steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
+    load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
+    power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
     PRIMARY KEY (study, run_id, attempt)
 );
 COMMENT ON TABLE attempts IS 'One row per attempt, which is one start of a run: manifest.json, result.json and its ledger entries.';
@@ -96,13 +107,24 @@ COMMENT ON COLUMN attempts.final_loss IS 'Last loss in nats per token, as the at
 COMMENT ON COLUMN attempts.peak_memory_bytes IS 'Peak memory in bytes, as the attempt reports it: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN attempts.requested_bytes IS 'Size in bytes of the allocation that failed, if the attempt ran out of memory.';
 
+COMMENT ON COLUMN attempts.load_before IS 'Load average of the machine over the minute before the attempt: processes running or waiting to run. NULL if unknown.';
+COMMENT ON COLUMN attempts.load_after IS 'Load average over the last minute of the attempt, its own threads included. NULL if unknown.';
+COMMENT ON COLUMN attempts.cores IS 'Logical processors of the machine, to judge the load averages by. NULL if unknown.';
+COMMENT ON COLUMN attempts.device_users IS 'Other processes that used the GPU when the attempt started. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless held back. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
+COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+
 CREATE TABLE step_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
-    step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP NOT NULL,
-    loss DOUBLE, learning_rate DOUBLE NOT NULL, grad_norm DOUBLE, step_seconds DOUBLE NOT NULL,
-    tokens BIGINT NOT NULL, training_tokens BIGINT NOT NULL, memory_bytes BIGINT NOT NULL
+    step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
+    loss DOUBLE, learning_rate DOUBLE, grad_norm DOUBLE, step_seconds DOUBLE,
+    tokens BIGINT, training_tokens BIGINT, memory_bytes BIGINT,
+    superseded BOOLEAN NOT NULL, counted BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
 );
-COMMENT ON TABLE step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once.';
+COMMENT ON TABLE step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
 COMMENT ON COLUMN step_records.study IS 'Name of the study.';
 COMMENT ON COLUMN step_records.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_records.attempt IS 'Number of the attempt.';
@@ -116,6 +138,49 @@ COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the i
 COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
 COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
 COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
+COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
+COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
+COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
+
+CREATE TABLE run_measures (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
+    training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
+    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, training_seconds DOUBLE,
+    PRIMARY KEY (study, run_id)
+);
+COMMENT ON TABLE run_measures IS 'What the step records of a run come to, one row per run that has any. Use the view runs.';
+COMMENT ON COLUMN run_measures.study IS 'Name of the study.';
+COMMENT ON COLUMN run_measures.run_id IS 'Id of the run.';
+COMMENT ON COLUMN run_measures.last_step IS 'Last logged step.';
+COMMENT ON COLUMN run_measures.final_loss IS 'Loss at that step in nats per token; NULL if not finite.';
+COMMENT ON COLUMN run_measures.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
+COMMENT ON COLUMN run_measures.memory_bytes IS 'Peak memory in bytes that the deciding attempt logged.';
+COMMENT ON COLUMN run_measures.counted_records IS 'Number of step records that count (see steps.counted).';
+COMMENT ON COLUMN run_measures.step_seconds IS 'Median seconds per step over the records that count.';
+COMMENT ON COLUMN run_measures.step_seconds_25 IS 'Lower quartile of the same.';
+COMMENT ON COLUMN run_measures.step_seconds_75 IS 'Upper quartile of the same.';
+COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including padding, over the records that count.';
+COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
+
+CREATE TABLE curves (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,
+    first_step BIGINT NOT NULL, step BIGINT NOT NULL, records BIGINT NOT NULL,
+    losses BIGINT NOT NULL, loss DOUBLE, tokens BIGINT, seconds DOUBLE
+);
+COMMENT ON TABLE curves IS 'Each run''s step records in at most 256 points, and again in at most 32, for figures over steps. A run that has no more records than that has one point a record. A step that several attempts logged is in it once, as in the view steps.';
+COMMENT ON COLUMN curves.study IS 'Name of the study.';
+COMMENT ON COLUMN curves.run_id IS 'Id of the run.';
+COMMENT ON COLUMN curves.most IS 'Which of the two it is: 256 or 32.';
+COMMENT ON COLUMN curves.width IS 'Steps that a point spans: a power of two, so that points of two runs nest. 1 where each record is a point.';
+COMMENT ON COLUMN curves.first_step IS 'First logged step in it.';
+COMMENT ON COLUMN curves.step IS 'Last logged step in it.';
+COMMENT ON COLUMN curves.records IS 'Number of step records in it.';
+COMMENT ON COLUMN curves.losses IS 'Number of those with a finite loss.';
+COMMENT ON COLUMN curves.loss IS 'Mean of these losses in nats per token; NULL if there is none.';
+COMMENT ON COLUMN curves.tokens IS 'Tokens of these records, including padding.';
+COMMENT ON COLUMN curves.seconds IS 'Seconds of those of these records that give their tokens: the sum of step_seconds x steps.';
 
 CREATE TABLE quarantine (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, path VARCHAR NOT NULL, reason VARCHAR NOT NULL);
 COMMENT ON TABLE quarantine IS 'Files that could not be read. The other tables contain nothing from them.';

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import glob
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.store.ingest import Row, Rows, utc
+from analysis.store.database import DERIVE, scripts
+from analysis.store.ingest import Row, Rows, fitting, utc
 from model.disk.files import Unreadable, read_lines
-from model.disk.record import StepRecord
+from model.disk.imported import ImportedStep
+from model.disk.record import StepRecord, finite
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# `time` is read as text: DuckDB's TIMESTAMP drops an offset from UTC, TIMESTAMPTZ honours it.
-_COLUMNS = {
+# `time` is read as text: DuckDB's TIMESTAMP drops an offset from UTC, TIMESTAMPTZ honours it. The first and
+# last day are left to Python, which knows no moment before or after them.
+COLUMNS = {
     "step": "BIGINT",
     "steps": "BIGINT",
     "time": "VARCHAR",
@@ -27,19 +32,35 @@ _COLUMNS = {
     "memory_bytes": "BIGINT",
     "schema_version": "BIGINT",
 }
+# Columns of step_records that files say; derive.sql adds the others.
+SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
+MEASURES = ("run_measures", "curves")  # tables that derive.sql alone fills
+STAGE = "loaded"  # a temporary table
+_STAGE = f"CREATE TEMP TABLE {STAGE} AS SELECT {', '.join(SAID)} FROM step_records LIMIT 0"
 _READ = f"""
-INSERT INTO step_records BY NAME
+INSERT INTO loaded BY NAME
 SELECT f.study, f.run_id, f.attempt,
-    s.* EXCLUDE (filename, schema_version) REPLACE (make_timestamp(epoch_us(s.time::TIMESTAMPTZ)) AS time)
-FROM read_json(?, format = 'newline_delimited', columns = {_COLUMNS}, filename = true) s
+    s.* EXCLUDE (filename, schema_version) REPLACE (
+        make_timestamp(epoch_us(s.time::TIMESTAMPTZ)) AS time,
+        CASE WHEN isfinite(s.loss) THEN s.loss END AS loss,
+        CASE WHEN isfinite(s.grad_norm) THEN s.grad_norm END AS grad_norm)
+FROM read_json(?, format = 'newline_delimited', columns = {COLUMNS}, filename = true) s
 JOIN step_files f ON f.path = s.filename
-WHERE CASE WHEN s.schema_version = 1 AND s.steps > 0 AND s.tokens > 0 THEN true
+WHERE CASE WHEN s.schema_version = 1 AND s.steps > 0
+        AND coalesce(isfinite(s.step_seconds), true) AND coalesce(isfinite(s.learning_rate), true)
+        AND (s.tokens > 0 OR f.imported AND s.tokens IS NULL)
+        AND coalesce(s.time BETWEEN '0001-01-02' AND '9999-12-31', true) THEN true
     ELSE error('not a step record') END
 """
 
 
+def stage(connection: DuckDBPyConnection) -> None:
+    """Make the empty table `loaded`, which takes step records until `derive` moves them."""
+    connection.execute(_STAGE)
+
+
 def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
-    """Insert the steps of every file in `rows.step_files`; a file that cannot be read is quarantined."""
+    """Put the steps of every file in `rows.step_files` into `loaded`; quarantine what cannot be read."""
     import pyarrow as pa
 
     if not rows.step_files:
@@ -47,6 +68,11 @@ def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
     connection.register("step_files", pa.Table.from_pylist(rows.step_files))
     _load(connection, root, rows, rows.step_files)
     connection.unregister("step_files")
+
+
+def derive(connection: DuckDBPyConnection) -> None:
+    """Move `loaded` into step_records with what a run's other records say of each, and measure the runs."""
+    connection.execute(scripts()[DERIVE])
 
 
 def _load(connection: DuckDBPyConnection, root: Path, rows: Rows, files: list[Row]) -> None:
@@ -70,19 +96,31 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
 
     path = Path(file["path"])
     try:
-        records = read_lines(path, StepRecord)
+        records: Sequence[StepRecord | ImportedStep] = read_lines(
+            path, ImportedStep if file["imported"] else StepRecord
+        )
+        _timed(path, records)
+        table = [fitting(_row(record, file)) for record in records]
     except Unreadable as error:
         key = file["study"], file["run_id"]
         rows.refuse(key, path.relative_to(root).as_posix(), str(error).removeprefix(f"{path}: "))
         return
     if records:
-        table = [_row(record, file) for record in records]
         connection.register("read_here", pa.Table.from_pylist(table))
-        connection.execute("INSERT INTO step_records BY NAME SELECT * FROM read_here")
+        connection.execute("INSERT INTO loaded BY NAME SELECT * FROM read_here")
         connection.unregister("read_here")
 
 
-def _row(record: StepRecord, file: Row) -> Row:
+def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
     key = {name: file[name] for name in ("study", "run_id", "attempt")}
-    return key | values | {"time": utc(record.time)}
+    known = {name: values[name] and finite(values[name]) for name in ("loss", "grad_norm")}
+    return key | values | known | {"time": utc(record.time)}
+
+
+def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:
+    """Raise Unreadable if a number that is never unknown is not finite, which JSON cannot hold."""
+    for record in records:
+        for name in ("step_seconds", "learning_rate"):
+            if (value := getattr(record, name)) is not None and not math.isfinite(value):
+                raise Unreadable(f"{path}: {name} at step {record.step} is {value}")

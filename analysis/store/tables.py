@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from analysis.store.scan import CERTIFICATES, FileState, Key
@@ -21,12 +20,12 @@ def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str
     """Every file that was read, from the table `files`, which may be of an earlier version."""
     cursor = connection.execute(f"SELECT * FROM files WHERE {wanted}", [study] if "$1" in wanted else None)
     names = [column[0] for column in cursor.description or ()]
-    states = [field.name for field in fields(FileState) if field.name in names]
+    of_key = [names.index(name) for name in ("study", "run_id")]
+    of_state = [(name, names.index(name)) for name in FileState._fields if name in names]
     known: Ledger = {}
-    for values in cursor.fetchall():
-        row = dict(zip(names, values, strict=True))
-        state = FileState(**{name: row[name] for name in states})
-        known.setdefault((row["study"], row["run_id"]), {})[state.path] = state
+    for row in cursor.fetchall():
+        state = FileState(**{name: row[place] for name, place in of_state})
+        known.setdefault((row[of_key[0]], row[of_key[1]]), {})[state.path] = state
     return known
 
 

@@ -1,9 +1,4 @@
--- Everything derived, in one place. Rates come from seconds and counts, never from averages of rates.
---
--- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
--- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
--- its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
--- deciding attempt ran on: rates of two devices must not be mixed.
+-- What queries read: derived from the base tables, and for each step record and each run from what derive.sql left there.
 
 -- The attempt that decides a run: the last one that completed, otherwise the last one.
 CREATE VIEW deciding_attempts AS
@@ -18,32 +13,15 @@ COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
 COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
 
 CREATE VIEW steps AS
-WITH spans AS (  -- the steps that an attempt's records cover, for runs with several attempts
-    SELECT study, run_id, attempt, min(step - steps) AS start, max(step) AS last
-    FROM step_records GROUP BY study, run_id, attempt
-    QUALIFY count(*) OVER (PARTITION BY study, run_id) > 1
-)
 SELECT
-    s.study, s.run_id, s.attempt, s.step, s.steps, s.time, s.loss, s.learning_rate, s.grad_norm, s.step_seconds,
-    s.tokens, s.training_tokens,
-    s.tokens / s.steps / nullif(s.step_seconds, 0) AS tokens_per_second,
-    100.0 * s.training_tokens / s.tokens AS training_tokens_percentage,
-    100.0 * a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0))
-        / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
-    a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
-    s.memory_bytes,
-    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10))
-        AND s.step - s.steps IS DISTINCT FROM a.resumed_step
-        AND a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS counted
-FROM step_records s
-JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
-LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
-LEFT JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
-LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt
-WHERE NOT EXISTS (
-    FROM spans l WHERE l.study = s.study AND l.run_id = s.run_id AND l.attempt > s.attempt
-    AND s.step > l.start AND s.step <= l.last)
-QUALIFY row_number() OVER (PARTITION BY s.study, s.run_id, s.step ORDER BY s.attempt DESC, s.time DESC) = 1;
+    study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,
+    tokens, training_tokens,
+    tokens / steps / nullif(step_seconds, 0) AS tokens_per_second,
+    100.0 * training_tokens / tokens AS training_tokens_percentage,
+    100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (greatest(gpus, 1) * peak_flops) AS mfu,
+    flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / greatest(gpus, 1) / 1e12 AS tflops,
+    memory_bytes, counted
+FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
 COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
@@ -68,7 +46,7 @@ COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the 
 CREATE VIEW labels AS
 WITH cells AS (
     SELECT study, run_id, axis.key AS axis, axis.value ->> '$' AS value
-    FROM run_records, json_each(factors) axis WHERE axis.key NOT IN ('seed', 'scale')
+    FROM run_records, json_each(factors) axis WHERE axis.key NOT IN ('seed', 'repeat', 'scale')
     UNION ALL SELECT study, run_id, 'scale', scale FROM run_records
 ), varying AS (
     SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1
@@ -78,42 +56,40 @@ WITH cells AS (
         ', ' ORDER BY axis <> 'attention', axis) AS label
     FROM cells JOIN varying USING (study, axis) GROUP BY study, run_id
 ), filled AS (
-    SELECT study, run_id, r.group_id, coalesce(label, r.attention) AS label
+    SELECT study, run_id, r.group_id, coalesce(label, r.attention, r.run_id) AS label,
+        -- Where the study's file says its factors: in the order of these places the matrix expands.
+        [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
+            FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places
     FROM run_records r LEFT JOIN named USING (study, run_id)
+), unique_names AS (
+    SELECT study, run_id, places, CASE
+        WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
+        ELSE label END AS label
+    FROM filled
+), firsts AS (
+    SELECT *, min(places) OVER (PARTITION BY study, label) AS first_places FROM unique_names
 )
-SELECT study, run_id, CASE
-    WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
-    ELSE label END AS label
-FROM filled;
-COMMENT ON VIEW labels IS 'What charts call a group: the factors that vary in its study, except the seed.';
+SELECT study, run_id, label,
+    dense_rank() OVER (PARTITION BY study ORDER BY first_places NULLS LAST, label) AS place
+FROM firsts;
+COMMENT ON VIEW labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
 COMMENT ON COLUMN labels.study IS 'Name of the study.';
 COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
 COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
+COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 
 CREATE VIEW runs AS
-WITH measured AS (
-    SELECT s.study, s.run_id,
-        max(s.step) AS last_step,
-        last(s.loss ORDER BY s.step) AS final_loss,
-        100.0 * sum(s.training_tokens) / sum(s.tokens) AS training_tokens_percentage,
-        max(s.memory_bytes) FILTER (s.attempt = d.attempt) AS memory_bytes,
-        count(*) FILTER (s.counted) AS counted_records,
-        median(s.step_seconds) FILTER (s.counted) AS step_seconds,
-        sum(s.tokens) FILTER (s.counted) / sum(s.steps) FILTER (s.counted) AS tokens_per_step,
-        -- Rounded: the last bits of a sum depend on the order of its terms.
-        round(sum(s.step_seconds * s.steps), 6) AS training_seconds
-    FROM steps s
-    JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
-    GROUP BY s.study, s.run_id
-), spent AS (
+WITH spent AS (
     SELECT study, run_id, count(*) AS attempts, min(started_at) AS started_at, max(ended_at) AS ended_at,
         CASE WHEN count(*) = count(wall_seconds) THEN sum(wall_seconds) END AS wall_seconds,
-        CASE WHEN count(*) = count(wall_seconds * coalesce(gpus, 0)) THEN sum(wall_seconds * coalesce(gpus, 0)) / 3600 END
-            AS gpu_hours
-    FROM attempts GROUP BY study, run_id
+        -- What never started held no GPU. The log of an imported run may not say how many there were.
+        CASE WHEN count(*) = count(held) THEN sum(held) / 3600 END AS gpu_hours
+    FROM (SELECT *, CASE WHEN wall_seconds = 0 THEN 0 ELSE wall_seconds * gpus END AS held FROM attempts)
+    GROUP BY study, run_id
 )
 SELECT
-    r.run_id, r.study, r.attention, r.seed, r.factors, r.config, r.profile,
+    r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
+    r.position, r.block, r.design,
     a.outcome, r.expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
     CASE WHEN a.gpus > 0 THEN a.device END AS gpu, a.node, a.nodes, a.gpus,
     greatest(m.last_step, a.steps) AS steps,
@@ -127,11 +103,13 @@ SELECT
     NULL::DOUBLE AS energy_joules,
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
     CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
-    r.group_id, l.label, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
+    r.group_id, l.label, l.place, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
     greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
     a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
-    d.attempt AS deciding_attempt, g.missing_since
+    d.attempt AS deciding_attempt, g.missing_since,
+    r.data_fingerprint, r.code,
+    a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -140,7 +118,7 @@ LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt 
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
-LEFT JOIN measured m ON m.study = r.study AND m.run_id = r.run_id
+LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (SELECT study, run_id, min(missing_since) AS missing_since FROM files GROUP BY study, run_id) g
     ON g.study = r.study AND g.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
@@ -148,6 +126,10 @@ COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configur
 COMMENT ON COLUMN runs.study IS 'Name of the study.';
 COMMENT ON COLUMN runs.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN runs.seed IS 'Seed of the weights and of the order of the documents.';
+COMMENT ON COLUMN runs.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. NULL where an imported log does not say.';
+COMMENT ON COLUMN runs.position IS 'Planned place in the order of starting, from 1; started_at says when it began. NULL in records of versions without an order.';
+COMMENT ON COLUMN runs.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
+COMMENT ON COLUMN runs.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';
 COMMENT ON COLUMN runs.factors IS 'What varies in the study, by axis: a JSON object.';
 COMMENT ON COLUMN runs.config IS 'Resolved configuration: a JSON object.';
 COMMENT ON COLUMN runs.profile IS 'Name of the cluster profile.';
@@ -160,7 +142,7 @@ COMMENT ON COLUMN runs.node IS 'Host name.';
 COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN runs.gpus IS 'Number of GPUs; 0 on a CPU.';
 COMMENT ON COLUMN runs.steps IS 'Completed optimizer steps.';
-COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps).';
+COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps). Of an even number it is the geometric mean of the two in the middle, so that the median of rates is the rate at the median.';
 COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up.';
 COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount, no recomputation.';
@@ -175,8 +157,9 @@ COMMENT ON COLUMN runs.git_dirty IS 'Whether the working tree differed from that
 COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
-COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in their seed.';
-COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except the seed.';
+COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in seed and repeat.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat.';
+COMMENT ON COLUMN runs.place IS 'Position of the run''s group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';
 COMMENT ON COLUMN runs.scale IS 'Scale of the run: a named set of overrides in the study.';
@@ -198,6 +181,15 @@ COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
 COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device, certificate and memory are taken from: the last one that completed, otherwise the last one.';
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
+COMMENT ON COLUMN runs.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
+COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';
+COMMENT ON COLUMN runs.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless held back. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
+COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the deciding attempt started. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from model.config import Frozen, RunConfig
-from model.data import Position
 from model.disk import files
 from model.disk.files import Unreadable
 from model.errors import UserError
+from model.text import Position
 
 if TYPE_CHECKING:
     import torch

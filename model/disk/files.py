@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -159,6 +160,12 @@ def _content(path: Path | str) -> bytes:
         return b"".join(iter(partial(os.read, descriptor, 1 << 16), b""))
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path | str) -> str:
+    """Hash of a file's content, hexadecimal. Raises OSError if it cannot be read."""
+    with open(path, "rb") as file:  # noqa: PTH123  many paths are strings
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _first_line(error: Exception) -> str:

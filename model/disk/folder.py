@@ -3,6 +3,7 @@
 Files are truth; database and reports are made of them.
 
     ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
+                                               (ImportedRun where RUN_ID begins with `log-`)
     ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know
     ROOT/STUDY/RUN_ID/attempt-N/claim.json     LedgerEvent: who claimed it; the folder appears with this in it
                                /manifest.json  Manifest: where the attempt runs, with what
@@ -23,9 +24,14 @@ from functools import cached_property
 from pathlib import Path
 
 from model.disk.files import Record, Unreadable, read, read_lines
+from model.disk.imported import PREFIX, ImportedRun
 from model.disk.record import NAME, LedgerEvent, Manifest, Outcome, Result, RunRecord
 
 CLAIM = "claim.json"
+
+
+class Imported(Unreadable):
+    """A plan was asked for of a run that was imported; the text says so."""
 
 
 class Attempt:
@@ -163,9 +169,25 @@ class RunFolder:
         return Path(self._path)
 
     @property
+    def is_imported(self) -> bool:
+        """Whether its name is that of an imported run."""
+        return os.path.basename(self._path).startswith(PREFIX)  # noqa: PTH119  strings
+
+    @property
     def run(self) -> RunRecord:
-        """The plan. Raises Unreadable."""
+        """The plan. Raises Unreadable, and Imported for a run that has none."""
+        if self.is_imported:
+            imported = self.imported
+            raise Imported(
+                f"{imported.study}/{imported.run_id} was imported from {imported.imported.file}: "
+                "it was not planned here, and cannot be started or repeated"
+            )
         return read(f"{self._path}/run.json", RunRecord)
+
+    @property
+    def imported(self) -> ImportedRun:
+        """The record of an imported run. Raises Unreadable."""
+        return read(f"{self._path}/run.json", ImportedRun)
 
     @property
     def ledger(self) -> list[LedgerEvent]:
@@ -200,4 +222,11 @@ def folders(parent: Path) -> list[str]:
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:
-        return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name) and entry.is_dir())
+        return sorted(entry.name for entry in entries if NAME.fullmatch(entry.name) and _is_folder(entry))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads in a circle
+        return False

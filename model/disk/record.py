@@ -63,12 +63,37 @@ class Provenance(Frozen):
     reproduces: str | None = Field(None, description="STUDY/RUN_ID of the run that this one repeats.")
 
 
+Order = Literal["interleaved", "random", "as written"]
+
+
+class DesignRecord(Frozen):
+    """The part of a study's design that its comparisons need, as it was when the run was planned."""
+
+    order: Order = Field(description="How the order of starting was chosen.")
+    order_seed: int | None = Field(None, description="Seeds the shuffling; None: the runs were not shuffled.")
+    baseline: dict[str, str | int | float | bool] | None = Field(
+        None, description="Factors that pick the baseline; None: the study names none."
+    )
+    margins: dict[str, float] = Field(
+        default={}, description="Largest difference that does not matter: of loss in nats, else a fraction."
+    )
+    until: dict[str, float] | None = Field(
+        None, description="Half-width of the interval at which repeats end, a fraction, and `at_most`."
+    )
+
+
 class RunRecord(Frozen):
     """`run.json`: one planned run."""
 
     schema_version: Version = SCHEMA_VERSION
     run_id: str
-    group: str = Field(description="Id that runs differing by seed alone share.")
+    group: str = Field(description="Id that runs differing by seed and repeat alone share.")
+    repeat: int = Field(1, ge=1, description="Which of the runs of one configuration this is, from 1.")
+    position: int | None = Field(None, description="Planned place in the order of starting, from 1.")
+    block: int | None = Field(
+        None, description="One repetition of every group, from 1; None: the order has no blocks."
+    )
+    design: DesignRecord | None = Field(None, description="The study's design; None in older records.")
     study: str
     study_file: str = Field(description="The study's file, as it was given to the launch.")
     launched_in: str | None = Field(
@@ -127,24 +152,47 @@ class LedgerEvent(Frozen):
     reason: str | None = None
 
 
+class Clocks(Frozen):
+    """A GPU's clocks and power at one moment; None where the driver does not tell."""
+
+    power_limit_watts: float | None = Field(description="Power limit that is in force.")
+    sm_mhz: float | None = Field(description="Clock that applications run at unless held back.")
+    memory_mhz: float | None = Field(description="The same, of the memory.")
+    power_capped_seconds: float | None = Field(
+        description="How long the power limit has held back the clocks, since the driver was loaded."
+    )
+    slowed_seconds: float | None = Field(description="The same for heat, and for the power supply's brake.")
+
+
 class Manifest(Frozen):
-    """`manifest.json`: where and with what an attempt runs. Device facts are None until torch is imported."""
+    """`manifest.json`: where and with what an attempt runs. Device facts are None until torch is imported.
+
+    In an imported run, all that its log does not say is None.
+    """
 
     schema_version: Version = SCHEMA_VERSION
     run_id: str
     attempt: int
-    started_at: datetime
-    host: str
-    pid: int
-    pid_started: float = Field(
+    started_at: datetime | None
+    host: str | None
+    pid: int | None
+    pid_started: float | None = Field(
         description="When the process started, seconds since boot: tells it from a reused pid."
     )
     slurm: dict[str, str] = Field(description="SLURM_* variables of the job, and CUDA_VISIBLE_DEVICES.")
     software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
     device_name: str | None = None
     gpu_uuid: str | None = None
-    gpus: int = Field(0, description="GPUs that the attempt uses.")
-    nodes: int = 1
+    gpus: int | None = Field(0, description="GPUs that the attempt uses.")
+    nodes: int | None = 1
+    load_before: float | None = Field(
+        None, description="Processes running or waiting to, over all cores, averaged over the last minute."
+    )
+    cores: int | None = Field(None, description="Logical processors of the machine, to judge the load by.")
+    device_users: int | None = Field(
+        None, description="Other processes on the GPU at the start; None: not known, or no GPU."
+    )
+    clocks: Clocks | None = Field(None, description="Before the training; None: not known, or no GPU.")
     resumed_attempt: int | None = Field(
         None, description="The attempt whose checkpoint this one went on from."
     )
@@ -174,9 +222,14 @@ class StepRecord(Frozen):
     training_tokens: int = Field(description="In the `steps` steps, those that the loss counts.")
     memory_bytes: int = Field(description="Peak so far: device memory on a GPU, resident memory on a CPU.")
 
+    @property
+    def tokens_per_second(self) -> float:
+        """Over the interval, padding included."""
+        return self.tokens / self.steps / self.step_seconds
+
 
 class Result(Frozen):
-    """`result.json`: how an attempt ended, written by the attempt itself."""
+    """`result.json`: how an attempt ended, written by the attempt itself. Times that a log lacks are None."""
 
     schema_version: Version = SCHEMA_VERSION
     run_id: str
@@ -187,9 +240,11 @@ class Result(Frozen):
     final_loss: float | None
     peak_memory_bytes: int | None
     requested_bytes: int | None = Field(None, description="The allocation that failed, for an oom outcome.")
-    started_at: datetime
-    ended_at: datetime
-    wall_seconds: float
+    clocks: Clocks | None = Field(None, description="As the manifest's, at the end.")
+    load_after: float | None = Field(None, description="As the manifest's `load_before`, at the end.")
+    started_at: datetime | None
+    ended_at: datetime | None
+    wall_seconds: float | None
 
 
 # A study's or a run's folder. People may give 100 characters; `.rehearsal` and `.reproduced` come on top.

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from model import attention, optim, trainer
 from model.attention import Backend, Case
 from model.config import RunConfig
-from model.data import START
 from model.disk import checkpoint
 from model.errors import AssayError
 from model.loss import cross_entropy
+from model.text import START
 from model.verify.call import Subject
 from model.verify.certificate import Check
 

@@ -21,7 +21,13 @@ def show(value: object) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Print a table on standard output: drawn on a terminal, plain aligned columns elsewhere."""
+    """Print a table on standard output: drawn on a terminal, plain aligned columns elsewhere.
+
+    Cells may say what others wrote, so none of it steers the terminal.
+    """
+    from runner.spec.problems import visible
+
+    rows = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
 

@@ -15,7 +15,7 @@ from runner.state.runs import study_names
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
 
-def _named(study: str | None) -> str | None:
+def named(study: str | None) -> str | None:
     """Refuse an empty name, such as that of an unset shell variable: it would mean all studies."""
     if study is not None and not study.strip():
         raise typer.BadParameter("the name is empty; leave it out for all studies")
@@ -23,7 +23,7 @@ def _named(study: str | None) -> str | None:
 
 
 StudyName = Annotated[
-    str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.", callback=_named)
+    str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.", callback=named)
 ]
 ProfileName = Annotated[
     str | None,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from model.disk.imported import ImportedStep
 from model.disk.record import Outcome, StepRecord
 from model.units import clock
 from runner.commands._console import say
@@ -112,11 +113,11 @@ def progress_text(task: Task, record: StepRecord) -> str:
     return f"{step_text(record, task.steps)}, {left // 60}:{left % 60:02} left"
 
 
-def step_text(record: StepRecord, steps: int) -> str:
+def step_text(record: StepRecord | ImportedStep, steps: int) -> str:
     """`step 30/60, loss 4.321, 12,345 tokens/s`."""
-    rate = record.tokens / record.steps / record.step_seconds
     loss = "not finite" if record.loss is None else f"{record.loss:.3f}"
-    return f"step {record.step}/{steps}, loss {loss}, {rate:,.0f} tokens/s"
+    rate = "" if record.tokens_per_second is None else f", {record.tokens_per_second:,.0f} tokens/s"
+    return f"step {record.step}/{steps}, loss {loss}{rate}"
 
 
 class Bar(Lines):

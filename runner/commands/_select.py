@@ -57,8 +57,8 @@ def _having(states: Sequence[RunState], dotted: str, texts: Sequence[str]) -> li
 
 def _values(state: RunState, dotted: str) -> Iterable[Any]:
     """The value of a setting in a run's configuration; none if that cannot be read."""
-    if dotted in state.brief.factors:
-        yield state.brief.factors[dotted]
+    if dotted in state.brief.varied:
+        yield state.brief.varied[dotted]
         return
     try:
         value: Any = state.run.config
@@ -85,7 +85,7 @@ def setting(name: str, states: Iterable[RunState]) -> str:
     Raises:
         UserError: it means none, or several.
     """
-    varied = {axis: None for state in states for axis in state.brief.factors}
+    varied = {axis: None for state in states for axis in state.brief.varied}
     known = list(dict.fromkeys([*varied, *leaves()]))
     if name in known:
         return name

@@ -24,7 +24,30 @@ from runner.state.runs import name_of
 
 
 def start(plan: Plan, wait: bool | None, fail_fast: bool = False) -> int:
-    """Start the plan's remaining runs under its profile, and return the exit code.
+    """Start the plan's remaining runs under its profile, and return the exit code; `wait` as for `run`."""
+    if detached(plan, wait):
+        return 0
+    return summary(plan) if run(plan, wait, fail_fast) else 0
+
+
+def detached(plan: Plan, wait: bool | None) -> bool:
+    """Start this command again in the background, if that is what was asked for on this machine."""
+    if plan.cluster.profile.executor == "slurm" or wait is not False:
+        return False
+    plan.root.mkdir(parents=True, exist_ok=True)
+    log = plan.root / "launch.log"
+    arguments = [word for word in sys.argv[1:] if word != "--detach"]
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runner", *arguments],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+        )  # fmt: skip
+    say(f"running in the background as process {process.pid}; log: {log}; see progress with `runner status`")
+    return True
+
+
+def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
+    """Start the plan's remaining runs; returns whether they were waited for.
 
     Args:
         wait: whether to wait for all runs to end; None waits on this machine but not on a cluster.
@@ -35,34 +58,18 @@ def start(plan: Plan, wait: bool | None, fail_fast: bool = False) -> int:
     """
     profile = plan.cluster.profile
     if profile.executor == "local":
-        if wait is False:
-            return _detach(plan.root)
         run_here(plan, watcher(Forecast([run for run, _ in plan.runs], profile.max_parallel), fail_fast))
     else:
         if fail_fast and not wait:
             raise UserError("--fail-fast needs --wait on a cluster: something has to see how the runs end")
         left = submit(plan, wait=bool(wait))
         if not wait:
-            return 0
+            return False
         wait_for(plan, left, fail_fast)
-    return _summary(plan)
+    return True
 
 
-def _detach(root: Path) -> int:
-    """Start this command again in the background."""
-    root.mkdir(parents=True, exist_ok=True)
-    log = root / "launch.log"
-    arguments = [word for word in sys.argv[1:] if word != "--detach"]
-    with log.open("ab") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runner", *arguments],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
-        )  # fmt: skip
-    say(f"running in the background as process {process.pid}; log: {log}; see progress with `runner status`")
-    return 0
-
-
-def _summary(plan: Plan) -> int:
+def summary(plan: Plan) -> int:
     """Print the outcomes of all runs in the plan; returns 0 if all are as expected, else 1."""
     found = {state.brief.run_id: state for state in states_of(plan)}
     states = [found[run.run_id] for run, _ in plan.runs]

@@ -11,14 +11,21 @@ from runner.spec.study import Study
 
 
 def cells_of(
-    study: Study, scale: str, sets: Sequence[str] | None = None, only: Sequence[str] | None = None
+    study: Study,
+    scale: str,
+    sets: Sequence[str] | None = None,
+    only: Sequence[str] | None = None,
+    repeats: int | None = None,
 ) -> list[Cell]:
     """Expand a study, and warn of what it hardly means.
+
+    Args:
+        repeats: of each cell, in place of the study's.
 
     Raises:
         UserError: as `expand`.
     """
-    cells = expand(study, scale, sets or (), only or ())
+    cells = expand(study, scale, sets or (), only or (), repeats)
     for doubt in doubts(cells):
         say(doubt.shown())
     return cells

@@ -13,14 +13,14 @@ Factors = Mapping[str, object]
 
 
 def labels(states: Sequence[RunState], without: Sequence[str] = ()) -> list[str]:
-    """A label for each run: the factors in which the runs of its study differ, by their short names.
+    """A label for each run: the factors, `repeat` among them, in which the runs of its study differ.
 
     Args:
         without: factors to leave out.
     """
     studies = defaultdict(list)
     for state in states:
-        studies[state.brief.study].append(state.brief.factors)
+        studies[state.brief.study].append(state.brief.varied)
     shown = {study: _differing(found) for study, found in studies.items()}
     return [
         label(state.brief, [axis for axis in shown[state.brief.study] if axis not in without])
@@ -29,15 +29,16 @@ def labels(states: Sequence[RunState], without: Sequence[str] = ()) -> list[str]
 
 
 def _differing(found: Sequence[Factors]) -> list[str]:
-    """The factors that differ between these runs, in the study's order; all factors if none does."""
-    axes = list(dict.fromkeys(axis for factors in found for axis in factors))
-    return [axis for axis in axes if len({str(factors.get(axis)) for factors in found}) > 1] or axes
+    """The factors that differ between these runs, in the study's order; all of the study's if none does."""
+    axes = list(dict.fromkeys(axis for factors in found for axis in factors if axis != "repeat"))
+    differing = [axis for axis in [*axes, "repeat"] if len({str(factors.get(axis)) for factors in found}) > 1]
+    return differing or axes
 
 
 def newest(state: RunState) -> tuple[float | None, float | None]:
     """Loss and tokens per second of a run's newest step record; None if there is none."""
     last = last_step(state)
-    return (last.loss, last.tokens / last.steps / last.step_seconds) if last else (None, None)
+    return (last.loss, last.tokens_per_second) if last else (None, None)
 
 
 def written(loss: float | None, tokens_per_second: float | None) -> list[str]:

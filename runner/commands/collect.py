@@ -1,35 +1,56 @@
-"""Load the run folders' records into the database.
+"""Load the run folders' records into the database, or first unpack those of an archive from `export`.
 
 Examples:
   runner collect
+  runner --root elsewhere collect exports/first/first.tar.gz
   runner collect --rebuild
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from model.errors import UserError
 from runner.commands._console import say, show
-from runner.commands._options import Settings, StudyName, study_name
+from runner.commands._options import Settings, named, study_name
 
 
 def command(
-    study: StudyName = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STUDY]", help="A study's name, its file, or an archive of its runs.", callback=named
+        ),
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Rebuild the database from the run folders alone.")
     ] = False,
 ) -> None:
-    from analysis.store.collect import collect
     from analysis.store.database import studies
-    from runner.execute.reconcile import reconciled
+    from runner.execute.collected import collected
 
     root = Settings.root
-    name = study and study_name(study, studies(root))
-    reconciled(root, name)
-    done = collect(root, name, rebuild)
+    if rebuild and study:
+        raise UserError("--rebuild discards the database with all studies in it: give no STUDY with it")
+    name = study and (_unpacked(study) or study_name(study, studies(root)))
+    done = collected(root, name, rebuild)
     say(f"{done.updated} runs read, {done.unchanged} unchanged")
     if done.quarantined:
         say(f"{done.quarantined} files could not be read; list them with: runner sql 'from quarantine'")
     show(root / "results.duckdb")
+
+
+def _unpacked(archive: str) -> str | None:
+    """The study whose runs an archive has brought; None if it is none."""
+    from analysis.export.unpack import SUFFIXES, unpack
+
+    if not archive.endswith(SUFFIXES):
+        return None
+    done = unpack(Path(archive), Settings.root)
+    there = f", {done.there} were there already" if done.there else ""
+    runs = f"{done.added} runs of study {done.study} unpacked{there}"
+    say(f"{archive}: {runs}; {done.certificates} new certificates")
+    return done.study

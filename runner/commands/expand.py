@@ -1,4 +1,4 @@
-"""Show a study's runs, their factors, and the lines that produced each.
+"""Show a study's runs in the order of starting, their factors, and the lines that produced each.
 
 Examples:
   runner expand experiments/first.yaml
@@ -26,11 +26,20 @@ def command(
     at = parsed.scale_for(scale, read_cluster(profile).profile.scale)
     found = cells_of(parsed, at, sets, only)
     if as_json:
-        print_json([cell.as_json() for cell in found])
+        print_json([cell.as_json() for cell in found])  # in the order of the file
         return
     axes = list(found[0].factors) if found else []
+    again = ["repeat"] if any(cell.repeat > 1 for cell in found) else []
     rows = [
-        [cell.run_id, *(str(cell.factors[axis]) for axis in axes), cell.expected, " ".join(cell.why)]
-        for cell in found
+        [
+            cell.run_id,
+            *(str(cell.factors[axis]) for axis in axes),
+            *(str(cell.repeat) for _ in again),
+            str(cell.position),
+            str(cell.block or ""),
+            cell.expected,
+            " ".join(cell.why),
+        ]
+        for cell in sorted(found, key=lambda cell: cell.position)
     ]
-    table(["run", *axes, "expected", "why"], rows)
+    table(["run", *axes, *again, "place", "block", "expected", "why"], rows)

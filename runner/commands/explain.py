@@ -24,16 +24,43 @@ def command(run: RunName, as_json: AsJson = False) -> None:
 
 def explain(state: RunState) -> dict[str, Any]:
     """A run's plan, attempts and ledger, as `explain --json` prints them. Raises Unreadable."""
+    return {**(_import(state) if state.folder.is_imported else _plan(state)), **_history(state)}
+
+
+def _plan(state: RunState) -> dict[str, Any]:
     run = state.run
     return {
         "run_id": run.run_id,
         "study": run.study,
         "factors": run.factors,
+        "repeat": run.repeat,
+        "position": run.position,
+        "block": run.block,
         "why": run.why,
         "scale": run.scale,
         "profile": run.profile,
         "expected_outcome": run.expected_outcome,
         "because": run.because,
+    }
+
+
+def _import(state: RunState) -> dict[str, Any]:
+    """Where an imported run comes from. It has no plan."""
+    run = state.folder.imported
+    told = run.imported.model_dump(mode="json", exclude={"findings"})
+    return {
+        "run_id": run.run_id,
+        "study": run.study,
+        "factors": run.factors,
+        "imported": told,
+        "certificate": "none: nobody checked its attention backend here",
+        "config": run.config or "unknown",
+        "findings": [f"{found.level}: {found.sentence}" for found in run.imported.findings],
+    }
+
+
+def _history(state: RunState) -> dict[str, Any]:
+    return {
         "phase": state.phase,
         "outcome": state.outcome,
         "reason": state.reason,
@@ -70,8 +97,13 @@ def _line(event: LedgerEvent) -> dict[str, Any]:
 
 def show(told: dict[str, Any]) -> None:
     """Print an explanation as tables: the run, each attempt, the ledger."""
-    plain = {name: value for name, value in told.items() if name not in ("attempts", "ledger") and value}
+    apart = ("attempts", "ledger", "imported", "findings")
+    plain = {name: value for name, value in told.items() if name not in apart and value}
     table(["", ""], [[name, _text(value)] for name, value in plain.items()])
+    if "imported" in told:
+        about = told["imported"].items()
+        table(["imported", ""], [[name, _text(value)] for name, value in about if value])
+        table(["found in the log"], [[finding] for finding in told["findings"] or ["nothing wrong"]])
     for attempt in told["attempts"]:
         facts = {name: value for name, value in attempt.items() if value is not None and name != "attempt"}
         table([f"attempt {attempt['attempt']}", ""], [[name, _text(value)] for name, value in facts.items()])

@@ -34,9 +34,10 @@ from runner.commands._options import (
     Yes,
 )  # fmt: skip
 from runner.commands._study import cells_of
-from runner.plan import cost
+from runner.plan import budget, cost
 from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
+from runner.plan.precision import forecast
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
 from runner.state.slurm import SchedulerError
@@ -64,23 +65,38 @@ def command(
     ] = None,
 ) -> None:
     from runner.commands._start import start
+    from runner.commands._until import begun, pursue, worth_repeating
 
     if scripts and not dry_run:
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
+    if rehearse and wait is False:
+        raise UserError("--rehearse waits for its runs: leave out --detach")
     cluster, parsed = _at_once(read_cluster(profile), parallel), read_study(study)
     at = parsed.scale_for(scale, cluster.profile.scale)
-    planned = plan(parsed, cells_of(parsed, at, sets, only), at, cluster, Settings.root)
+    design = parsed.design(at)
+    until = None if only or rehearse else design.until
+    cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
+    whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root)
+    planned = begun(whole, design) if until else whole
+    if design.until and only:
+        say("--only: repeats are not added (`until`); launch without it for that")
+    if rehearse:
+        planned = rehearsal(planned)
+        say(f"rehearsal: {len(planned.runs)} runs of two steps, as study {planned.study.name}")
     if dry_run:
         _show(planned, scripts)
-        return
-    if rehearse:
-        short = rehearsal(planned)
-        say(f"rehearsal: {len(short.runs)} runs of two steps, as study {short.study.name}")
-        raise typer.Exit(start(short, True, fail_fast))
+    elif rehearse:
+        raise typer.Exit(start(planned, True, fail_fast))
     _say_price(planned)
+    if until:
+        _say_worst(planned, whole)
+    if dry_run:
+        for line in () if rehearse else forecast(planned, design):
+            say(line)
+        return
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
         typer.confirm(f"Submit {len(planned.left)} runs to {cluster.name}?", abort=True)
-    raise typer.Exit(start(planned, wait, fail_fast))
+    raise typer.Exit(pursue(whole, design, wait, fail_fast) if until else start(planned, wait, fail_fast))
 
 
 def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
@@ -96,6 +112,23 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 def _say_price(planned: Plan) -> None:
     for line in price(cost.of_plan(planned)):
         say(line)
+    kinds = {Shape.of(run) for run in planned.left}
+    if planned.cluster.profile.executor == "slurm" and len(kinds) > 1 and any(r.block for r in planned.left):
+        say(
+            f"{len(kinds)} arrays, because rules give some runs other resources: "
+            "blocks are kept within an array, not between arrays"
+        )
+
+
+def _say_worst(planned: Plan, whole: Plan) -> None:
+    """What the repeats that `until` may add would cost."""
+    more, worst = len(whole.left) - len(planned.left), cost.of_plan(whole)
+    if not more:
+        return
+    for line in price(worst):
+        say(f"with all {more} runs that `until` may add: {line}")
+    for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
+        say(f"`until` may end early: {problem}")
 
 
 def _show(planned: Plan, scripts: Path | None) -> None:
@@ -105,13 +138,14 @@ def _show(planned: Plan, scripts: Path | None) -> None:
         [
             f"{run.study}/{run.run_id}",
             label(run),
+            str(run.position or ""),
+            str(run.block or ""),
             run.expected_outcome.value,
             "start" if run.run_id in left else f"skip: {state.outcome or state.phase}" if state else "",
         ]
-        for run, state in planned.runs
+        for run, state in sorted(planned.runs, key=lambda each: each[0].position or 0)
     ]
-    table(["run", "factors", "expected", "action"], rows)
-    _say_price(planned)
+    table(["run", "factors", "place", "block", "expected", "action"], rows)
     if planned.cluster.profile.executor == "slurm":
         _show_scripts(planned, scripts)
     elif scripts:

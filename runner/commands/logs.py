@@ -1,10 +1,13 @@
-"""Print the output of a run's latest attempt, its loss about every tenth of the run, and how it ended."""
+"""Print the output of a run's latest attempt, its loss about every tenth of the run, and how it ended.
+
+With --follow, each step record as it is written, until the run ends.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +15,7 @@ from typing import Annotated
 import typer
 
 from model.disk.files import read_lines
+from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord
 from runner.commands._console import say, show
 from runner.commands._options import RunName, Settings
@@ -33,6 +37,7 @@ def command(
         over = state.phase == "ended"  # before the last output is read
         for name in ("stdout.log", "stderr.log"):
             _print_new(state.folder.attempt(state.attempt).path / name, read)
+        _print_records(state, read)
         if over or not follow:
             break
         time.sleep(POLL_SECONDS)
@@ -40,18 +45,27 @@ def command(
             _find_out(state)
             due = time.monotonic() + ASK_SECONDS
         state = brief_state(state.folder)
-    for line in losses(state):
-        show(line)
     reason = f": {state.reason}" if state.reason else ""
     say(f"{name_of(state)} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
 
 
-def losses(state: RunState) -> Iterator[str]:
-    """A line for the attempt's first step record, the first in each tenth of the run, and the last."""
-    records = read_lines(state.folder.attempt(state.attempt).path / "steps.jsonl", StepRecord)
-    shown = {10 * record.step // state.brief.steps: record for record in reversed(records)}
-    for record in dict.fromkeys([*reversed(shown.values()), *records[-1:]]):
-        yield step_text(record, state.brief.steps)
+def _print_records(state: RunState, read: dict[Path, int]) -> None:
+    """Print the step records since the last call; in the first call of an attempt, about ten."""
+    path = state.folder.attempt(state.attempt).path / "steps.jsonl"
+    kind: type[StepRecord | ImportedStep] = ImportedStep if state.brief.imported else StepRecord
+    records: Sequence[StepRecord | ImportedStep] = read_lines(path, kind)
+    steps = state.brief.steps or max((record.step for record in records), default=1)
+    for record in records[read[path] :] if path in read else _about_ten(records, steps):
+        show(step_text(record, steps))
+    read[path] = len(records)
+
+
+def _about_ten(
+    records: Sequence[StepRecord | ImportedStep], steps: int
+) -> Sequence[StepRecord | ImportedStep]:
+    """The first record, the first in each tenth of the run, and the last."""
+    shown = {10 * record.step // steps: record for record in reversed(records)}
+    return list(dict.fromkeys([*reversed(shown.values()), *records[-1:]]))
 
 
 def _find_out(state: RunState) -> None:
@@ -65,7 +79,7 @@ def _find_out(state: RunState) -> None:
 
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:
-    """Print what was written since the last call; `read` has the number of bytes printed from each file."""
+    """Print what was written since the last call; `read` has the number of bytes printed of each file."""
     if path.exists():
         with path.open("rb") as file:
             file.seek(read.get(path, 0))

@@ -3,6 +3,7 @@
 Examples:
   runner report first
   runner report first --out pages
+  runner report first --no-records
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Annotated
 
 import typer
 
-from runner.commands._console import show
+from runner.commands._console import say, show
 from runner.commands._options import Settings, study_name
+
+_WORTH_SAYING = 25 * 2**20  # bytes
 
 
 def command(
@@ -21,14 +24,24 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Output folder [default: reports/build/STUDY].")
     ] = None,
+    records: Annotated[
+        bool,
+        typer.Option(
+            "--records/--no-records",
+            help="Carry the records, from which `runner audit` computes every number again.",
+        ),
+    ] = True,
 ) -> None:
     from analysis.report.build import build_report
-    from analysis.store.collect import collect
+    from analysis.report.carried import RECORDS
     from analysis.store.database import studies
-    from runner.execute.reconcile import reconciled
+    from runner.execute.collected import collected
 
     root = Settings.root
     name = study_name(study, studies(root))
-    reconciled(root, name)
-    collect(root, name)
-    show(build_report(root, name, out or Path("reports/build") / name))
+    collected(root, name)
+    index = build_report(root, name, out or Path("reports/build") / name, records)
+    carried = sum(path.stat().st_size for path in index.parent.glob(f"{RECORDS}/*"))
+    if carried > _WORTH_SAYING:
+        say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")
+    show(index)

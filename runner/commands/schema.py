@@ -1,4 +1,9 @@
-"""Print the JSON Schema of a study or profile."""
+"""Print the JSON Schema of a study, a profile or a mapping, or what the database's columns mean.
+
+Examples:
+  runner schema study > study.schema.json
+  runner schema database
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from runner.commands._console import print_json
+from runner.commands._console import print_json, show
 
 
-def command(kind: Annotated[Literal["study", "profile"], typer.Argument(help="The kind of file.")]) -> None:
+def command(
+    kind: Annotated[Literal["study", "profile", "mapping", "database"], typer.Argument(help="Of what.")],
+) -> None:
+    if kind == "database":
+        from analysis.store.dictionary import dictionary
+
+        show(dictionary().rstrip())
+        return
     from runner.spec.schema import json_schema
 
     print_json(json_schema(kind))

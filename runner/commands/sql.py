@@ -3,6 +3,8 @@
 Examples:
   runner sql "select label, seed, final_loss from runs"
   runner sql "select * from steps" --format csv > steps.csv
+  runner sql --list
+  runner sql @speed --study backends
 """
 
 from __future__ import annotations
@@ -11,16 +13,25 @@ from typing import Annotated, Literal
 
 import typer
 
+from model.errors import UserError
+from runner.commands._console import table
 from runner.commands._options import Settings
 
 _DUCKDB_SHARE = 0.5  # of the memory; the rest is for what DuckDB does not count, and for writing
 
 
 def command(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT on runs, steps, attempts, ...")],
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="One SELECT on runs, steps, attempts, ..., or @NAME."),
+    ] = None,
     form: Annotated[
         Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="Output format.")
     ] = "table",
+    study: Annotated[
+        str | None, typer.Option("--study", metavar="STUDY", help="The study that @NAME is about.")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the queries that have a name.")] = False,
     timeout: Annotated[
         int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0 for never.")
     ] = 300,
@@ -32,5 +43,27 @@ def command(
     from analysis.query.child import in_child
     from analysis.query.formats import query as answer
 
+    if listed or query == "@":
+        _list()
+        return
+    sql = _sql(query, study)
     limit = int(memory * 2**30)
-    in_child(lambda: answer(Settings.root, query, form, int(limit * _DUCKDB_SHARE)), timeout, limit)
+    in_child(lambda: answer(Settings.root, sql, form, int(limit * _DUCKDB_SHARE)), timeout, limit)
+
+
+def _sql(query: str | None, study: str | None) -> str:
+    from analysis.report.named import find
+
+    if query is None:
+        raise UserError("give a SELECT, or the @NAME of a query; `runner sql --list` lists the names")
+    if query.startswith("@"):
+        return find(Settings.root, query.removeprefix("@"), study)
+    if study is not None:
+        raise UserError("--study goes with @NAME; in a SELECT, write where study = '...'")
+    return query
+
+
+def _list() -> None:
+    from analysis.report.named import queries
+
+    table(("name", "answers"), [(f"@{name}", each.text) for name, each in queries().items()])

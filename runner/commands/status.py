@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from model.errors import UserError
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
@@ -52,6 +53,8 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     root, name = Settings.root, study and study_name(study)
+    if watch and as_json:
+        raise UserError("--json prints one document: leave out --watch")
 
     def chosen() -> list[RunState]:
         return by_setting(by_outcome(reconciled(root, name), outcome or ()), only or ())
@@ -75,6 +78,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "study": state.brief.study,
             "run_id": state.brief.run_id,
             "factors": state.brief.factors,
+            "repeat": state.brief.repeat,
             "phase": state.phase,
             "outcome": state.outcome,
             "expected_outcome": state.brief.expected_outcome,
@@ -84,7 +88,8 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "step": last.step if last else 0,
             "steps": state.brief.steps,
             "loss": last.loss if last else None,
-            "tokens_per_second": last.tokens / last.steps / last.step_seconds if last else None,
+            "tokens_per_second": last.tokens_per_second if last else None,
+            "imported": state.brief.imported and state.brief.imported["file"],
         })  # fmt: skip
     return found
 
@@ -103,9 +108,10 @@ def summarize(states: Sequence[RunState]) -> None:
     if len(states) <= MOST_ROWS or len(groups) == len(states):
         show(states)
         return
-    shown = labels([members[0] for members in groups.values()], without=["seed"])
+    shown = labels([members[0] for members in groups.values()], without=["seed", "repeat"])
     table(GROUP_HEADS, [_group(*row) for row in zip(groups.values(), shown, strict=True)])
-    say(f"{_counts(states)}; in {len(groups)} groups that differ by more than the seed; --all shows each run")
+    differ = "groups that differ by more than seed and repeat"
+    say(f"{_counts(states)}; in {len(groups)} {differ}; --all shows each run")
 
 
 def _group(members: Sequence[RunState], label: str) -> list[str]:
@@ -113,7 +119,7 @@ def _group(members: Sequence[RunState], label: str) -> list[str]:
     losses = [loss for loss, _ in known if loss is not None]
     rates = [rate for _, rate in known if rate is not None]
     figures = written(mean(losses) if losses else None, median(rates) if rates else None)
-    if label == members[0].brief.run_id:  # no factor but the seed
+    if label == members[0].brief.run_id:  # no factor but seed and repeat
         label = ""
     return [members[0].brief.study, label, str(len(members)), _words(members), *figures]
 
@@ -127,8 +133,8 @@ def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
     return [
         name_of(state),
         label,
-        f"{state.outcome or state.phase}{mark}",
-        f"{row['step']}/{row['steps']}",
+        f"{state.outcome or state.phase}{mark}{' (imported)' if row['imported'] else ''}",
+        f"{row['step']}/{row['steps']}" if row["steps"] else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
         state.reason or "",
     ]

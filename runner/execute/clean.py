@@ -158,7 +158,7 @@ def _in_study(study: Path) -> Iterator[Item]:
 def _state(run: RunFolder) -> RunState | None:
     """A run's status; None if it cannot be read."""
     try:
-        return ledger.state(run)
+        return ledger.brief_state(run) if run.is_imported else ledger.state(run)
     except (Unreadable, OSError):
         return None
 
@@ -201,7 +201,7 @@ def _links_to(files: list[Path], folder: Path) -> Iterator[Path]:
 
 def _unreferenced(study: Path, states: list[RunState]) -> Iterator[Item]:
     """Code and provenance that no run refers to and no launch has used recently."""
-    origins = [state.run.provenance for state in states]
+    origins = [state.run.provenance for state in states if not state.folder.is_imported]
     code = {origin.code for origin in origins}
     kept = {f"{origin.diff}.diff" for origin in origins} | {f"{origin.packages}.lock" for origin in origins}
     snapshots = study / snapshot.FOLDER

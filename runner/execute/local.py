@@ -137,7 +137,7 @@ def _run(
         time.sleep(POLL_SECONDS)
         children[:] = [child for child in children if not _finished(child, watcher)]
         if received:
-            raise KeyboardInterrupt(f"the launcher received {received[0].name}")
+            raise KeyboardInterrupt
 
 
 @contextmanager

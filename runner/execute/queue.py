@@ -6,7 +6,6 @@ dies, so nothing is ever left behind that blocks it.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from model.disk.home import user_folder
+from model.disk.locks import hold
 from runner.state import process
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,13 @@ def turn(launch: str) -> Iterator[bool]:
         try:
             descriptor = os.open(_file(), os.O_RDWR | os.O_CREAT, 0o600)
             waited = _acquire(descriptor, launch)
-        except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
-            log.warning("cannot tell whether another launch runs on this machine: %s", _why(error))
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            log.warning(
+                "cannot tell whether another launch runs on this machine: %s; "
+                "set RUNNER_STATE to a folder of your own",
+                why,
+            )
             waited = False
         yield waited
     finally:
@@ -51,8 +57,8 @@ def _file() -> Path:
 
     Slurm keeps its jobs' resources apart, so a launch inside a job waits only for others in that job.
     """
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    folder = Path(os.environ.get("RUNNER_STATE") or Path(home, "assay"))
+    given = os.environ.get("RUNNER_STATE")
+    folder = Path(given) if given else user_folder("state")
     folder.mkdir(0o700, parents=True, exist_ok=True)
     job = os.environ.get("SLURM_JOB_ID")
     return folder / f"{socket.gethostname()}{f'-job-{job}' if job else ''}.queue"
@@ -60,9 +66,9 @@ def _file() -> Path:
 
 def _acquire(descriptor: int, launch: str) -> bool:
     waited = False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+
+    def tell() -> None:
+        nonlocal waited
         waited = True
         holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another launch"
         log.info(
@@ -72,7 +78,8 @@ def _acquire(descriptor: int, launch: str) -> bool:
             os.getpid(),
             _hint(holder),
         )
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    hold(descriptor, waiting=tell)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{launch} (process {os.getpid()})".encode(), 0)
     return waited
@@ -85,9 +92,3 @@ def _hint(holder: str) -> str:
         return ""
     pid = named[1]
     return f". Process {pid} is suspended: `kill -CONT {pid}` continues it, `kill {pid}` before that ends it"
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename or 'its lock'}: {error.strerror}; set RUNNER_STATE to a folder of your own"
-    return f"{error}; set RUNNER_STATE to a folder of your own"

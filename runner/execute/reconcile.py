@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from model.disk.folder import RunFolder, run_folders
 from model.disk.record import Outcome, now
 from runner.execute.repair import repair
 from runner.execute.slurm.client import Poll, poll
@@ -12,7 +14,7 @@ from runner.execute.slurm.ours import job_of
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
-from runner.state.runs import states, warn_once
+from runner.state.runs import states_of, warn_once
 from runner.state.slurm import NoAnswer
 
 ACCOUNTING_DELAY = timedelta(minutes=2)  # after sbatch, until accounting must know the job
@@ -23,14 +25,19 @@ def reconciled(root: Path, study: str | None = None) -> list[RunState]:
 
     While Slurm cannot be reached, a warning says so, and runs in flight on it are as their files show them.
     """
-    found = states(root, study)
+    return reconciled_runs(list(run_folders(root, study)))
+
+
+def reconciled_runs(folders: Sequence[RunFolder]) -> list[RunState]:
+    """The same for the runs in these folders alone."""
+    found = states_of(folders)
     try:
         if repair(found):
-            found = states(root, study)
-        return states(root, study) if _settle(found) else found
+            found = states_of(folders)
+        return states_of(folders) if _settle(found) else found
     except NoAnswer as error:
         warn_once(f"{error}; until Slurm answers, its runs are shown as last known")
-        return states(root, study)
+        return states_of(folders)
 
 
 def _settle(found: list[RunState]) -> bool:

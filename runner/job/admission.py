@@ -17,6 +17,7 @@ from pathlib import Path
 
 from model.attention import Case
 from model.disk.files import Unreadable, read, write
+from model.disk.home import user_folder
 from model.errors import AssayError, Unsupported
 from model.verify.certificate import Certificate
 from model.verify.identity import key_of
@@ -84,7 +85,7 @@ def keep(certificate: Certificate, root: Path) -> None:
             "%s: %s; the database will not show this certificate", root / FOLDER / name, error.strerror
         )
     if certificate.verdict == "right":
-        with suppress(OSError, RuntimeError):  # RuntimeError: nobody knows the user's home
+        with suppress(OSError):
             cache().mkdir(mode=0o700, parents=True, exist_ok=True)
             write(cache() / name, certificate)
 
@@ -143,15 +144,17 @@ def _made(trial: Trial, root: Path, options: Options) -> Certificate:
 
 
 def cache() -> Path:
-    """Where the roots of a user, or of those who name one folder, share certificates."""
+    """Where the roots of a user, or of those who name one folder, share certificates.
+
+    Raises:
+        OSError: the user has no home.
+    """
     if shared := os.environ.get(SHARED):
         return Path(shared)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a relative path is invalid and counts as unset.
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "assay" / "certificates"
+    return user_folder("cache") / "certificates"
 
 
 def _folders(root: Path) -> list[Path]:
-    with suppress(RuntimeError):
+    with suppress(OSError):
         return [root / FOLDER, cache()]
     return [root / FOLDER]

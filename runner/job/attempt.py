@@ -19,6 +19,7 @@ from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, 
 from model.errors import Interrupted, Unsupported, UserError
 from model.text import Source
 from runner.job import admission, phase
+from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
 from runner.job.stop import Stop, deadline
@@ -89,12 +90,10 @@ def _ending(error: BaseException, stop: Stop, end: float | None) -> Ending:
             limit was not cancelled.
     """
     late = end is not None and time.monotonic() >= end
+    if late and isinstance(error, Terminated):
+        return Ending(Outcome.TIMEOUT, "reached its time limit")
     if not isinstance(error, Interrupted):
-        return (
-            Ending(Outcome.TIMEOUT, "reached its time limit")
-            if late and isinstance(error, Terminated)
-            else of_exception(error)
-        )
+        return of_exception(error)
     saved = f"a checkpoint was saved at step {error.step}"
     if stop.cause == "deadline":
         return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {saved}")
@@ -156,9 +155,9 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
     write(attempt / "manifest.json", progress.manifest)
     _gpu = process.hold_gpu(progress.manifest.gpu_uuid)
     with phase.shown(attempt) as tell:
-        progress.manifest = progress.manifest.model_copy(
-            update={"certificate": _certificate(run, folder, tell)}
-        )
+        certificate = _certificate(run, folder, tell)
+    facts = {"certificate": certificate, "device_users": machine.device_users(run.config.device)}
+    progress.manifest = progress.manifest.model_copy(update=facts)
     write(attempt / "manifest.json", progress.manifest)
     resumed = progress.manifest.resumed_attempt
     checkpoints = Checkpoints(
@@ -172,7 +171,8 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
 
 def _checked(run: RunRecord, source: Source) -> Source:
     """The text that the run was planned with; raises UserError if it has changed since."""
-    source = source.checked(run.config.data.text_column)
+    if not source.recognised:  # else it is as the launch checked it
+        source = source.checked(run.config.data.text_column)
     if not source.has(run.data_fingerprint):
         raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
     return source
@@ -197,6 +197,8 @@ def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Resul
         final_loss=progress.loss,
         peak_memory_bytes=peak_memory_bytes,
         requested_bytes=ending.requested_bytes,
+        load_after=machine.load(),
+        clocks=clocks(manifest.gpu_uuid),
         started_at=manifest.started_at,
         ended_at=now(),
         wall_seconds=time.monotonic() - progress.started,  # immune to changes of the system clock

@@ -10,6 +10,7 @@ from model import machine
 from model.config import RunConfig
 from model.disk.record import Manifest, now
 from model.flops import Peak, flop_per_token, parameter_count, peak
+from runner.job.clocks import clocks
 from runner.state import process
 
 
@@ -22,6 +23,8 @@ def first_manifest(run_id: str, attempt: int) -> Manifest:
         **process.me(),
         slurm={name: value for name, value in sorted(os.environ.items()) if _tells(name)},
         software={"python": platform.python_version(), **machine.versions()},
+        load_before=machine.load(),
+        cores=os.cpu_count(),
         nodes=int(os.environ.get("SLURM_JOB_NUM_NODES", "1")),
     )
 
@@ -36,6 +39,7 @@ def with_device(manifest: Manifest, config: RunConfig, peak_override: float | No
         "software": manifest.software | software,
         "device_name": name,
         "gpu_uuid": uuid,
+        "clocks": clocks(uuid),
         "gpus": int(config.device == "cuda"),
         "parameter_count": parameter_count(config.model),
         "flop_per_token": flop_per_token(config.model, config.train.sequence_length),

@@ -10,7 +10,7 @@ from pathlib import Path
 from model.disk.record import Outcome
 from runner.state import slurm
 from runner.state.endings import Ending
-from runner.state.slurm import SACCT_FIELDS, SchedulerError, ask, ending_of
+from runner.state.slurm import SchedulerError, ask, ending_of
 
 KILL_SECONDS = 5.0  # before the time limit; Slurm may start killing the job here
 
@@ -38,9 +38,7 @@ def ending_before_restart(job_id: str | None) -> Ending:
     name = os.environ.get("SLURM_JOB_NAME")
     ours = [f"--name={name}"] if name else []  # an older job may have had the same number
     try:
-        printed = ["-n", "-P", f"--delimiter={slurm.BAR}", "-o", SACCT_FIELDS]
-        answer = ask("sacct", "-D", "-X", *printed, *ours, "-j", job_id or "")
-        rows = [line.split(slurm.BAR) for line in answer.splitlines()]
+        rows = slurm.sacct(slurm.JOB, "-D", "-X", *ours, "-j", job_id or "")
         said = [row[1:4] for row in rows if row[0] == job_id]
         # Every ended entry is an earlier start: accounting may not list the current one yet.
         earlier = [ending for state, code, node in said if (ending := ending_of(state, code, node))]

@@ -7,16 +7,15 @@ none, each run does. The kernel, or the server of an NFS mount, releases the loc
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from model.disk.files import no_link
+from model.disk.locks import hold
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5  # many runs of an array may wait, on one server
 _ENDED = b"ended without a certificate\n"
 
 
@@ -61,8 +60,13 @@ def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterat
         yield None
         return
     mine = Turn(descriptor, path)
+
+    def tell() -> None:
+        mine.waited = True
+        waiting()
+
     try:
-        if not _locked(mine, descriptor, time.monotonic() + wait_seconds, waiting) or mine.in_vain:
+        if not _held(descriptor, wait_seconds, tell) or mine.in_vain:
             yield None
             return
         os.ftruncate(descriptor, 0)
@@ -71,17 +75,8 @@ def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterat
         os.close(descriptor)
 
 
-def _locked(mine: Turn, descriptor: int, until: float, waiting: Callable[[], None]) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if not mine.waited:
-                waiting()
-            mine.waited = True
-            if time.monotonic() > until:
-                return False
-            time.sleep(POLL_SECONDS)
-        except OSError:  # this filesystem has no locks
-            return False
+def _held(descriptor: int, wait_seconds: float, waiting: Callable[[], None]) -> bool:
+    try:
+        return hold(descriptor, wait_seconds, POLL_SECONDS, waiting)
+    except OSError:  # this filesystem has no locks
+        return False

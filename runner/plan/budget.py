@@ -179,9 +179,14 @@ def reserve(root: Path, study: str, limits: Sequence[Limit], planned: Estimate) 
     with study_lock(root, LOCK_SECONDS) as held:
         if not held:
             raise UserError(f"another launch is using the budgets of {root}; try again when it is done")
-        if problems := [problem for limit in limits if (problem := _exceeded(root, limit, planned))]:
+        if problems := exceeded(root, limits, planned):
             raise InvalidFile(problems)
         _write(root / study, planned)
+
+
+def exceeded(root: Path, limits: Sequence[Limit], planned: Estimate) -> list[Problem]:
+    """The budgets that a cost exceeds, each with its position; those too that it cannot be held against."""
+    return [problem for limit in limits if (problem := _exceeded(root, limit, planned))]
 
 
 def _exceeded(root: Path, limit: Limit, planned: Estimate) -> Problem | None:
@@ -324,9 +329,9 @@ def _uses(folder: RunFolder) -> Iterator[_Use]:
     for attempt in folder.attempts():
         manifest, over = attempt.manifest, attempt.released or attempt.settled is not None
         end = attempt.ended_at or (attempt.noted[-1].time if attempt.released else now())
-        start = manifest.started_at if manifest else end  # an attempt that never started cost nothing
+        start = attempt.started_at if manifest and attempt.started_at else end  # never started: no cost
         job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
-        gpus = manifest.gpus if manifest else 0
+        gpus = (manifest.gpus if manifest else 0) or 0
         yield _Use(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, over)
 
 

@@ -7,12 +7,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from model.disk.folder import RunFolder
-from model.disk.record import Provenance, RunRecord, now
+from model.config import RunConfig
+from model.disk.folder import RunFolder, folders
+from model.disk.imported import PREFIX
+from model.disk.record import RunRecord, now
 from model.errors import UserError
 from model.text import Source
 from runner.plan.data import checked_sources
+from runner.plan.order import Planned, placed
 from runner.spec.expansion import Cell
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import Study, read_study
@@ -31,7 +35,7 @@ class Plan:
     scale: str
     cluster: Cluster
     root: Path
-    runs: list[tuple[RunRecord, RunState | None]]
+    runs: list[Planned]
     again: bool = False  # also restart runs that are done
     once: bool = False  # restart none that another launch has restarted since the plan was made
 
@@ -53,12 +57,24 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
 
     Raises:
         InvalidFile: a data file or tokenizer is missing or wrong, or has too little text; at its setting.
-        UserError: a run's data has changed since it was planned.
+        UserError: a run's data has changed since it was planned, or the study holds imported logs.
     """
+    _refuse_logs(study.name, root)
     sources = checked_sources(study, cells, root)
     made = provenance.provenance(study.path.resolve().parent)
-    records = [_record(study, cell, scale, cluster, made, *sources[cell.config.data]) for cell in cells]
-    return Plan(study, scale, cluster, root, [(record, _known(root, record)) for record in records])
+    common = {"scale": scale, "design": study.design(scale).record(study.name), "provenance": made}
+    records = [_record(study, cell, cluster, *sources[cell.config.data], common) for cell in cells]
+    runs: list[Planned] = [(record, _known(root, record)) for record in records]
+    return Plan(study, scale, cluster, root, placed(runs, root, study.name))
+
+
+def _refuse_logs(study: str, root: Path) -> None:
+    """Runs that were imported and runs of our own in one folder would pass for one study."""
+    if logs := [name for name in folders(root / study) if name.startswith(PREFIX)]:
+        raise UserError(
+            f"study '{study}' under {root} holds {len(logs)} imported logs, which nothing here can run: "
+            "give the study another `name:`, or use another --root"
+        )
 
 
 def refreshed(plan: Plan) -> Plan:
@@ -90,12 +106,15 @@ def _same_data(record: RunRecord, planned: str) -> bool:
 
 
 def _record(
-    study: Study, cell: Cell, scale: str, cluster: Cluster, made: Provenance, source: Source, fingerprint: str
+    study: Study, cell: Cell, cluster: Cluster, source: Source, fingerprint: str, common: dict[str, Any]
 ) -> RunRecord:
     profile = cluster.profile.allowing(cell.resources)
     return RunRecord(
         run_id=cell.run_id,
         group=cell.group,
+        repeat=cell.repeat,
+        position=cell.position,
+        block=cell.block,
         study=study.name,
         study_file=str(study.path),
         launched_in=str(Path.cwd()),
@@ -106,7 +125,6 @@ def _record(
         expected_outcome=cell.expected,
         because=cell.because,
         why=list(cell.why),
-        scale=scale,
         profile=cluster.name,
         profile_file=str(cluster.file),
         memory_bytes=profile.memory_bytes,
@@ -120,13 +138,13 @@ def _record(
         tokenizer=source.tokenizer,
         data_fingerprint=fingerprint,
         data_content=source.content,
-        provenance=made,
         created_at=now(),
+        **common,
     )
 
 
 def rehearsal(plan: Plan) -> Plan:
-    """The plan's cells as a separate study with two steps each, to catch failures early.
+    """The plan's cells, each once, as a separate study with two steps each, to catch failures early.
 
     Two steps, because the second is the first to use the optimizer's state. The runs have their own ids:
     a run's id names it in every command.
@@ -138,7 +156,10 @@ def rehearsal(plan: Plan) -> Plan:
     if profile.time_limit != plan.cluster.profile.time_limit:
         limit = {"time_limit_seconds": profile.time_limit_seconds, "grace_seconds": profile.grace_seconds}
     runs = []
+    firsts = dict[RunConfig, RunRecord]()
     for run, _ in plan.runs:
+        firsts.setdefault(run.config, run)
+    for run in firsts.values():
         train = run.config.train.model_copy(update=short)
         config = run.config.model_copy(update={"train": train})
         ids = {name: _rehearsed(run.study, getattr(run, name)) for name in ("run_id", "group")}
@@ -161,7 +182,7 @@ def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> P
     first = states[0].run
     study = read_study(Path(first.launched_in or "", first.study_file))
     named = dataclasses.replace(study, name=first.study)
-    runs: list[tuple[RunRecord, RunState | None]] = [(_under(state.run, cluster), state) for state in states]
+    runs: list[Planned] = [(_under(state.run, cluster), state) for state in states]
     return Plan(named, first.scale, cluster, root, runs, again=True, once=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.disk.files import write_text
 from model.disk.folder import RunFolder
-from model.disk.record import RunRecord
+from model.disk.record import DesignRecord, RunRecord
 from model.errors import UserError
 from runner.plan.plan import Plan
 from runner.state import ledger
@@ -15,6 +15,8 @@ from runner.state.tasks import Shape, Task, label
 
 def write_runs(plan: Plan) -> list[Task]:
     """Write run.json where it is new or changed; return the next attempts of the runs to do, not yet claimed.
+
+    The tasks are in the order of starting.
 
     Raises:
         UserError: the root is not writable.
@@ -38,7 +40,7 @@ def write_runs(plan: Plan) -> list[Task]:
             tasks.append(next_task(folder, record, state))
     if tasks:
         ledger.flush(plan.root)
-    return tasks
+    return sorted(tasks, key=lambda task: task.position)
 
 
 # Fields of an already planned run that a study or profile may still change: its limits and descriptions.
@@ -60,7 +62,19 @@ def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
         return run.model_copy(update={"created_at": state.run.created_at})
     names = (*_ABOUT, *(_LIMITS if starts else ()))
     known = state.run.model_fields_set
-    return state.run.model_copy(update={name: getattr(run, name) for name in names if name in known})
+    now = {name: getattr(run, name) for name in names if name in known}
+    return state.run.model_copy(update=now | _redesigned(run.design, state.run.design))
+
+
+def _redesigned(now: DesignRecord | None, before: DesignRecord | None) -> dict[str, DesignRecord]:
+    """The design of a run that has started: a margin that is stated after the results proves nothing.
+
+    That `until` is gone from the study does not undo the looks that it took.
+    """
+    if now is None or before is None:
+        return {}
+    changes = {"baseline": now.baseline, "until": now.until or before.until}
+    return {"design": before.model_copy(update=changes)}
 
 
 def next_task(folder: RunFolder, run: RunRecord, state: RunState | None) -> Task:
@@ -73,4 +87,5 @@ def next_task(folder: RunFolder, run: RunRecord, state: RunState | None) -> Task
         shape=Shape.of(run),
         code=run.provenance.code,
         expected=run.expected_outcome,
+        position=run.position or 0,
     )

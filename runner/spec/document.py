@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from model.errors import did_you_mean
 from runner.spec.problems import HIDDEN_IN_TEXT, InvalidFile, Mark, Problem, code_point
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ def read_document(path: Path) -> Document:
     source = str(path)
     try:
         content = _content(path)
+    except FileNotFoundError as error:
+        there = sorted(str(each) for each in path.parent.glob("*.yaml"))
+        raise _invalid(Mark(source), f"{error.strerror} {did_you_mean(source, there)}") from error
     except OSError as error:
         raise _invalid(Mark(source), f"{error.strerror}") from error
     except ValueError as error:  # a NUL in the path

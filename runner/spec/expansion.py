@@ -6,6 +6,7 @@ the scale's rules, `--set`. A run's id is the hash of the resulting configuratio
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,16 +19,19 @@ from pydantic import ValidationError
 from model import attention
 from model.config import NO_FLOAT16, RunConfig
 from model.disk.files import dumps
-from model.disk.record import Outcome
+from model.disk.record import Order, Outcome
 from model.errors import UserError, did_you_mean
-from runner.spec import options
+from runner.spec.cells import baseline, options
+from runner.spec.cells.options import Setting
+from runner.spec.cells.order import places
+from runner.spec.cells.where import idle, matches
+from runner.spec.design import order_seed
 from runner.spec.document import KeyPath
-from runner.spec.options import Setting
-from runner.spec.problems import MOST_SHOWN, InvalidFile, Mark, Problem
+from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.spec.profile import Resources
-from runner.spec.settings import Scalar, flatten, nearest, nest
+from runner.spec.settings import Scalar, flatten, nest
 from runner.spec.study import MAX_CELLS, Rule, Scale, Study, Where
-from runner.spec.validation import explain, shown
+from runner.spec.validation import explain
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -44,6 +48,7 @@ class Cell:
     run_id: str
     group: str
     factors: Factors
+    repeat: int
     config: RunConfig
     expected: Outcome
     because: str | None
@@ -51,23 +56,31 @@ class Cell:
     why: tuple[str, ...]
     marks: Mapping[str, Mark] = field(repr=False)  # where each value was set, for later errors
     origin: Mark = field(repr=False)  # the key that produced the cell
+    position: int = 0  # in the order of starting, from 1
+    block: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The cell as `expand --json` prints it."""
-        plain = {name: getattr(self, name) for name in ("run_id", "group", "factors", "because", "why")}
+        names = ("run_id", "group", "factors", "repeat", "position", "block", "because", "why")
+        plain = {name: getattr(self, name) for name in names}
         resources = self.resources.model_dump(exclude_none=True)
         about = {"expected_outcome": self.expected, "resources": resources}
         return {**plain, **about, "config": self.config.model_dump()}
 
 
 def expand(
-    study: Study, scale: str = "full", sets: Sequence[str] = (), only: Sequence[str] = ()
+    study: Study,
+    scale: str = "full",
+    sets: Sequence[str] = (),
+    only: Sequence[str] = (),
+    repeats: int | None = None,
 ) -> list[Cell]:
-    """Resolve every cell of a study at a scale.
+    """Resolve every cell of a study at a scale, in the order of the file, once for each repeat.
 
     Args:
         sets: `a.b=value` overrides for all cells.
         only: `factor=value[,value]` filters; those of one factor add up, and all factors must match.
+        repeats: of each cell, in place of the study's.
 
     Raises:
         InvalidFile: invalid values, rules or options; lists the problems of all cells.
@@ -77,22 +90,59 @@ def expand(
     common = _common(study, overlay, scale_path)
     overrides = options.overrides(sets, study.axes)
     rules = _rules(study, overlay, scale_path)
-    candidates = list(_candidates(study, overlay, scale_path))
-    wanted: Where = {**options.wanted(only, study.axes, (factors for factors, _ in candidates))}
+    design = study.design(scale)
+    times = repeats or design.repeats
+    candidates = list(_candidates(study, overlay, scale_path, times))
+    wanted, numbers = _wanted(study, only, candidates, times)
     results = [
         _resolve(study, common, factors, origin, rules, overrides)
         for factors, origin in candidates
-        if _matches(factors, wanted)
+        if matches(factors, wanted)
     ]
     if not results:
         raise UserError(f"no cell has all of {_listed(wanted)}")
-    problems = [*_idle_rules(study, common, rules, candidates)]
+    settings = [common | factors for factors, _ in candidates]
+    problems = [*_idle_rules(study, rules, settings), *baseline.wrong_factors(study, scale, settings)]
     problems += [problem for result in results if isinstance(result, list) for problem in result]
     if problems:
         raise InvalidFile(problems)
     cells = [result for result in results if isinstance(result, Cell)]
     _refuse_twins(cells)
-    return cells
+    if problems := [
+        *baseline.never_completes(study, scale, ((cell.factors, cell.expected) for cell in cells))
+    ]:
+        raise InvalidFile(problems)
+    return _placed([_repeated(study, cell, n) for n in numbers for cell in cells], study.name, design.order)
+
+
+def _wanted(
+    study: Study, only: Sequence[str], candidates: list[Candidate], times: int
+) -> tuple[Where, list[int]]:
+    """What `--only` asks of cells, and which of their repeats; where there are several it is a factor."""
+    axes, cells, numbers = study.axes, [factors for factors, _ in candidates], list(range(1, times + 1))
+    if times > 1:
+        axes = (*axes, "repeat")
+        cells += [{"repeat": (n, Mark("repeats"))} for n in numbers]
+    wanted = options.wanted(only, axes, cells)
+    picked = wanted.pop("repeat", numbers)
+    return {**wanted}, [n for n in numbers if n in picked]
+
+
+def _placed(cells: list[Cell], study: str, order: Order) -> list[Cell]:
+    """The cells with their places in the order of starting."""
+    found = places([(cell.group, cell.run_id) for cell in cells], order, order_seed(study, order))
+    return [
+        dataclasses.replace(cell, position=position, block=block)
+        for cell, (position, block) in zip(cells, found, strict=True)
+    ]
+
+
+def _repeated(study: Study, cell: Cell, repeat: int) -> Cell:
+    """A repeat of a cell: the same configuration under another id. The first keeps the cell's own."""
+    if repeat == 1:
+        return cell
+    run_id = _hash(study.name, cell.config.model_dump(), repeat)
+    return dataclasses.replace(cell, run_id=run_id, repeat=repeat)
 
 
 def _listed(wanted: Where) -> str:
@@ -107,10 +157,11 @@ def _common(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Sett
     }
 
 
-def _candidates(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Candidate]:
+def _candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: int) -> Iterator[Candidate]:
     axes = [*_matrix(study, overlay, scale_path), *_zipped(study)]
-    if (cells := prod(map(len, axes))) > MAX_CELLS:
-        problem = f"the matrix has {cells:,} cells; the limit is {MAX_CELLS:,}"
+    if (cells := prod(map(len, axes))) * repeats > MAX_CELLS:
+        times = f", {repeats} times each" if repeats > 1 else ""
+        problem = f"the matrix has {cells:,} cells{times}; the limit is {MAX_CELLS:,}"
         raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
     if axes:
         yield from _kept(study, axes)
@@ -142,7 +193,7 @@ def _kept(study: Study, axes: list[Axis]) -> Iterator[Candidate]:
     excluded, kept = [0] * len(study.file.exclude), 0
     for combination in itertools.product(*axes):
         factors = {axis: setting for part in combination for axis, setting in part.items()}
-        hits = [i for i, where in enumerate(study.file.exclude) if _matches(factors, where)]
+        hits = [i for i, where in enumerate(study.file.exclude) if matches(factors, where)]
         for i in hits:
             excluded[i] += 1
         if not hits:
@@ -157,26 +208,9 @@ def _kept(study: Study, axes: list[Axis]) -> Iterator[Candidate]:
 def _refuse_idle_excludes(study: Study, axes: list[Axis], hits: list[int]) -> None:
     cells = [step for axis in axes for step in axis]
     if problems := [
-        _idle(study, study.file.exclude[i], ("exclude", i), cells)
-        for i, count in enumerate(hits)
-        if not count
+        idle(study, study.file.exclude[i], ("exclude", i), cells) for i, count in enumerate(hits) if not count
     ]:
         raise InvalidFile(problems)
-
-
-def _idle(study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]) -> Problem:
-    """Why no cell matches; names the first value that no cell has."""
-    for axis, wanted in where.items():
-        mark = study.document.mark((*path, axis))
-        if axis not in study.axes:
-            known = did_you_mean(axis, study.axes, nearest(axis, study.axes))
-            return Problem(mark, f"'{axis}' is not a factor of this study {known}")
-        if not any(_matches(cell, {axis: wanted}) for cell in cells):
-            values = list(dict.fromkeys(shown(cell[axis][0]) for cell in cells if axis in cell))
-            more = ", ..." if len(values) > MOST_SHOWN else ""
-            listed = ", ".join(values[:MOST_SHOWN]) + more
-            return Problem(mark, f"matches no cell: the values of {axis} are {listed}")
-    return Problem(study.document.mark(path), "matches no cell: no cell has all of these values")
 
 
 def _rules(study: Study, overlay: Scale, scale_path: KeyPath) -> list[tuple[Rule, KeyPath]]:
@@ -186,31 +220,15 @@ def _rules(study: Study, overlay: Scale, scale_path: KeyPath) -> list[tuple[Rule
 
 
 def _idle_rules(
-    study: Study,
-    common: dict[str, Setting],
-    rules: list[tuple[Rule, KeyPath]],
-    candidates: list[Candidate],
+    study: Study, rules: list[tuple[Rule, KeyPath]], cells: list[dict[str, Setting]]
 ) -> Iterator[Problem]:
-    cells = [common | factors for factors, _ in candidates]
     for rule, path in rules:
-        if not (set(rule.where) <= set(study.axes) and any(_matches(cell, rule.where) for cell in cells)):
-            yield _idle(study, rule.where, (*path, "where"), cells)
+        if not (set(rule.where) <= set(study.axes) and any(matches(cell, rule.where) for cell in cells)):
+            yield idle(study, rule.where, (*path, "where"), cells)
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
-
-
-def _matches(factors: Mapping[str, Setting], where: Where) -> bool:
-    return all(
-        axis in factors and _is_one_of(factors[axis][0], wanted if isinstance(wanted, list) else [wanted])
-        for axis, wanted in where.items()
-    )
-
-
-def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
-    """Unlike in Python, `true` is not 1 here."""
-    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in wanted)
 
 
 def _resolve(
@@ -226,7 +244,7 @@ def _resolve(
     resources = Resources()
     why = [str(mark) for _, mark in factors.values()]
     for rule, path in rules:
-        if _matches(common | factors, rule.where):
+        if matches(common | factors, rule.where):
             changes = flatten(rule.set, (*path, "set"))
             marked = {dotted: (value, study.document.mark(place)) for dotted, value, place in changes}
             settings = _over(settings, marked)
@@ -250,6 +268,7 @@ def _resolve(
         run_id=_hash(study.name, resolved),
         group=_hash(study.name, {**resolved, "seed": None}),
         factors={axis: _at(resolved, axis) for axis in study.axes},
+        repeat=1,
         config=config,
         expected=expected,
         because=because,
@@ -287,8 +306,10 @@ def _over(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Set
     return {**{dotted: setting for dotted, setting in below.items() if dotted not in above}, **above}
 
 
-def _hash(study: str, config: dict[str, Any]) -> str:
-    return hashlib.sha256(dumps({"study": study, "config": config}).encode()).hexdigest()[:12]
+def _hash(study: str, config: dict[str, Any], repeat: int = 1) -> str:
+    """Of a run; that of a first repeat does not depend on there being others."""
+    again = {"repeat": repeat} if repeat > 1 else {}
+    return hashlib.sha256(dumps({"study": study, "config": config, **again}).encode()).hexdigest()[:12]
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:

@@ -89,6 +89,8 @@ def look_alike(word: str) -> str:
 
 def visible(line: str) -> str:
     """The line with a `?` for what a terminal could not show as one character, and a space for a tab."""
+    if line.isprintable():
+        return line
     return "".join(letter if letter.isprintable() else " " if letter == "\t" else "?" for letter in line)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from analysis.logs.mapping import Mapping
 from model import attention
 from model.config import RunConfig
 from runner.spec.profile import Profile
@@ -13,10 +14,11 @@ from runner.spec.study import StudyFile
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema(kind: Literal["study", "profile"]) -> dict[str, Any]:
+def json_schema(kind: Literal["study", "profile", "mapping"]) -> dict[str, Any]:
     """Build a schema (draft 2020-12); a study's lists every setting, nested and dotted."""
-    if kind == "profile":
-        return {"$schema": _DRAFT, **Profile.model_json_schema()}
+    if kind != "study":
+        model = Profile if kind == "profile" else Mapping
+        return {"$schema": _DRAFT, **model.model_json_schema()}
     schema = StudyFile.model_json_schema()
     definitions = schema["$defs"]
     definitions |= RunConfig.model_json_schema()["$defs"]

@@ -11,8 +11,9 @@ from pydantic import AfterValidator, Field, model_validator
 from model.config import Frozen
 from model.disk.record import NAME, Outcome
 from model.errors import did_you_mean
+from runner.spec.design import Design, DesignKeys
 from runner.spec.document import Document, KeyPath, read_document
-from runner.spec.problems import InvalidFile, Problem
+from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.spec.profile import Budget, Resources
 from runner.spec.settings import Scalar, flatten, leaves, unknown
 from runner.spec.validation import validated
@@ -61,7 +62,7 @@ class Rule(Frozen):
         return self
 
 
-class Scale(Frozen):
+class Scale(DesignKeys):
     """A named set of overrides, so that one study can run on a laptop or at full size."""
 
     description: str = ""
@@ -70,14 +71,19 @@ class Scale(Frozen):
     rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
 
 
-class StudyFile(Frozen):
-    """The keys of a study's YAML file."""
+class _Head(Frozen):
+    """What a study is called; a class of its own so that these keys come first wherever keys are listed."""
 
     name: Annotated[str, AfterValidator(_name)] = Field(
         "", validate_default=False, description="Name of the results folder; default: the file's name."
     )
     title: Annotated[str, AfterValidator(_one_line)] = Field(description="One line; the report's heading.")
     description: str = Field("", description="The question, in a few sentences; shown in the report.")
+
+
+class StudyFile(DesignKeys, _Head):
+    """The keys of a study's YAML file."""
+
     base: Assignment = Field(default={}, description="Configuration that all runs share.")
     matrix: dict[str, Axis] = Field(
         default={}, description="Axes; every combination of their values is a cell."
@@ -109,6 +115,16 @@ class Study:
         zipped = [axis for group in self.file.zip for axis in group]
         included = [dotted for entry in self.file.include for dotted, _, _ in flatten(entry, ())]
         return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
+
+    def design(self, scale: str) -> Design:
+        """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
+        return Design.of(self.file, self.scale(scale)[0])
+
+    def key_at(self, scale: str, *path: str | int) -> Mark:
+        """Position of a key that the scale may override: there, else in the study."""
+        overlay, place = self.scale(scale)
+        given = path and getattr(overlay, str(path[0])) is not None
+        return self.document.mark((*place, *path) if given else path)
 
     def scale_for(self, asked: str | None, profile: str) -> str:
         """The requested scale, else the profile's; `full` if the study defines no scales."""
@@ -144,7 +160,7 @@ def read_study(path: Path) -> Study:
             [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
         ) from error
     study = Study(name, path, file, document)
-    checks = (_unknown_paths, _set_twice, _uneven_zips, _axes_given_twice)
+    checks = (_unknown_paths, _set_twice, _uneven_zips, _axes_given_twice, _designs)
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
@@ -222,4 +238,20 @@ def _axes_given_twice(study: Study) -> list[Problem]:
             for axis in scale.matrix
             if axis not in study.file.matrix
         ]
+    return problems
+
+
+def _designs(study: Study) -> list[Problem]:
+    """What is wrong with `until` at any scale."""
+    problems = []
+    for name in dict.fromkeys(["full", *study.file.scales]):
+        design = study.design(name)
+        if not design.until:
+            continue
+        if design.baseline is None:
+            text = "`until` compares each group with a baseline: add one, such as `baseline: {FACTOR: VALUE}`"
+            problems.append(Problem(study.key_at(name, "until"), text))
+        if design.until.at_most < design.repeats:
+            text = f"'at_most' {design.until.at_most} is less than repeats, which is {design.repeats}"
+            problems.append(Problem(study.key_at(name, "until", "at_most"), text))
     return problems

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
-_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales")  # sections with values of axes: a union of types
+_OF_VALUES = (
+    "matrix",
+    "zip",
+    "exclude",
+    "rules",
+    "scales",
+    "baseline",
+)  # sections with values of axes: a union of types
 _BRANCHES = ("str", "int", "float", "bool")
 
 

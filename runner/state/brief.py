@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from pydantic import AliasPath, BaseModel, Field
 
@@ -19,14 +20,29 @@ class RunBrief(BaseModel, frozen=True):
     run_id: str
     group: str = ""
     study: str
+    repeat: int = 1
+    position: int | None = None
+    block: int | None = None
     factors: dict[str, str | int | float | bool]
-    steps: int = Field(
+    planned_steps: int = Field(
         TrainConfig.model_fields["steps"].default, validation_alias=AliasPath("config", "train", "steps")
     )
     expected_outcome: Outcome
     because: str | None = None
     requeue: bool = False
     created_at: datetime
+    imported: dict[str, Any] | None = None
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that were planned; None if nobody knows, as of most imported runs."""
+        known = self.imported is None or "planned_steps" in self.model_fields_set
+        return self.planned_steps if known else None
+
+    @property
+    def varied(self) -> dict[str, str | int | float | bool]:
+        """What can tell runs of one study apart: the factors, and which repeat it is."""
+        return {**self.factors, "repeat": self.repeat}
 
 
 def brief_of(folder: RunFolder) -> RunBrief:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from model.disk.files import no_link
+from model.disk.locks import hold
 from model.errors import UserError
 
-POLL_SECONDS = 0.1
 log = logging.getLogger(__name__)
 
 
@@ -33,24 +31,18 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
     except OSError as error:
         raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error
     try:
-        yield _acquire(descriptor, study_folder, time.monotonic() + wait_seconds)
+        yield _held(descriptor, study_folder, wait_seconds)
     finally:
         os.close(descriptor)
 
 
-def _acquire(descriptor: int, folder: Path, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(POLL_SECONDS)
-        except OSError as error:
-            log.warning(
-                "%s: the filesystem has no file locks (%s); do not run two launches of this study at once",
-                folder,
-                error.strerror,
-            )
-            return True
+def _held(descriptor: int, folder: Path, wait_seconds: float) -> bool:
+    try:
+        return hold(descriptor, wait_seconds)
+    except OSError as error:
+        log.warning(
+            "%s: the filesystem has no file locks (%s); do not run two launches of this study at once",
+            folder,
+            error.strerror,
+        )
+        return True

@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from model.disk.record import LedgerEvent, Manifest
 from model.errors import UserError
 
@@ -31,6 +29,8 @@ def runs(pid: int, pid_started: float | None) -> bool:
     if found is None or pid_started is None:
         return False
     if pid_started > 1e9:  # written by an earlier version: seconds since 1970
+        import psutil  # slow to import, and seldom needed
+
         return abs(found + psutil.boot_time() - pid_started) < 1
     return abs(found - pid_started) < 0.005
 
@@ -54,7 +54,7 @@ def terminate(process: Manifest) -> bool:
     Raises:
         UserError: it belongs to another user.
     """
-    if not alive(process):
+    if process.pid is None or not alive(process):
         return False
     try:
         os.kill(process.pid, signal.SIGTERM)

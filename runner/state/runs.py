@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.disk.files import Unreadable
-from model.disk.folder import folders, run_folders
+from model.disk.folder import RunFolder, folders, run_folders
+from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord
 from model.errors import UserError, did_you_mean
 from runner.state import ledger
@@ -23,8 +24,13 @@ log = logging.getLogger(__name__)
 
 def states(root: Path, study: str | None = None) -> list[RunState]:
     """All runs under the root, or of one study. Unreadable runs are skipped with a warning."""
+    return states_of(run_folders(root, study))
+
+
+def states_of(folders: Iterable[RunFolder]) -> list[RunState]:
+    """The runs in these folders. Unreadable runs are skipped with a warning."""
     found = []
-    for folder in run_folders(root, study):
+    for folder in folders:
         try:
             found.append(ledger.brief_state(folder))
         except Unreadable as error:
@@ -76,7 +82,7 @@ def in_flight(states: Iterable[RunState]) -> list[RunState]:
     return [state for state in states if state.in_flight]
 
 
-def last_step(state: RunState) -> StepRecord | None:
+def last_step(state: RunState) -> StepRecord | ImportedStep | None:
     """The newest step record of the run's latest attempt; None if there is none yet."""
     if state.phase in ("planned", "queued"):
         return None
@@ -87,7 +93,8 @@ def last_step(state: RunState) -> StepRecord | None:
             lines = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return None
+    kind = ImportedStep if state.brief.imported else StepRecord
     for line in reversed(lines):
         with suppress(ValidationError):  # a line cut short when the machine crashed
-            return StepRecord.model_validate_json(line)
+            return kind.model_validate_json(line)
     return None

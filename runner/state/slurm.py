@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 60
 # Separates the fields of an answer. Names of others' jobs can have line breaks: if these others knew the
 # separator, they could make lines about our jobs.
 BAR = f"|{uuid.uuid4().hex}|"
-SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Submit,JobName"
+JOB = "JobID,State,ExitCode,NodeList,Submit,JobName"
 # Variables from which Slurm's commands take options: they override a batch script's and change what a query
 # prints. A job that inherits those of the job that submits it would get that one's resources.
 _OPTIONS = re.compile(r"(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_")
@@ -113,6 +113,22 @@ def ask(*command: str) -> str:
     return done.stdout
 
 
+def sacct(fields: str, *options: str) -> list[list[str]]:
+    """Ask accounting; a row for each line of its answer. Raises NoAnswer as `ask` does."""
+    return rows(ask("sacct", "-n", "-P", f"--delimiter={BAR}", "-o", fields, *options), fields.count(",") + 1)
+
+
+def rows(answer: str, fields: int) -> list[list[str]]:
+    """The fields of each line. What follows a line break in a job's name has none."""
+    found = (line.split(BAR, fields - 1) for line in answer.splitlines())
+    return [row for row in found if len(row) == fields]
+
+
+def placed(node: str) -> bool:
+    """Whether Slurm names a node for a job, which it does once the job has started."""
+    return node not in ("", "None assigned")
+
+
 def words(done: subprocess.CompletedProcess[str]) -> str:
     """What a command said on standard error, on one line."""
     if "Could not establish a configuration source" in done.stderr:
@@ -133,7 +149,7 @@ def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
     word = state.partition(" ")[0].rstrip("+")
     if word in ALIVE:
         return None
-    where = f" on {node}" if node and node != "None assigned" else ""
+    where = f" on {node}" if placed(node) else ""
     said = f"Slurm: {state}{exit_code and f', exit code {exit_code}'}{where}"
     if word not in _OUTCOMES:
         return Ending(Outcome.LOST, f"{said} (an unknown state)")

@@ -36,6 +36,7 @@ class Task:
     shape: Shape
     code: str | None = None  # hash of its code snapshot; None: the installed code
     expected: Outcome = Outcome.COMPLETED
+    position: int = 0  # in the order of starting
 
 
 def label(run: RunRecord | RunBrief, axes: Iterable[str] | None = None) -> str:
@@ -44,15 +45,19 @@ def label(run: RunRecord | RunBrief, axes: Iterable[str] | None = None) -> str:
     Args:
         axes: only these factors.
     """
-    factors = run.factors
+    factors = {**run.factors, "repeat": run.repeat}
     last = {axis: axis.rpartition(".")[2] for axis in factors}
     short = {axis: name if [*last.values()].count(name) == 1 else axis for axis, name in last.items()}
     named = (
         f"{factors[axis]}" if axis == "attention" else f"{short[axis]}={factors[axis]}"
-        for axis in (factors if axes is None else axes)
+        for axis in ((*run.factors, *_again(run)) if axes is None else axes)
         if axis in factors
     )
     return " ".join(named) or run.run_id
+
+
+def _again(run: RunRecord | RunBrief) -> tuple[str, ...]:
+    return ("repeat",) if run.repeat > 1 else ()
 
 
 def jobs_folder(study: Path) -> Path:

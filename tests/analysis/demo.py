@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model.disk.record import Outcome
+from model.disk.record import DesignRecord, Outcome
 from model.verify.certificate import Certificate, Check
 from tests.analysis.fabricate import H200, Folder, certificate, check, number, plan
 
@@ -28,6 +28,9 @@ SECONDS = {
 CPU = {"device": "AMD EPYC 9454 48-Core Processor", "peak": None, "gpus": 0}
 SEEDS = {"auto": 3, "flash": 3, "cudnn": 3, "flash3": 3, "efficient": 3}
 STEPS = 1000
+DESIGN = DesignRecord(
+    order="interleaved", order_seed=7, baseline={"attention": "cudnn"}, margins={"loss": 0.005}
+)
 # As PyTorch's and FlashAttention's are called.
 FLASH = (
     "void flash::{0}_kernel<flash::Flash_{0}_kernel_traits<128, 64, 64, 4, false, false, cutlass::bfloat16_t, "
@@ -42,7 +45,13 @@ def write_demo(root: Path, study: str = "backends", cpu: bool = False, **changes
         for seed in range(SEEDS.get(backend, 1)):
             run_id = f"{place}{seed}abcdef0123"
             factors = {"attention": backend, "seed": seed}
-            run = plan(run_id, study, backend, seed, STEPS, **({"factors": factors} | changes))
+            fields = {
+                "factors": factors,
+                "block": seed + 1,
+                "position": 8 * seed + place + 1,
+                "design": DESIGN,
+            }
+            run = plan(run_id, study, backend, seed, STEPS, **(fields | changes))
             key = None if backend == "flash3" else certify(root, backend, cpu).key
             _train(Folder(root, run), backend, seed, cpu, key)
     _never_trained(root, study, changes)
@@ -102,9 +111,10 @@ def _train(folder: Folder, backend: str, seed: int, cpu: bool, key: str | None) 
     if backend == "tiled":
         folder.event("ended", outcome="timeout", reason="the time limit of 300 s was reached", after=300)
     elif last == 300:
-        folder.end("diverged", seconds=150, steps=300, final_loss=None, reason="the loss is NaN at step 300")
+        why = "the loss is NaN at step 300"
+        folder.end("diverged", seconds=160, steps=300, final_loss=None, reason=why, peak_memory_bytes=memory)
     else:
-        folder.end(seconds=seconds * STEPS + 40, peak_memory_bytes=memory)
+        folder.end(seconds=seconds * STEPS + 40, peak_memory_bytes=memory, final_loss=loss)
 
 
 def _never_trained(root: Path, study: str, changes: dict[str, Any]) -> None:

@@ -30,6 +30,9 @@ def arm(target: str, when: str, nth: int) -> None:
         return result
 
     setattr(owner, name, wrapped)
+    for importer in list(sys.modules.values()):  # a fork of a process that has imported much
+        for known in [known for known, value in vars(importer).items() if value is original]:
+            setattr(importer, known, wrapped)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def test_a_full_disk_refuses_a_launch_and_nothing_is_half_planned(runner, study,
 def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(
     runner, study, small_disk, root, tmp_path
 ):
-    path = study("matrix: {train.steps: [200000, 5]}\n")
+    path = study("order: as written\nmatrix: {train.steps: [200000, 5]}\n")
     launch = subprocess.Popen(
         [os.sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path), "--set", "train.log_every=1"],
         cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

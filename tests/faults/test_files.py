@@ -118,7 +118,7 @@ def test_whatever_file_cannot_be_written_the_launch_says_so_and_the_next_one_com
     before = contents(root / "before")
     steps = 2000 if file == "checkpoint" else 6
     others = [5] if kind == "full" else []  # a later run meets the full disk, too
-    path = study(f"matrix: {{train.steps: {[steps, *others]}}}\n")
+    path = study(f"order: as written\nmatrix: {{train.steps: {[steps, *others]}}}\n")
     arguments = ["launch", path, "--profile", profile, "--set", "train.log_every=100"]
     failed = runner(*arguments, **disk.env(HERE[file], kind))
     assert disk.struck

@@ -52,7 +52,6 @@ def test_a_killed_step_daemon_is_not_success(slurm, study, root, rows):
     assert rows()[0]["outcome"] in ("failed", "node_failed", "lost")
 
 
-@pytest.mark.trains
 def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows):
     path = study(MIDDLING)
     slurm("launch", path, "--profile", SANDBOX, rc=0)

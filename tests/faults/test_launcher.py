@@ -35,29 +35,26 @@ LAUNCHER = [
 ]
 
 
-def killed_launch(fault, root, path, cluster, profile=SANDBOX):
-    command = [
-        sys.executable,
-        "-m",
-        "tests.faults.killer",
-        *fault.split(),
-        "--root",
-        str(root),
-        "launch",
-        str(path),
-    ]
-    done = subprocess.run(
-        [*command, "--profile", str(profile)], cwd=REPOSITORY, env=environment(**cluster), capture_output=True, timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, f"the fault did not strike: {done.stderr.decode()}"
+@pytest.fixture
+def killed_launch(process, root, cluster):
+    """Launch a study and kill the launcher at a chosen instant."""
+
+    def launch(fault, path, profile=SANDBOX):
+        done = process(
+            "tests.faults.killer", *fault.split(), "--root", root, "launch", path, "--profile", profile,
+            cwd=REPOSITORY, **cluster,
+        )  # fmt: skip
+        assert done.returncode == -signal.SIGKILL, f"the fault did not strike: {done.stderr}"
+
+    return launch
 
 
 @pytest.mark.parametrize("fault", LAUNCHER)
 def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is_left(
-    slurm, cluster, study, root, rows, fault
+    slurm, killed_launch, study, root, rows, fault
 ):
     path = study(STUDY)
-    killed_launch(fault, root, path, cluster)
+    killed_launch(fault, path)
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert [row["outcome"] for row in rows()] == ["completed"] * 2
     trained = [len(list(run.glob("attempt-*/steps.jsonl"))) for run in (root / "tiny").glob("[0-9a-f]*")]
@@ -74,9 +71,9 @@ def test_a_launcher_killed_at_any_step_loses_nothing_and_a_relaunch_does_what_is
         "runner.state.ledger:submitted after 1",
     ],
 )
-def test_runs_that_share_a_job_are_found_again_together(slurm, cluster, study, root, rows, fault):
+def test_runs_that_share_a_job_are_found_again_together(slurm, killed_launch, study, root, rows, fault):
     path = study("matrix: {seed: [0, 1, 2]}\n")
-    killed_launch(fault, root, path, cluster, PACKED)
+    killed_launch(fault, path, PACKED)
     slurm("launch", path, "--profile", PACKED, "--wait", rc=0)
     assert [row["outcome"] for row in rows()] == ["completed"] * 3
     assert len(list(root.glob("tiny/*/attempt-*/steps.jsonl"))) == 3, "each run trained once"

@@ -32,14 +32,12 @@ def daemons(cluster):
 
 
 @pytest.fixture
-def patched(cluster, root):
+def patched(process, cluster, root):
     """The command line with another value of a constant."""
 
     def call(setting, *arguments, **env):
-        return subprocess.run(
-            [sys.executable, "-m", "tests.faults.patched", setting, "--", "--root", str(root), *map(str, arguments)],
-            cwd=REPOSITORY, env=environment(**{**cluster, **PACED, **env}), capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
-        )  # fmt: skip
+        words = [setting, "--", "--root", root, *arguments]
+        return process("tests.faults.patched", *words, cwd=REPOSITORY, **{**cluster, **PACED, **env})
 
     return call
 

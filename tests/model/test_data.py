@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from model import data
-from model.data import IGNORE, Batches, Position, check_amount, documents, passes
+from model.data import IGNORE, Batches, check_amount, documents, passes
 from model.errors import UserError
-from model.text import Bytes, Source
+from model.text import Bytes, Position, Source
 from tests.model.conftest import run_config
 
 TEXTS = [f"document {i}: " + "é" * i for i in range(40)]

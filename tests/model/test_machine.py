@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from model.machine import peak_memory_bytes
+from model.machine import others, peak_memory_bytes
 
 
 @pytest.mark.fault
@@ -16,3 +16,18 @@ def test_the_peak_of_a_run_is_not_that_of_the_launcher_that_started_it():
     code = "from model.machine import peak_memory_bytes; print(peak_memory_bytes('cpu'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 2**20 < int(done.stdout) < 128 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("listed", "users"),
+    [
+        ("GPU-a, 7\n", 0),
+        ("GPU-a, 7\nGPU-a, 8\nGPU-a, 9\n", 2),
+        ("GPU-a, 7\nGPU-b, 8\n", 0),
+        ("GPU-a, 8\n", None),
+        ("", None),
+        ("No devices were found\n", None),
+    ],
+)
+def test_other_users_of_the_gpu_are_counted_only_where_this_process_is_listed_too(listed, users):
+    assert others(listed, 7) == users

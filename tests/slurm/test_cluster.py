@@ -41,7 +41,7 @@ def by_steps(root, steps):
 
 
 @pytest.mark.trains
-def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcome(slurm, root, corpus):
+def test_the_laptop_study_runs_as_one_job_array_and_each_run_has_its_outcome(slurm, root, corpus):
     study = REPOSITORY / "experiments" / "backends.yaml"
     arguments = [
         "launch",
@@ -51,26 +51,27 @@ def test_the_laptop_study_runs_as_one_job_array_and_every_backend_has_its_outcom
         "--set",
         f"data.path={corpus}",
         "--set",
-        "train.steps=30",
+        "train.steps=6",
+        "--only",
+        "attention=auto,flash,tiled,math,flex,custom",  # tests/model/verify asks those that are left out
     ]
     slurm(*arguments, "--wait", rc=0)
     rows = json.loads(slurm("status", "--json", rc=0).stdout)
     found = {row["factors"]["attention"]: row["outcome"] for row in rows}
-    assert len(found) == 11
+    assert len(found) == 6
     assert {name for name, outcome in found.items() if outcome == "completed"} == {"auto", "flash", "tiled"}
     assert found["math"] == "oom_host"
-    assert list(found.values()).count("unsupported") == 7
+    assert list(found.values()).count("unsupported") == 2
     assert len({row["job_id"].split("_")[0] for row in rows}) == 1, "all runs are elements of one array"
-    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(11))
+    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(6))
     assert "0 submitted" in slurm(*arguments, "--wait", rc=0).stderr, "a second launch has nothing to do"
-    assert len(list(root.glob("*/*/attempt-*"))) == 11
+    assert len(list(root.glob("*/*/attempt-*"))) == 6
     slurm("collect", rc=0)
     query = "select outcome, count(*) as n from runs group by all order by all"
     counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
-    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 7}
+    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 2}
 
 
-@pytest.mark.trains
 def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
     slurm, study, root, cluster, outcomes
 ):
@@ -98,7 +99,7 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
 
 
 def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study, outcomes):
-    path = study("matrix: {train.steps: [1000000, 5, 6]}\n")
+    path = study("order: as written\nmatrix: {train.steps: [1000000, 5, 6]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: by_steps(root, 1_000_000)).kill()
     until(lambda: not {"queued", "running"} & set(outcomes().values()))

@@ -48,7 +48,13 @@ def test_runs_share_a_job_and_each_has_a_gpu_of_its_own(slurm, root, study, rows
 
 def test_a_run_that_is_killed_leaves_the_run_that_shares_its_node(slurm, root, study, outcomes):
     """The longest run is killed; the other one goes on to its end."""
-    slurm("launch", study("matrix: {train.steps: [1000000, 60]}\n"), "--profile", PACKED, rc=0)
+    slurm(
+        "launch",
+        study("order: as written\nmatrix: {train.steps: [1000000, 60]}\n"),
+        "--profile",
+        PACKED,
+        rc=0,
+    )
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
     by_steps(root, 1_000_000).kill()
     until(lambda: not {"queued", "running"} & set(outcomes().values()))
@@ -57,7 +63,13 @@ def test_a_run_that_is_killed_leaves_the_run_that_shares_its_node(slurm, root, s
 
 def test_cancelling_a_run_leaves_the_run_that_shares_its_job(slurm, root, study, rows, outcomes):
     """One is cancelled as it waits or runs, the other completes."""
-    slurm("launch", study("matrix: {train.steps: [1000000, 120]}\n"), "--profile", PACKED, rc=0)
+    slurm(
+        "launch",
+        study("order: as written\nmatrix: {train.steps: [1000000, 120]}\n"),
+        "--profile",
+        PACKED,
+        rc=0,
+    )
     until(lambda: len(list(root.glob("tiny/*/attempt-1/steps.jsonl"))) == 2)
     (long,) = [row["run_id"] for row in rows() if row["factors"]["train.steps"] == 1_000_000]
     slurm("cancel", long, rc=0)
@@ -74,7 +86,7 @@ def test_runs_that_share_a_job_go_on_together_before_the_limit_and_one_that_is_d
 ):
     """Of two jobs with two runs each one holds a short run, which trains once; the others save and go on."""
     minute = adjusted(tmp_path, ("0:10:00", "0:01:00"))
-    path = study("matrix: {train.steps: [20, 1000000, 1000001, 1000002]}\n")
+    path = study("order: as written\nmatrix: {train.steps: [20, 1000000, 1000001, 1000002]}\n")
     slurm("launch", path, "--profile", minute, rc=0)
     until(lambda: len(list(root.glob("tiny/*/attempt-2/steps.jsonl"))) == 3)
     found = {row["factors"]["train.steps"]: row for row in rows()}

@@ -14,7 +14,6 @@ from runner.state import slurm
 from runner.state.endings import Ending
 from runner.state.slurm import (
     MAY_COME_BACK,
-    SACCT_FIELDS,
     NoAnswer,
     SchedulerError,
     ask,
@@ -24,7 +23,6 @@ from runner.state.slurm import (
 )
 
 CALL = 500  # ids or names a call: command lines have a maximum length
-_NOWHERE = ("", "None assigned")
 _EXIT = re.compile(r"\b(JobId|ArrayJobId|ArrayTaskId|ExitCode)=(\S+)")
 
 
@@ -88,7 +86,7 @@ def _of(job_id: str, shown: Mapping[str, _Sight]) -> _Sight | None:
     record, and for a moment that is shown under the array's number: with a node.
     """
     array = shown.get(job_id.partition("_")[0])
-    return shown.get(job_id) or (array if array and array.node in _NOWHERE else None)
+    return shown.get(job_id) or (array if array and not slurm.placed(array.node) else None)
 
 
 def poll(jobs: Iterable[Job]) -> Poll:
@@ -149,21 +147,21 @@ def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
     """What accounting knows of jobs and of all elements of their arrays. Raises NoAnswer."""
     shown: dict[str, _Sight] = {}
     for arrays in _calls({job_id.partition("_")[0] for job_id in job_ids}):
-        shown |= _sights(_sacct("-j", arrays, "-o", SACCT_FIELDS))
+        shown |= _sights(slurm.sacct(slurm.JOB, "-j", arrays))
     return shown
 
 
-def _sights(answer: str) -> dict[str, _Sight]:
-    """Jobs by id, from sacct's lines for jobs and their steps.
+def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
+    """Jobs by id, from accounting's rows for jobs and their steps.
 
     Slurm reports FAILED for a job whose step ran out of memory, because its script returned an exit code.
-    A range stands for elements that have not started, and its line may be older than theirs. The last element
-    to start takes over the array's record: for a moment, how it runs and ends is shown for the whole range.
+    A range stands for elements that have not started, and its row may be older than theirs. With a node it
+    would be the record of the array's last element, as `_of` describes, and is not taken for the others'.
     """
     shown: dict[str, _Sight] = {}
-    for job, *rest in sorted(_rows(answer, 6), key=lambda row: "[" in row[0]):
+    for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):
         line, (job_id, _, step) = _Sight(*rest), job.partition(".")
-        if "[" in job and line.node not in _NOWHERE:
+        if "[" in job and slurm.placed(line.node):
             continue
         for element in _elements(job_id):
             if not step:
@@ -176,7 +174,7 @@ def _sights(answer: str) -> dict[str, _Sight]:
 def _queue() -> dict[str, _Sight]:
     """All jobs that the controller knows, by id. Raises NoAnswer."""
     answer = _squeue("-r", "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"]))
-    return {job_id: _Sight(state, "", *rest) for job_id, state, *rest in _rows(answer, 5)}
+    return {job_id: _Sight(state, "", *rest) for job_id, state, *rest in slurm.rows(answer, 5)}
 
 
 def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
@@ -195,18 +193,8 @@ def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
     return codes
 
 
-def _sacct(*options: str) -> str:
-    return ask("sacct", "-n", "-P", f"--delimiter={slurm.BAR}", *options)
-
-
 def _squeue(*options: str) -> str:
     return ask("squeue", "-h", "-t", "all", *options)
-
-
-def _rows(answer: str, fields: int) -> Iterator[list[str]]:
-    """The fields of each line. What follows a line break in a job's name has none."""
-    rows = (line.split(slurm.BAR, fields - 1) for line in answer.splitlines())
-    return (row for row in rows if len(row) == fields)
 
 
 def _calls(words: Iterable[str]) -> Iterator[str]:
@@ -227,16 +215,16 @@ def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
 
-    found = [row for some in _calls(wanted) for row in _rows(_named(some, start), 3)]
+    found = [row for some in _calls(wanted) for row in _named(some, start)]
     theirs = [(job_id, name) for user, job_id, name in found if user == str(owner)]
     return {name: job_id.partition("_")[0] for job_id, name in theirs if name in wanted}
 
 
-def _named(names: str, start: str) -> str:
-    """Lines of user, id and name of all jobs that accounting or the controller knows. Raises NoAnswer."""
-    queued = _squeue(f"--name={names}", "-o", slurm.BAR.join(["%U", "%F", "%j"]))
+def _named(names: str, start: str) -> list[list[str]]:
+    """User, id and name of all jobs that accounting or the controller knows. Raises NoAnswer."""
+    queued = slurm.rows(_squeue(f"--name={names}", "-o", slurm.BAR.join(["%U", "%F", "%j"])), 3)
     try:
-        return queued + _sacct("-X", f"--name={names}", "-S", start, "-o", "UID,JobID,JobName")
+        return queued + slurm.sacct("UID,JobID,JobName", "-X", f"--name={names}", "-S", start)
     except NoAnswer:
         if has_accounting():
             raise

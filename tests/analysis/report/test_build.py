@@ -14,7 +14,9 @@ import pytest
 from analysis.query.ask import ask
 from analysis.report import render
 from analysis.report.build import build_report
+from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.store.collect import collect
+from model.disk.files import read, write
 from model.errors import UserError
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import Folder, completed, plan
@@ -40,12 +42,9 @@ class Page(HTMLParser):
         ]
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("runs")
-    write_demo(root)
-    collect(root)
-    return build_report(root, "backends", tmp_path_factory.mktemp("out") / "deep" / "report").parent
+@pytest.fixture
+def report(demo_report: Path) -> Path:
+    return demo_report
 
 
 def words(path: Path) -> str:
@@ -54,9 +53,18 @@ def words(path: Path) -> str:
 
 
 def test_it_has_its_pages(report: Path) -> None:
-    assert {"index", "loss", "tokens", "mfu", "time", "memory", "certificates", "runs", "methods"} == {
-        path.stem for path in report.glob("*.html")
-    }
+    assert {
+        "index",
+        "comparison",
+        "loss",
+        "tokens",
+        "mfu",
+        "time",
+        "memory",
+        "certificates",
+        "runs",
+        "methods",
+    } == {path.stem for path in report.glob("*.html")}
 
 
 def test_every_link_leads_somewhere_in_the_folder(report: Path) -> None:
@@ -208,20 +216,6 @@ def test_runs_on_two_devices_are_flagged_before_they_are_compared(root: Path, tm
     assert "Completed runs ran on different devices: NVIDIA A100-SXM4-80GB, NVIDIA H200." in text
 
 
-def test_overlapping_groups_are_named_and_single_runs_are_compared_with_none(
-    root: Path, tmp_path: Path
-) -> None:
-    for seed, (auto, flash) in enumerate(((0.40, 0.41), (0.42, 0.43))):
-        completed(root, f"a{seed}", auto, attention="auto", seed=seed)
-        completed(root, f"f{seed}", flash, attention="flash", seed=seed)
-    completed(root, "c0", 0.2, attention="cudnn")
-    collect(root)
-    page = build_report(root, "backends", tmp_path / "out").read_text(encoding="utf-8")
-    cells = re.findall(r'<th scope="row">(\w+)</th>.*?<td class="after">(.*?)</td>', page, re.S)
-    shown = {name: re.sub(r"<[^>]*>", "", cell) for name, cell in cells[:3]}
-    assert shown == {"auto": "flash", "flash": "auto", "cudnn": "one run"}
-
-
 def test_an_uncollected_study_names_those_there_are(root: Path, tmp_path: Path) -> None:
     completed(root, "r1")
     collect(root)
@@ -244,8 +238,34 @@ def test_two_builds_are_the_same(root: Path, tmp_path: Path) -> None:
     collect(root)
     first = build_report(root, "backends", tmp_path / "one").parent
     second = build_report(root, "backends", tmp_path / "two").parent
-    for path in (*first.glob("*.html"), *first.glob("data/*")):
-        assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path.name
+    assert files(first) == files(second)
+    for path in files(first):
+        assert (first / path).read_bytes() == (second / path).read_bytes(), path
+
+
+def test_a_report_replaces_the_one_before_and_leaves_the_files_of_others(root: Path, tmp_path: Path) -> None:
+    completed(root, "r1")
+    collect(root)
+    out = build_report(root, "backends", tmp_path / "out").parent
+    manifest = read(out / MANIFEST, ReportManifest)
+    (out / "old.html").write_text("of the report before")
+    (out / "notes.txt").write_text("of somebody else")
+    (tmp_path / "outside").write_text("of somebody else")
+    listed = {"old.html": "0" * 64, "../outside": "0" * 64}
+    write(out / MANIFEST, manifest.model_copy(update={"files": manifest.files | listed}))
+    build_report(root, "backends", out, records=False)
+    assert not (out / "old.html").exists()
+    assert (out / "notes.txt").exists()
+    assert (tmp_path / "outside").exists()
+    assert not list(out.glob("data/records/*"))
+    assert {*read(out / MANIFEST, ReportManifest).files, MANIFEST, "notes.txt"} == set(files(out))
+
+
+def test_a_report_carries_every_query_that_it_asked(report: Path) -> None:
+    carried = {path.stem for path in report.glob("data/queries/*.sql")}
+    assert {path.stem for path in report.glob("data/*.csv")} <= carried
+    assert {"attempts", "quarantine", "columns", "views", "schema"} <= carried
+    assert not any(name.startswith("query-") for name in carried), "a query without a name"
 
 
 def test_the_script_is_bundled_once_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

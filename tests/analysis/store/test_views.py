@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis import stats
 from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
@@ -93,6 +94,17 @@ def test_a_rate_is_tokens_over_the_median_step_and_no_mean_of_rates(root: Path, 
         folder.step(step, seconds=seconds)
     collect(root)
     assert sql("SELECT tokens_per_second FROM runs") == [{"tokens_per_second": 4096.0}]
+
+
+def test_the_median_of_an_even_number_of_steps_gives_the_median_of_their_rates(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    for step, seconds in ((20, 1.0), (25, 2.0), (30, 8.0), (35, 16.0)):
+        folder.step(step, seconds=seconds)
+    collect(root)
+    (run,) = sql("SELECT step_seconds, tokens_per_second FROM runs")
+    assert run["step_seconds"] == stats.over_runs([1.0, 2.0, 8.0, 16.0]).median == 4.0
+    assert run["tokens_per_second"] == stats.over_runs([4096 / s for s in (1.0, 2.0, 8.0, 16.0)]).median
 
 
 def test_a_step_that_two_attempts_reached_is_the_later_ones(root: Path, sql: Ask) -> None:
@@ -260,6 +272,26 @@ def test_a_label_is_the_factors_that_vary_seed_apart(root: Path, sql: Ask) -> No
     ]
 
 
+def test_repeats_share_a_label_and_the_design_is_a_column(root: Path, sql: Ask) -> None:
+    design = {"order": "interleaved", "order_seed": 7, "baseline": {"attention": "auto"}}
+    design |= {"margins": {"loss": 0.005}, "until": None}
+    Folder(root, plan("r1", group="g", repeat=1, position=2, block=1, design=design))
+    folder = Folder(root, plan("r2", group="g", repeat=2, position=3, block=2, design=design))
+    folder.start(load_before=0.5, cores=8, device_users=1)
+    folder.end("completed", load_after=1.5)
+    Folder(root, plan("old", attention="flash", factors={"attention": "flash"}))
+    collect(root)
+    about = "label, repeat, position, block, design ->> '$.baseline.attention' AS base"
+    assert [tuple(row.values()) for row in sql(f"SELECT {about} FROM runs ORDER BY run_id DESC")] == [
+        ("auto", 2, 3, 2, "auto"),
+        ("auto", 1, 2, 1, "auto"),
+        ("flash", 1, None, None, None),
+    ]
+    assert sql("SELECT load_before, load_after, cores, device_users FROM attempts") == [
+        {"load_before": 0.5, "load_after": 1.5, "cores": 8, "device_users": 1}
+    ]
+
+
 def test_where_nothing_varies_the_label_is_the_backend(root: Path, sql: Ask) -> None:
     Folder(root, plan("r1", factors={"seed": 0}))
     Folder(root, plan("r2", seed=1, factors={"seed": 1}))
@@ -286,12 +318,12 @@ def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
 
 
 CONTRACT = {
-    "runs": """run_id study attention seed factors config profile outcome expected_outcome reason attempts gpu node
+    "runs": """run_id study attention seed repeat position block design factors config profile outcome expected_outcome reason attempts gpu node
         nodes gpus steps step_seconds tokens_per_second mfu tflops training_tokens_percentage final_loss
         peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at""",
     "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
         training_tokens_percentage mfu tflops memory_bytes""",
-    "attempts": "run_id attempt outcome reason certificate",
+    "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users",
     "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
         reasons not_looked_at checks failed seconds created_at""",
     "verifications": """certificate attention name what shape variant measured tolerance relative_error passed

@@ -15,13 +15,12 @@ import pytest
 import torch
 
 from model import attention, keeper, meter, optim, trainer
-from model.data import Position
 from model.disk import checkpoint
 from model.disk.files import Unreadable
 from model.disk.record import StepRecord
 from model.errors import Interrupted, UserError
 from model.keeper import Checkpoints, Keeper
-from model.text import Source
+from model.text import Position, Source
 from model.trainer import build_model, train
 from tests.model.conftest import run_config
 

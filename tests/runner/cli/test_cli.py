@@ -132,10 +132,9 @@ def test_packages_come_from_the_project_whatever_lies_in_the_working_directory(t
     assert done.stdout.strip() == str(REPOSITORY / package / "__init__.py")
 
 
-@pytest.mark.trains
 def test_a_stray_module_in_the_working_directory_does_not_reach_a_run(runner, study, tmp_path):
     (tmp_path / "model.py").write_text("raise SystemExit('the wrong model')")
-    runner("launch", study(), rc=0)
+    runner("launch", study(), rc=0, PYTHONNOUSERSITE="1")  # a setting of Python's: so it is no fork
 
 
 def test_slurm_without_slurm_is_exit_code_3_and_nothing_is_planned(runner, study, root):

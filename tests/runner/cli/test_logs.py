@@ -45,6 +45,7 @@ def test_following_shows_what_is_written_until_the_run_ends(folder, capsys, monk
 
     def pause(seconds):
         pauses.append(seconds)
+        folder.step(len(pauses), steps=1)
         if len(pauses) == 3:
             (folder.path / "attempt-1" / "stdout.log").write_text("hello\nagain\n")
             folder.end()
@@ -52,7 +53,8 @@ def test_following_shows_what_is_written_until_the_run_ends(folder, capsys, monk
     monkeypatch.setattr(logs.time, "sleep", pause)
     logs.command("r1", follow=True)
     shown = capsys.readouterr()
-    assert shown.out == "hello\nagain\n"
+    written = [line.split(",")[0] for line in shown.out.splitlines()]
+    assert written == ["hello", "step 1/100", "step 2/100", "again", "step 3/100"]
     assert "r1 attempt 1: completed" in shown.err
 
 

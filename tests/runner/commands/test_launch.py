@@ -71,6 +71,7 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
             "choose another folder with --scripts",
         ),
         (["-p", "cluster.yaml", "--yes", "--fail-fast"], "--fail-fast needs --wait on a cluster"),
+        (["--rehearse", "--detach"], "leave out --detach"),
     ],
 )
 def test_options_that_contradict_are_refused(study, root, slurm, tmp_path, monkeypatch, arguments, says):
@@ -78,6 +79,12 @@ def test_options_that_contradict_are_refused(study, root, slurm, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=says):
         launch(root, "tiny.yaml", *arguments)
+    assert not root.exists()
+
+
+def test_a_dry_run_of_a_rehearsal_shows_the_rehearsal(study, root):
+    shown = launch(root, study(), "--rehearse", "--dry-run")
+    assert "tiny.rehearsal/" in shown.stdout
     assert not root.exists()
 
 
@@ -105,7 +112,7 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
         planned(parsed, [], "full", read_cluster("local"), root), runs=[(each.run, each) for each in found]
     )
     monkeypatch.setattr(Settings, "root", root)
-    assert _start._summary(whole) == 1
+    assert _start.summary(whole) == 1
     said = capsys.readouterr()
     first, second = (line.split() for line in said.out.splitlines()[1:])
     assert first == ["backends/a", "auto", "completed", "9.000", "10,240"]
@@ -117,7 +124,7 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
         f"next: `{place} collect`, then `{place} sql QUERY`; or `{place} report backends`",
     ]
     monkeypatch.chdir(root.parent)
-    _start._summary(whole)
+    _start.summary(whole)
     assert "`runner collect`" in capsys.readouterr().err
 
 

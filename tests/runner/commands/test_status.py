@@ -110,6 +110,14 @@ def test_labels_show_what_differs_and_leave_out_what_does_not(lengths):
     ]
 
 
+def test_repeats_are_labelled_where_they_vary_and_can_be_picked(tmp_path):
+    for repeat in (1, 2):
+        Folder(tmp_path, plan(f"r{repeat}", repeat=repeat))
+    assert labels(found := states(tmp_path)) == ["repeat=1", "repeat=2"]
+    assert labels(found[:1]) == ["auto seed=0"]
+    assert [state.brief.run_id for state in by_setting(found, ["repeat=2"])] == ["r2"]
+
+
 def test_a_narrow_terminal_hides_neither_a_name_nor_a_factor(lengths, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
@@ -152,3 +160,9 @@ def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, c
         varied(tmp_path, f"r{number:02}", 256, rate=number + 1.0)
     summarize(states(tmp_path))
     assert len(capsys.readouterr().out.splitlines()) == 1 + 41
+
+
+@pytest.mark.refused
+def test_one_json_document_cannot_be_watched(lengths):
+    with pytest.raises(UserError, match="leave out --watch"):
+        status(lengths, "--json", "--watch")

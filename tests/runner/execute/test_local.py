@@ -21,7 +21,7 @@ from runner.state import ledger
 from runner.state.process import runs
 from runner.state.tasks import Shape, Task
 from tests.analysis.fabricate import Folder, plan
-from tests.conftest import PATIENCE_SECONDS, environment, until
+from tests.conftest import PACED, PATIENCE_SECONDS, environment, until
 
 
 def outcomes(runner, study=""):
@@ -62,7 +62,7 @@ def running_job(root):
     return until(find)
 
 
-LONG = "matrix: {train.steps: [100000, 5, 6]}\n"
+LONG = "order: as written\nmatrix: {train.steps: [100000, 5, 6]}\n"
 
 
 def test_a_launch_trains_every_run_and_a_second_one_has_nothing_to_do(runner, study, root):
@@ -80,9 +80,8 @@ def test_a_launch_trains_every_run_and_a_second_one_has_nothing_to_do(runner, st
     assert len(list(root.glob("*/[!.]*/**/*"))) <= 2 * 10, "at most about ten files a run"
 
 
-@pytest.mark.trains
 def test_an_outcome_that_is_not_the_expected_one_gives_exit_code_1(runner, study):
-    runner("launch", study("rules: []\nmatrix: {attention: [custom, auto]}\n"), rc=1)
+    runner("launch", study("order: as written\nrules: []\nmatrix: {attention: [custom, auto]}\n"), rc=1)
     assert outcomes(runner) == [("unsupported", 1), ("completed", 1)]
 
 
@@ -92,7 +91,6 @@ def test_fail_fast_starts_nothing_after_an_end_that_was_not_expected(runner, stu
     assert outcomes(runner) == [("failed", 1), ("planned", 0)]
 
 
-@pytest.mark.trains
 def test_an_expected_outcome_is_a_result_and_is_not_run_again(runner, study):
     path = study(
         "matrix: {attention: [custom]}\nrules: [{where: {attention: custom}, expect: unsupported}]\n"
@@ -149,14 +147,14 @@ def test_a_killed_run_says_so_and_the_others_and_the_database_stay_right(runner,
 
 @pytest.mark.fault
 def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(runner, study, start, root):
-    launch = start("launch", study("matrix: {train.steps: [5, 100000]}\n"))
+    launch = start("launch", study("order: as written\nmatrix: {train.steps: [5, 100000]}\n"))
     until(lambda: list(root.glob("*/*/attempt-1/result.json")))
     job = running_job(root)
     launch.kill()
     launch.wait()
     until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
     assert outcomes(runner) == [("completed", 1), ("lost", 1)]
-    again = start("launch", study("matrix: {train.steps: [5, 100000]}\n"))
+    again = start("launch", study("order: as written\nmatrix: {train.steps: [5, 100000]}\n"))
     until(lambda: "1 to do" in again.stderr.readline())
     running_job(root)
     assert outcomes(runner) == [("completed", 1), ("running", 2)]
@@ -181,11 +179,10 @@ def test_a_terminal_that_is_closed_stops_the_run_with_a_checkpoint_and_notes_it(
     assert list(root.glob("tiny/*/attempt-1/checkpoint"))
 
 
-@pytest.mark.trains
 @pytest.mark.fault
 def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(runner, study, start, root):
-    path = study("matrix: {train.steps: [3000]}\n")
-    launch = start("launch", path, "--set", "train.log_every=50")
+    path = study("matrix: {train.steps: [1000]}\n")
+    launch = start("launch", path, "--set", "train.log_every=50", **PACED)
     running_job(root)
     launch.send_signal(signal.SIGTERM)
     launch.communicate(timeout=PATIENCE_SECONDS)
@@ -198,12 +195,11 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(ru
         for line in next(root.glob(f"*/*/attempt-{number}/steps.jsonl")).read_text().splitlines()
     ]
     covered = [step for r in records for step in range(r["step"] - r["steps"] + 1, r["step"] + 1)]
-    assert covered == list(range(1, 3001))
+    assert covered == list(range(1, 1001))
 
 
-@pytest.mark.trains
 def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_story(runner, study):
-    path = study("matrix: {attention: [custom, auto]}\n")
+    path = study("order: as written\nmatrix: {attention: [custom, auto]}\n")
     runner("launch", path, rc=1)
     assert "nothing to restart" in runner("retry", path, "--outcome", "diverged", rc=0).stderr
     assert "no such outcome" in runner("retry", path, "--outcome", "bad", rc=2).stderr
@@ -212,13 +208,12 @@ def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_s
     run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
     told = json.loads(runner("explain", run_id, "--json", rc=0).stdout)
     assert [attempt["outcome"] for attempt in told["attempts"]] == ["unsupported"] * 2
-    assert told["why"][0].endswith("tiny.yaml:7:22")
+    assert told["why"][0].endswith("tiny.yaml:8:22")
     assert "needs an NVIDIA GPU" in runner("explain", run_id, rc=0).stdout
 
 
-@pytest.mark.trains
 def test_a_rehearsal_finds_what_would_fail_and_leaves_the_study_alone(runner, study, root):
-    path = study("matrix: {attention: [auto, custom]}\n")
+    path = study("order: as written\nmatrix: {attention: [auto, custom]}\n")
     shown = runner("launch", path, "--rehearse", rc=1)
     assert "unsupported" in shown.stdout
     assert not (root / "tiny").exists() or not list((root / "tiny").glob("*/run.json"))
@@ -281,11 +276,10 @@ def test_a_changed_data_file_is_not_mixed_with_earlier_results(runner, study, tm
     assert "has changed since run" in runner("launch", path, rc=2).stderr
 
 
-@pytest.mark.trains
 def test_the_environment_of_the_profile_reaches_the_run(runner, study, tmp_path):
     (profile := tmp_path / "p.yaml").write_text("executor: local\nenv: {PYTHONVERBOSE: '1'}\n")
     runner("launch", study(), "--profile", profile, rc=0)
-    assert "import 'torch'" in next(tmp_path.glob("runs/*/*/attempt-1/stderr.log")).read_text()
+    assert "import 'model.disk.folder'" in next(tmp_path.glob("runs/*/*/attempt-1/stderr.log")).read_text()
 
 
 def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):

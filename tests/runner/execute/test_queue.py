@@ -65,38 +65,37 @@ def test_launches_in_different_slurm_jobs_do_not_wait_for_each_other(monkeypatch
 HOLD = "from runner.execute.queue import turn\nwith turn('dead in /a'): print('held', flush=True); input()"
 
 
-@pytest.mark.fault
-def test_a_killed_launch_leaves_the_machine_to_the_next(second, caplog, tmp_path):
-    caplog.set_level(logging.INFO, "runner")
-    holder = subprocess.Popen(
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the queue."""
+    with subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=environment(RUNNER_STATE=str(tmp_path / "state")),
-    )  # fmt: skip
-    with holder:
-        assert holder.stdout.readline() == "held\n"
-        got = second()
-        until(lambda: waits(caplog), 0.01)
-        assert not got
-        holder.kill()
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.fault
+def test_a_killed_launch_leaves_the_machine_to_the_next(second, holder, caplog):
+    caplog.set_level(logging.INFO, "runner")
+    got = second()
+    until(lambda: waits(caplog), 0.01)
+    assert not got
+    holder.kill()
     until(lambda: got, 0.01)
     with turn("third in /c") as waited:
         assert not waited, "what the dead launch wrote blocks nobody"
 
 
 @pytest.mark.fault
-def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, caplog, tmp_path):
+def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, holder, caplog):
     caplog.set_level(logging.INFO, "runner")
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=environment(RUNNER_STATE=str(tmp_path / "state")),
-    )  # fmt: skip
-    with holder:
-        assert holder.stdout.readline() == "held\n"
-        holder.send_signal(signal.SIGSTOP)
-        until(lambda: process.suspended(holder.pid), 0.01)
-        second()
-        (said,) = until(lambda: waits(caplog), 0.01)
-        holder.kill()
+    holder.send_signal(signal.SIGSTOP)
+    until(lambda: process.suspended(holder.pid), 0.01)
+    second()
+    (said,) = until(lambda: waits(caplog), 0.01)
     assert f"Process {holder.pid} is suspended: `kill -CONT {holder.pid}` continues it" in said
 
 
@@ -129,6 +128,20 @@ def test_a_queue_that_cannot_be_used_is_said_and_stops_nobody(tmp_path, monkeypa
     with turn("first in /a") as waited:
         assert not waited
     assert "set RUNNER_STATE to a folder of your own" in caplog.text
+
+
+@pytest.mark.fault
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch, caplog):
+    monkeypatch.delenv("RUNNER_STATE")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    with turn("first in /a") as waited:
+        assert not waited
+    assert "this user has no home folder; set RUNNER_STATE to a folder of your own" in caplog.text
+
+
+def _no_home():
+    raise RuntimeError("Could not determine home directory.")
 
 
 def test_no_test_uses_the_queue_of_the_person_who_runs_it():

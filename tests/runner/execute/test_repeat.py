@@ -87,7 +87,7 @@ def test_a_run_is_repeated_bit_for_bit_after_the_code_has_changed(copy, launcher
 
 @pytest.mark.fault
 def test_code_that_is_edited_while_runs_wait_changes_none_of_them(copy, launcher, study, root):
-    launch = launcher("launch", study("matrix: {train.steps: [400, 5]}\n"), wait=False)
+    launch = launcher("launch", study("order: as written\nmatrix: {train.steps: [400, 5]}\n"), wait=False)
     until(lambda: list(root.glob("*/*/attempt-1/steps.jsonl")) or launch.poll() is not None)
     assert launch.poll() is None, launch.communicate()
     edit(copy, "model/trainer.py", "import torch\n", 'raise SystemExit("edited")\n')

@@ -88,3 +88,10 @@ def test_a_file_that_never_ends_is_refused_and_not_read(tmp_path, make):
     make(tmp_path / "s.yaml")
     with pytest.raises(InvalidFile, match="s.yaml: not a regular file"):
         read_document(tmp_path / "s.yaml")
+
+
+@pytest.mark.refused
+def test_a_mistyped_file_is_refused_with_those_beside_it(tmp_path):
+    (tmp_path / "first.yaml").write_text("title: x")
+    with pytest.raises(InvalidFile, match=r"frist.yaml: No such file .*did you mean '.*first.yaml'"):
+        read_document(tmp_path / "frist.yaml")

@@ -1,0 +1,239 @@
+"""Makes a report again from the records that it carries, and says what in it they do not give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from analysis.audit import folders
+from analysis.audit.compare import Alike, compare_files, compare_tables
+from analysis.audit.finding import Compared, Finding
+from analysis.audit.records import contradictions
+from analysis.query.ask import answer
+from analysis.report import carried
+from analysis.report.build import csv_bytes, write_certificates, write_report
+from analysis.report.carried import FINDINGS, MANIFEST, QUERIES, RECORDS, ReportManifest
+from analysis.store.database import scripts
+from analysis.store.records import open_records
+from model.disk.files import Unreadable, no_link, read, sha256
+from model.errors import AssayError, UserError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_CHANGED = "its content is not what was written: its SHA-256 differs from the manifest's"
+_SCRIPT = "assets/vega.js"  # a library, which no number depends on unless somebody changes it
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit of a report came to.
+
+    Attributes:
+        study: None for the page of `runner verify`.
+        same_code: whether the report was made by the code that audits it.
+        numbers: how many printed numbers were compared with recomputed ones.
+        skipped: how many were not, because pages are laid out differently now.
+        files: how many files were held against the manifest.
+        findings: what does not match; none if all does.
+        notes: what could not be compared, and why.
+    """
+
+    study: str | None
+    same_code: bool
+    numbers: int
+    skipped: int
+    files: int
+    findings: list[Finding]
+    notes: list[str]
+
+
+def audit(report: Path, root: Path | None = None) -> Audit:
+    """Compute everything in a report again from its records and queries, and compare.
+
+    Args:
+        report: the report's folder.
+        root: also hold the records against the run folders under this workspace.
+
+    Raises:
+        UserError: this is no report, is of a newer version, or carries no records.
+    """
+    manifest = _manifest(report)
+    done = Compared()
+    done.findings += _files(report, manifest)
+    try:
+        with open_records(report / RECORDS) as connection:
+            _records(done, connection, manifest.study, root)
+            _compare(done, report, manifest, connection)
+    except AssayError as error:
+        done.findings.append(Finding(RECORDS, f"the records cannot be used: {error}"))
+    return Audit(
+        study=manifest.study,
+        same_code=manifest.code == carried.code(),
+        numbers=done.numbers,
+        skipped=done.skipped,
+        files=len(manifest.files),
+        findings=_without_digests(done.findings),
+        notes=done.notes,
+    )
+
+
+def _manifest(report: Path) -> ReportManifest:
+    path = report / MANIFEST
+    if not path.is_file():
+        there = (
+            "it has pages, but no records: it is of a version before audits"
+            if any(report.glob("*.html"))
+            else "name the folder that `runner report` wrote"
+        )
+        raise UserError(f"{report} is no report that can be audited, {MANIFEST} is missing: {there}")
+    try:
+        found = read(path, ReportManifest)
+    except Unreadable as error:
+        raise UserError(f"{error}; a newer version of assay may have written it") from error
+    if not found.records:
+        raise UserError(f"{report} carries no records: it was made with --no-records")
+    return found
+
+
+def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
+    """Files that are missing, were added, are links, or changed since the report was written."""
+    there = {path for path in carried.files(report) if path != MANIFEST}
+    for path in sorted(there | manifest.files.keys()):
+        if path not in there:
+            yield Finding(path, "the file is missing")
+        elif _is_link(report, path):
+            yield Finding(path, "it is a link: what it leads to is not part of the report")
+        elif path not in manifest.files:
+            yield Finding(path, "the file was added: the manifest does not list it")
+        elif sha256(report / path) != manifest.files[path]:
+            yield Finding(path, _CHANGED)
+
+
+def _is_link(report: Path, path: str) -> bool:
+    steps = (report / path, *(report / path).parents)
+    return any(step.is_symlink() for step in steps[: len(Path(path).parts)])
+
+
+def _without_digests(findings: list[Finding]) -> list[Finding]:
+    """Leave out that a file was changed where it is said what in it was."""
+    explained = {found.file for found in findings if found.what != _CHANGED}
+    return [found for found in findings if found.what != _CHANGED or found.file not in explained]
+
+
+def _records(done: Compared, connection: DuckDBPyConnection, study: str | None, root: Path | None) -> None:
+    done.findings += contradictions(connection)
+    if root is not None:
+        folders.compare(done, connection, study, root)
+
+
+def _compare(done: Compared, report: Path, manifest: ReportManifest, connection: DuckDBPyConnection) -> None:
+    alike = _alike(done, manifest)
+    with TemporaryDirectory(prefix="assay-audit-") as scratch:
+        try:
+            _write(connection, manifest.study, Path(scratch))
+        except UserError as error:
+            if alike.code:
+                raise
+            done.notes.append(f"pages were not compared: {error}")
+        else:
+            _compare_all(done, report, manifest, Path(scratch), alike)
+    if not alike.code:
+        _carried_queries(done, report)
+
+
+def _compare_all(done: Compared, report: Path, manifest: ReportManifest, again: Path, alike: Alike) -> None:
+    expected = set(carried.files(again)) - {MANIFEST}
+    there = {path for path in carried.files(report) if not _is_link(report, path)}
+    for path in sorted(expected & there):
+        if path == _SCRIPT and not _same_script(manifest):
+            done.notes.append(f"{_SCRIPT} was not compared: another version of vl-convert made it")
+        elif alike.code or not path.endswith((".csv", ".sql")):
+            found = compare_files(report, again, path, alike)
+            done.findings += found.findings
+            done.numbers += found.numbers
+            done.skipped += found.skipped
+    _pages(done, manifest, expected, there, alike)
+
+
+def _write(connection: DuckDBPyConnection, study: str | None, out: Path) -> None:
+    """Make the report again. The records may hold anything, and so make any part of it fail."""
+    try:
+        if study is None:
+            write_certificates(connection, out, records=False)
+        else:
+            write_report(connection, study, out, records=False)
+    except AssayError:
+        raise
+    except Exception as error:
+        raise UserError(f"no report can be made from them: {type(error).__name__}: {error}") from error
+
+
+def _alike(done: Compared, manifest: ReportManifest) -> Alike:
+    here = carried.packages()
+    made = manifest.packages
+    same_code = manifest.code == carried.code()
+    same_altair = made.get("altair") == here.get("altair")
+    same_renderer = manifest.renderer == carried.renderer()
+    if not same_code:
+        version = made.get("assay-studies", "of unknown version")
+        done.notes.append(
+            f"other code made the report (assay {version}): its pages are compared where they are laid out "
+            "as now, and its tables with what its own queries give"
+        )
+    if not same_altair:
+        done.notes.append("another version of altair made the figures: of these, the data is compared")
+    if not same_renderer:
+        done.notes.append(
+            "the SVG files were drawn with other fonts or versions: their text is compared, "
+            "not their positions"
+        )
+    return Alike(same_code, same_altair, same_renderer)
+
+
+def _same_script(manifest: ReportManifest) -> bool:
+    here = carried.packages()
+    return all(manifest.packages.get(name) == here.get(name) for name in ("altair", "vl-convert-python"))
+
+
+def _pages(
+    done: Compared, manifest: ReportManifest, expected: set[str], there: set[str], alike: Alike
+) -> None:
+    """Files that only one of the two reports has, whatever its manifest lists."""
+    told = {found.file for found in done.findings}
+    others = {path for path in manifest.files if not path.startswith(f"{RECORDS}/")} & there
+    if alike.code:
+        done.findings += [Finding(path, "the file is missing") for path in sorted(expected - there - told)]
+        done.findings += [
+            Finding(path, "no report of this study has such a file")
+            for path in sorted(others - expected - told)
+        ]
+        return
+    if unknown := sorted(others - expected):
+        done.notes.append(f"not compared, because this version makes no such files: {', '.join(unknown)}")
+    if findings := sorted(path for path in others if path.startswith(f"{FINDINGS}/")):
+        done.notes.append(f"not compared, because other code draws other conclusions: {', '.join(findings)}")
+
+
+def _carried_queries(done: Compared, report: Path) -> None:
+    """Hold each table against the report's own query, which runs on its own views."""
+    texts = tuple(_text(report / QUERIES / name) for name in scripts())
+    with open_records(report / RECORDS, texts) as connection:
+        for table in sorted((report / "data").glob("*.csv")):
+            query = _text(report / QUERIES / f"{table.stem}.sql")
+            found = csv_bytes(answer(connection, query)).decode()
+            compare_tables(done, f"data/{table.name}", _text(table), found)
+
+
+def _text(path: Path) -> str:
+    """A file's text, which no link leads to."""
+    try:
+        descriptor = no_link(path, os.O_RDONLY)
+        with open(descriptor, encoding="utf-8", errors="backslashreplace", newline="") as file:  # noqa: PTH123
+            return file.read()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,231 @@
+"""Compares the files of a report with those that its records give, and names each number that differs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from analysis.audit.finding import Compared, Finding, differing, rounds_alike, same, split
+from analysis.audit.pages import read_page
+
+_DATASET = re.compile(r"data-[0-9a-f]{32}")
+_ABSENT = object()  # where a figure's specification has null, its axis may be gone
+_MOST = 50  # findings of one file; one that was written anew would have thousands
+
+
+@dataclass(frozen=True)
+class Alike:
+    """What the two reports have in common, and so how they can be compared.
+
+    Attributes:
+        code: the code and templates: pages must be the same, words included.
+        altair: its version: so must the specifications of the figures.
+        renderer: the drawings must be the same, positions included.
+    """
+
+    code: bool
+    altair: bool
+    renderer: bool
+
+
+def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> Compared:
+    """Compare one file of two reports, both of which have it."""
+    done = Compared()
+    a, b = (folder.joinpath(name).read_bytes() for folder in (printed, recomputed))
+    texts = [content.decode(errors="backslashreplace") for content in (a, b)]
+    if a == b:
+        done.numbers = len(split(texts[0])[1]) if name.endswith((".html", ".csv", ".svg")) else 0
+    else:
+        _KINDS.get(Path(name).suffix, _bytes)(done, name, texts[0], texts[1], alike)
+    if len(done.findings) > _MOST:
+        more = Finding(name, f"{len(done.findings) - _MOST} more things in this file differ")
+        done.findings[_MOST:] = [more]
+    return done
+
+
+def compare_tables(done: Compared, name: str, a: str, b: str) -> None:
+    """Compare two CSV texts cell by cell."""
+    csv.field_size_limit(max(csv.field_size_limit(), len(a), len(b)))
+    one, other = (list(csv.reader(io.StringIO(text))) for text in (a, b))
+    header = other[0] if other else []
+    for place, (row, expected) in enumerate(zip_longest(one, other)):
+        where = f"line {place + 1}"
+        if row is None or expected is None:
+            done.findings.append(Finding(name, where, _joined(row), _joined(expected)))
+            continue
+        for column, (value, wanted) in enumerate(zip_longest(row, expected, fillvalue="")):
+            done.numbers += len(split(value)[1])
+            if not same(value, wanted):
+                title = header[column] if column < len(header) else f"column {column + 1}"
+                done.findings.append(differing(name, f"{where} ({''.join(row[:1])}), {title}", value, wanted))
+
+
+def _joined(row: list[str] | None) -> str | None:
+    return None if row is None else ",".join(row)[:100]
+
+
+def _table(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    del alike  # a query's answer depends on no template
+    compare_tables(done, name, a, b)
+    if not done.findings and not same(a, b):
+        done.findings.append(differing(name, "its form", a, b))
+
+
+def _page(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    one, other = read_page(a), read_page(b)
+    before = len(done.findings)
+    _pieces(done, name, one.pieces, other.pieces, alike.code)
+    sources = one.sources | other.sources
+    done.findings[before:] = [
+        replace(found, source=sources.get(found.what)) for found in done.findings[before:]
+    ]
+    for chart in sorted(one.specs.keys() | other.specs.keys()):
+        _spec(done, name, chart, one.specs.get(chart), other.specs.get(chart), alike)
+    if alike.code and not done.findings:
+        _markup(done, name, *(_without(text, found.specs) for text, found in ((a, one), (b, other))))
+
+
+def _pieces(done: Compared, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
+    for place in dict.fromkeys([*a, *b]):
+        printed, wanted = a.get(place), b.get(place)
+        count = len(split(printed or wanted or "")[1])
+        if printed is not None and wanted is not None and same(printed, wanted):
+            done.numbers += count
+        elif exact:
+            done.numbers += count
+            done.findings.append(
+                Finding(name, place, printed and printed[:100], wanted and wanted[:100])
+                if printed is None or wanted is None
+                else differing(name, place, printed, wanted)
+            )
+        else:
+            _loosely(done, name, place, printed, wanted)
+
+
+def _loosely(done: Compared, name: str, place: str, printed: str | None, wanted: str | None) -> None:
+    """Compare the numbers of a piece whose words the same code did not write."""
+    (words, numbers), (others, expected) = split(printed or ""), split(wanted or "")
+    if rounds_alike(numbers, expected):
+        done.numbers += len(numbers)
+    elif words == others:
+        done.numbers += len(numbers)
+        done.findings.append(differing(name, place, printed or "", wanted or ""))
+    else:
+        done.skipped += len(numbers)
+
+
+def _spec(done: Compared, name: str, chart: str, a: str | None, b: str | None, alike: Alike) -> None:
+    what = f"figure {chart}"
+    if a is None or b is None:
+        if alike.code:
+            done.findings.append(Finding(name, f"{what} {'is missing' if a is None else 'was added'}"))
+        else:
+            done.skipped += len(split(a or "")[1])
+        return
+    try:
+        one, other = json.loads(_numbered(a)), json.loads(_numbered(b))
+    except (ValueError, RecursionError) as error:
+        done.findings.append(Finding(name, f"{what}: its specification cannot be read: {error}"))
+        return
+    if not (alike.code and alike.altair):
+        one, other = _data(one), _data(other)
+        if not alike.code and _form(one) != _form(other):
+            done.skipped += len(split(a)[1])
+            return
+    for path, x, y in _leaves(one, other, what):
+        done.numbers += isinstance(x, int | float)
+        if not _equal(x, y):
+            done.findings.append(Finding(name, path, _said(x), _said(y)))
+
+
+def _numbered(spec: str) -> str:
+    """A specification whose sets of rows are named by their place: Altair names them after their content."""
+    for place, name in enumerate(dict.fromkeys(_DATASET.findall(spec)), start=1):
+        spec = spec.replace(name, f"rows {place}")
+    return spec
+
+
+def _data(spec: Any) -> list[Any]:
+    """The rows of a specification."""
+    return list(spec.get("datasets", {}).values()) if isinstance(spec, dict) else []
+
+
+def _form(value: Any) -> Any:
+    """A value with its numbers left out."""
+    if isinstance(value, dict):
+        return {key: _form(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_form(each) for each in value]
+    return value if isinstance(value, str) else None
+
+
+def _leaves(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys([*a, *b]):
+            yield from _leaves(a.get(key, _ABSENT), b.get(key, _ABSENT), f"{path}, {key}")
+    elif isinstance(a, list) and isinstance(b, list):
+        for place, (x, y) in enumerate(zip_longest(a, b, fillvalue=_ABSENT)):
+            yield from _leaves(x, y, f"{path} {place + 1}")
+    else:
+        yield path, a, b
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is _ABSENT or b is _ABSENT:
+        return False
+    equal = a == b and isinstance(a, bool) == isinstance(b, bool)
+    return equal or same(_text(a), _text(b))
+
+
+def _said(value: Any) -> str | None:
+    return None if value is _ABSENT else _text(value)[:100]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _without(text: str, specs: dict[str, str]) -> str:
+    """A page's text without its specifications, which are compared as values."""
+    for spec in specs.values():
+        text = text.replace(spec, "")
+    return text
+
+
+def _markup(done: Compared, name: str, a: str, b: str) -> None:
+    for line, (x, y) in enumerate(zip_longest(a.splitlines(), b.splitlines(), fillvalue=""), start=1):
+        if not same(x, y):
+            done.findings.append(differing(name, f"line {line} of its source", x, y))
+            return
+
+
+def _drawing(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    if alike.renderer and same(a, b):
+        done.numbers += len(split(a)[1])
+        return
+    one, other = read_page(a), read_page(b)
+    _pieces(done, name, one.pieces, other.pieces, alike.code and alike.renderer)
+    if alike.code and alike.renderer and not done.findings:
+        done.findings.append(Finding(name, "it is drawn otherwise: positions, lines or colours were changed"))
+
+
+def _bytes(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    if not alike.code:
+        return
+    lines = zip_longest(a.splitlines(True), b.splitlines(True))
+    line = next((place for place, (x, y) in enumerate(lines, 1) if x != y), 1)
+    done.findings.append(Finding(name, f"line {line} was changed: it is not what this code writes"))
+
+
+_KINDS: dict[str, Callable[[Compared, str, str, str, Alike], None]] = {
+    ".html": _page,
+    ".svg": _drawing,
+    ".csv": _table,
+}

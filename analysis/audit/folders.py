@@ -1,0 +1,57 @@
+"""Holds the records of a report against the run folders that they were read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.audit.finding import Compared, Finding
+from analysis.query.ask import answer
+from analysis.store.collect import read_folders
+from analysis.store.records import selections
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# A copy of a folder has other times; when a file went missing says nothing about what was in it.
+_MAY_DIFFER = ("mtime_ns", "missing_since")
+_PLACE = ("study", "run_id", "key", "certificate", "attempt", "step", "place", "path")
+
+
+def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root: Path) -> None:
+    """Read the run folders again, without touching the workspace's database, and compare every row.
+
+    Args:
+        records: the open records; their study's rows are compared.
+        root: the workspace.
+
+    Raises:
+        UserError: there is no such root, or no run of that study in it.
+    """
+    with read_folders(root, study) as folders:
+        there = selections(folders, study)
+        for table, sql in selections(records, study).items():
+            records.register("of_folders", folders.sql(there[table]).to_arrow_table())
+            done.findings += _differences(records, table, sql)
+            records.unregister("of_folders")
+    gone = records.execute("SELECT count(*) FROM files WHERE missing_since IS NOT NULL").fetchall()[0][0]
+    if gone:
+        done.notes.append(f"{gone} files were gone when the report was made: their rows cannot be found here")
+
+
+def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[Finding]:
+    names = [name for name, *_ in records.execute("DESCRIBE of_folders").fetchall()]
+    columns = [name for name in names if name not in _MAY_DIFFER]
+    listed = ", ".join(columns)
+    mine, theirs = f"SELECT {listed} FROM ({sql})", f"SELECT {listed} FROM of_folders"
+    place = " || ' ' || ".join(f"coalesce({name}::VARCHAR, '')" for name in columns if name in _PLACE)
+    findings = []
+    for first, second, what in (
+        (mine, theirs, "of its rows are not in the run folders"),
+        (theirs, mine, "rows of the run folders are not in it"),
+    ):
+        query = f"SELECT {place}, count(*) OVER () FROM ({first} EXCEPT ALL {second}) ORDER BY 1 LIMIT 3"
+        if rows := answer(records, query).rows:
+            such = "; ".join(str(row[0]).strip() for row in rows)
+            findings.append(Finding(f"data/records/{table}.parquet", f"{rows[0][1]} {what}: {such}"))
+    return findings

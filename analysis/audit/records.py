@@ -1,0 +1,75 @@
+"""Whether records contradict each other: steps their attempt, checks their verdict, a key its content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from analysis.audit.finding import Finding
+from analysis.query.ask import answer
+from model.attention import Case
+from model.config import RunConfig
+from model.flops import flop_per_token
+from model.verify.certificate import key
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_MOST = 20  # contradictions of one kind
+_CHECKS = Path(__file__).with_name("records.sql")
+_PLANS = """\
+SELECT a.study || '/' || a.run_id || ' attempt ' || a.attempt AS place, r.config, a.flop_per_token
+FROM attempts a JOIN run_records r USING (study, run_id) WHERE a.flop_per_token IS NOT NULL ORDER BY ALL"""
+_IDENTITIES = "SELECT key, attention, code, run_case, device_name, software FROM certificates ORDER BY key"
+
+
+def contradictions(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    """What is inconsistent in the records of an open database, whatever the pages say."""
+    for table, sql in _checks():
+        for place, said, others in answer(connection, f"FROM ({sql}) ORDER BY 1 LIMIT {_MOST}").rows:
+            yield Finding(_file(table), str(place), str(said), str(others))
+    yield from _flops(connection)
+    yield from _keys(connection)
+
+
+def _checks() -> Iterator[tuple[str, str]]:
+    """Table and SQL of each check."""
+    for text in _CHECKS.read_text(encoding="utf-8").split("\n\n")[1:]:
+        header, _, sql = text.partition("\n")
+        yield header.removeprefix("-- "), sql.rstrip().removesuffix(";")
+
+
+def _file(table: str) -> str:
+    return f"data/records/{table}.parquet"
+
+
+def _flops(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    """FLOP per token that do not follow from the configuration, as MFU does."""
+    for place, config, said in answer(connection, _PLANS).rows:
+        try:
+            plan = RunConfig.model_validate_json(config)
+        except ValidationError:  # of another version, or imported
+            continue
+        expected = flop_per_token(plan.model, plan.train.sequence_length)
+        if said != expected:
+            yield Finding(_file("attempts"), place, f"{said:,} FLOP per token", f"{expected:,}")
+
+
+def _keys(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    """Certificates whose key is not that of what they say that they are for."""
+    for name, attention, code, case, device, software in answer(connection, _IDENTITIES).rows:
+        try:
+            expected = key(attention, code, _case(case), device, json.loads(software))
+        except (TypeError, ValueError):
+            expected = "no key: its case or software cannot be read"
+        if name != expected:
+            yield Finding(_file("certificates"), attention, f"key {name}", expected)
+
+
+def _case(text: str | None) -> Case | None:
+    values: dict[str, Any] | None = json.loads(text) if text else None
+    return Case(**values) if values else None

@@ -1,0 +1,92 @@
+-- What records contradict: each query gives a place, what a record says there, and what others say.
+-- Its first line names the table whose record is at fault.
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    training_tokens || ' tokens that count', 'at most all ' || tokens
+FROM step_records WHERE training_tokens > tokens OR training_tokens < 0;
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    step_seconds || ' seconds per step', 'a positive number'
+FROM step_records WHERE NOT (step_seconds > 0 AND isfinite(step_seconds));
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    'an interval of ' || steps || ' steps', 'one that starts after step ' || earlier
+FROM (
+    SELECT *, lag(step, 1, 0) OVER (PARTITION BY study, run_id, attempt ORDER BY step) AS earlier FROM step_records
+) WHERE step - steps < earlier OR steps < 1;
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    tokens || ' tokens', steps * batch_size * sequence_length || ' by the plan'
+FROM step_records JOIN run_records USING (study, run_id) WHERE tokens <> steps * batch_size * sequence_length;
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step, 'a step', 'no such run'
+FROM step_records ANTI JOIN run_records USING (study, run_id);
+
+-- attempts
+SELECT study || '/' || run_id || ' attempt ' || attempt, 'an attempt', 'no such run'
+FROM attempts ANTI JOIN run_records USING (study, run_id);
+
+-- attempts
+WITH done AS (
+    SELECT study, run_id, attempt, max(step) AS last FROM step_records GROUP BY ALL
+)
+SELECT study || '/' || run_id || ' attempt ' || attempt, steps || ' steps', 'a last record of step ' || last
+FROM attempts JOIN done USING (study, run_id, attempt) WHERE steps <> last;
+
+-- attempts
+WITH done AS (
+    SELECT study, run_id, attempt, last(loss ORDER BY step) AS loss FROM step_records GROUP BY ALL
+)
+SELECT study || '/' || run_id || ' attempt ' || attempt, 'a final loss of ' || final_loss, 'a last record of ' || loss
+FROM attempts JOIN done USING (study, run_id, attempt) WHERE final_loss <> loss;
+
+-- attempts
+WITH done AS (
+    SELECT study, run_id, attempt, max(memory_bytes) AS most FROM step_records GROUP BY ALL
+)
+SELECT study || '/' || run_id || ' attempt ' || attempt,
+    'a peak of ' || peak_memory_bytes || ' bytes', 'a record of ' || most
+-- Linux counts resident pages in batches, so that a later reading of the peak can be a little lower.
+FROM attempts JOIN done USING (study, run_id, attempt) WHERE peak_memory_bytes < 0.99 * most;
+
+-- attempts
+-- Seconds are measured by a clock that is not set; what is started between two steps is not part of theirs.
+WITH done AS (
+    SELECT study, run_id, attempt, sum(step_seconds * steps) AS seconds FROM step_records GROUP BY ALL
+)
+SELECT study || '/' || run_id || ' attempt ' || attempt,
+    wall_seconds || ' seconds in all', 'steps that took ' || round(seconds, 3)
+FROM attempts JOIN done USING (study, run_id, attempt) WHERE steps IS NOT NULL AND seconds > wall_seconds * 1.001 + 1;
+
+-- run_records
+SELECT study || '/' || run_id, attention, 'the configuration: ' || (config ->> '$.attention')
+FROM run_records WHERE attention <> config ->> '$.attention';
+
+-- run_records
+SELECT study || '/' || run_id, 'seed ' || seed, 'the configuration: ' || (config ->> '$.seed')
+FROM run_records WHERE seed::VARCHAR <> config ->> '$.seed';
+
+-- run_records
+SELECT study || '/' || run_id, planned_steps || ' planned steps', 'the configuration: ' || (config ->> '$.train.steps')
+FROM run_records WHERE planned_steps::VARCHAR <> config ->> '$.train.steps';
+
+-- certificates
+SELECT c.attention || ' ' || key, failed || ' of ' || checks || ' checks failed',
+    count(*) FILTER (NOT passed) || ' of ' || count(passed)
+FROM certificates c LEFT JOIN verifications v ON v.certificate = c.key
+GROUP BY c.attention, key, checks, failed
+HAVING checks <> count(passed) OR failed <> count(*) FILTER (NOT passed);
+
+-- certificates
+SELECT attention || ' ' || key, verdict, failed || ' failed checks'
+FROM certificates WHERE (verdict = 'right' AND failed > 0) OR (verdict = 'wrong' AND failed = 0);
+
+-- verifications
+SELECT attention || ', check ' || place || ' of ' || certificate,
+    'a check that passed', measured || ' measured where ' || tolerance || ' is allowed'
+FROM verifications WHERE passed AND measured > tolerance;

@@ -1,0 +1,40 @@
+"""Whether a group of runs still trains to the same loss. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from analysis.compare.source import Measured
+from analysis.stats.equivalence import losses, means, noise_floor
+from analysis.stats.verdict import Verdict
+
+Repeats = dict[Hashable, list[Mapping[int, float]]]  # the losses of runs that saw the same samples
+
+
+def loss(a: Measured, b: Measured, margin: float | None) -> Verdict | None:
+    """The difference of the losses, B minus A, of runs that saw the same samples.
+
+    Args:
+        a, b: completed runs of one group.
+        margin: in nats; None if none was stated.
+
+    Returns:
+        None if a side has no losses.
+    """
+    mine, theirs = _by_sample(a), _by_sample(b)
+    if not mine.keys() & theirs.keys():  # that the texts differ is for the guard to say
+        mine, theirs = _by_sample(a, with_text=False), _by_sample(b, with_text=False)
+    if not (mine and theirs):
+        return None
+    floor = noise_floor([*mine.values(), *theirs.values()])
+    return losses(means(theirs), means(mine), margin, floor)
+
+
+def _by_sample(side: Measured, with_text: bool = True) -> Repeats:
+    """Losses by what decides which samples a run saw: seed and text."""
+    found: Repeats = {}
+    for run in side.runs:
+        if of_run := side.records[run["run_id"]].losses:
+            sample = (run["seed"], run["data_fingerprint"] if with_text else None)
+            found.setdefault(sample, []).append(of_run)
+    return found

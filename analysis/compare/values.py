@@ -1,0 +1,116 @@
+"""What runs have of each thing that should be the same before they are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from analysis.compare.difference import Row
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Something that a run has one value of.
+
+    Attributes:
+        verb, noun: `Completed runs VERB different NOUNs: X, Y.`
+        of: its value as text; None if it was not recorded.
+    """
+
+    name: str
+    verb: str
+    noun: str
+    of: Callable[[Row], str | None]
+
+    def asked(self, runs: Iterable[Row]) -> bool:
+        """Whether it is worth saying that nobody recorded it."""
+        return self.name == "device" or (
+            self.name == "clocks" and any(run["gpus"] and not run["imported"] for run in runs)
+        )
+
+
+def device(run: Row) -> str | None:
+    """`2 x NVIDIA H200 on 2 nodes`; None if unknown."""
+    if not run["device"]:
+        return None
+    count = f"{run['gpus']} x " if (run["gpus"] or 0) > 1 else ""
+    nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
+    return f"{count}{run['device']}{nodes}"
+
+
+def commit(run: Row) -> str:
+    """The commit in short, with a word on uncommitted changes."""
+    if not run["git_sha"]:
+        return "outside a repository"
+    return f"{run['git_sha'][:10]}{' with uncommitted changes' if run['git_dirty'] else ''}"
+
+
+def peak(run: Row) -> str | None:
+    """The peak rate that MFU is relative to; None if unknown."""
+    return f"{run['peak_flops'] / 1e12:.4g} TFLOP/s" if run["peak_flops"] else None
+
+
+def in_warm_up(run: Row) -> bool:
+    """Whether all its steps lie in the warm-up of the learning rate."""
+    warm_up = run["config"].get("train", {}).get("warmup_steps")
+    return warm_up is not None and run["steps"] is not None and run["steps"] <= warm_up
+
+
+def clocks(run: Row) -> str | None:
+    """Power limit and clocks of the GPU; None if they are unknown."""
+    names = {"power_limit_watts": "W", "sm_mhz": "MHz", "memory_mhz": "MHz memory"}
+    known = [f"{run[name]:.0f} {unit}" for name, unit in names.items() if run[name] is not None]
+    return " and ".join(known) or None
+
+
+def held_back(runs: Sequence[Row], column: str) -> float | None:
+    """The largest share of a run's time for which the clocks were held back; None if it is unknown."""
+    known = [
+        run[column] / run["wall_seconds"] for run in runs if run["wall_seconds"] and run[column] is not None
+    ]
+    return max(known, default=None)
+
+
+COMMIT = Topic("commit", "ran at", "commit", commit)
+DEVICE = Topic("device", "ran on", "device", device)
+HOST = Topic("host", "ran on", "host", lambda run: run["node"])
+DRIVER = Topic("driver", "ran with", "driver", lambda run: (run["software"] or {}).get("driver"))
+CLOCKS = Topic("clocks", "ran at", "clock and power limit", clocks)
+PEAK = Topic("peak", "computes MFU from", "peak rate", peak)
+
+
+def values(runs: Iterable[Row], of: Callable[[Row], str | None]) -> set[str]:
+    """The recorded values."""
+    return {value for run in runs if (value := of(run)) is not None}
+
+
+def packages(runs: Sequence[Row]) -> dict[str, list[str]]:
+    """Versions of each recorded package, the driver apart, in the order in which runs have them."""
+    software = [run["software"] or {} for run in runs]
+    names = dict.fromkeys(name for versions in software for name in versions if name != "driver")
+    return {name: sorted({each[name] for each in software if name in each}) for name in names}
+
+
+def flop_by_model(runs: Sequence[Row]) -> dict[str, set[int]]:
+    """FLOP per token by configuration of the model and length of its samples."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        if run["flop_per_token"]:
+            key = json.dumps([run["config"].get("model"), run["sequence_length"]], sort_keys=True)
+            found.setdefault(key, set()).add(run["flop_per_token"])
+    return found
+
+
+def shares(runs: Sequence[Row]) -> dict[tuple[int, str, int], float]:
+    """Percentage of training tokens by seed, text and number of steps."""
+    return {
+        (run["seed"], run["data_fingerprint"], run["steps"]): run["training_tokens_percentage"]
+        for run in runs
+        if run["training_tokens_percentage"] is not None and run["data_fingerprint"]
+    }
+
+
+def listed(found: Iterable[str]) -> str:
+    """Sorted, with commas."""
+    return ", ".join(sorted(found))

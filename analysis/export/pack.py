@@ -1,0 +1,90 @@
+"""Writes a study's run folders to one file, which `runner collect` reads elsewhere.
+
+In it are each run's record, its ledger and its attempts' records, without checkpoints; the certificates that
+attempts name; and the lists of installed packages. What runs printed and uncommitted changes may hold what
+others must not read, so they come only if asked for.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from analysis.store.scan import CERTIFICATES
+from model.disk.files import Unreadable, replacing
+from model.disk.folder import RunFolder, run_folders
+from model.disk.record import NAME
+
+_RECORDS = {"run.json", "ledger.jsonl", "claim.json", "manifest.json", "steps.jsonl", "result.json"}
+_LOGS = {"stdout.log", "stderr.log"}
+
+
+def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = False) -> list[str]:
+    """Write a study's run folders to one file; equal folders give equal bytes.
+
+    Args:
+        root: the workspace.
+        out: the file, which ends in `.tar.gz`.
+        logs, diffs: whether to include what runs printed, and uncommitted changes.
+
+    Returns:
+        Runs that were left out because they are in flight: only this workspace can tell how they end.
+    """
+    folders = list(run_folders(root, study))
+    waiting = [folder.path.name for folder in folders if _in_flight(folder)]
+    paths = [path for folder in folders if folder.path.name not in waiting for path in _of_run(folder, logs)]
+    paths += _certificates(root, folders)
+    wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
+    paths += [path for each in wanted for path in (root / study / ".provenance").glob(each)]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        replacing(out) as aside,
+        aside.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(paths):
+            _add(tar, path, path.relative_to(root).as_posix())
+    return waiting
+
+
+def _of_run(folder: RunFolder, logs: bool) -> Iterator[Path]:
+    wanted = _RECORDS | _LOGS if logs else _RECORDS
+    places = [folder.path, *(folder.attempt(number).path for number in folder.numbers())]
+    return (path for place in places for path in place.iterdir() if path.name in wanted and _is_plain(path))
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _in_flight(folder: RunFolder) -> bool:
+    try:
+        return any(attempt.settled is None and not attempt.released for attempt in folder.attempts())
+    except Unreadable:  # a collect will say why
+        return False
+
+
+def _certificates(root: Path, folders: Iterable[RunFolder]) -> list[Path]:
+    keys = set()
+    for folder in folders:
+        for number in folder.numbers():
+            try:
+                manifest = folder.attempt(number).manifest
+            except Unreadable:
+                continue
+            keys |= {manifest.certificate} if manifest and manifest.certificate else set()
+    found = [root / CERTIFICATES / f"{key}.json" for key in keys if NAME.fullmatch(key)]
+    return [path for path in found if _is_plain(path)]
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:
+    """Add a file without its owner, and with the mode that all files of a workspace have."""
+    with path.open("rb") as file:
+        entry = tar.gettarinfo(arcname=name, fileobj=file)
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mode, entry.mtime = 0o644, int(entry.mtime)
+        tar.addfile(entry, file)

@@ -1,0 +1,133 @@
+"""A study's tables and views as Parquet, with a data dictionary as CSV and as a Frictionless Data Package."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.export.units import unit
+from analysis.store.database import quoted
+from analysis.store.records import write_table
+from model.disk.files import sha256, write_text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
+_COLUMNS = """\
+SELECT r.name, r.comment, c.column_name, c.data_type, c.comment
+FROM (
+    SELECT table_oid AS id, table_name AS name, comment FROM duckdb_tables() WHERE NOT temporary
+    UNION ALL SELECT view_oid, view_name, comment FROM duckdb_views() WHERE NOT internal AND NOT temporary
+) r JOIN duckdb_columns() c ON c.table_oid = r.id
+ORDER BY r.name, c.column_index"""
+# How a table's rows belong to a study: by its name, or by the certificates that its attempts name.
+_OF = "SELECT certificate FROM attempts WHERE study = $study"
+_WANTED = {"study": "study = $study", "certificate": f"certificate IN ({_OF})", "key": f"key IN ({_OF})"}
+_TYPES = {
+    "BOOLEAN": "boolean",
+    "DOUBLE": "number",
+    "FLOAT": "number",
+    "TIMESTAMP": "datetime",
+    "DATE": "date",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column, as the dictionary describes it."""
+
+    name: str
+    type: str
+    unit: str | None
+    meaning: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table or view, as the dictionary describes it."""
+
+    name: str
+    meaning: str | None
+    columns: tuple[Column, ...]
+
+    @property
+    def wanted(self) -> str | None:
+        """The condition that picks a study's rows; None if no column says which study a row belongs to."""
+        names = {column.name for column in self.columns}
+        return next((condition for name, condition in _WANTED.items() if name in names), None)
+
+
+def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
+    """Write `tables/NAME.parquet`, `dictionary.csv` and `datapackage.json` to a folder.
+
+    Args:
+        connection: an open database that has runs of the study.
+    """
+    name = quoted(study)
+    written = [table for table in dictionary(connection) if table.wanted]
+    (out / "tables").mkdir(parents=True, exist_ok=True)
+    for table in written:
+        sql = f"SELECT * FROM {table.name} WHERE {table.wanted} ORDER BY ALL".replace("$study", name)
+        write_table(connection, sql, out / "tables" / f"{table.name}.parquet")
+    _write_dictionary(written, out / "dictionary.csv")
+    title = connection.execute(
+        "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]
+    ).fetchall()[0][0]
+    package = _package(written, study, title, out)
+    write_text(out / "datapackage.json", json.dumps(package, indent=1, ensure_ascii=False) + "\n", sync=False)
+
+
+def dictionary(connection: DuckDBPyConnection) -> list[Table]:
+    """Every table and view with its columns, from the comments in the database."""
+    rows = connection.execute(_COLUMNS).fetchall()
+    return [
+        Table(name, meaning, tuple(Column(row[2], row[3].lower(), unit(row[2]), row[4]) for row in columns))
+        for (name, meaning), columns in groupby(rows, key=lambda row: (row[0], row[1]))
+    ]
+
+
+def _write_dictionary(tables: list[Table], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("table", "column", "type", "unit", "meaning"))
+        for table in tables:
+            writer.writerow((table.name, "", "", "", table.meaning))
+            writer.writerows((table.name, *vars(column).values()) for column in table.columns)
+
+
+def _package(tables: list[Table], study: str, title: str | None, out: Path) -> dict[str, Any]:
+    """The descriptor, by the Data Package standard, version 2."""
+    return {
+        "$schema": _PROFILE,
+        "name": study.lower(),
+        "title": title or study,
+        "description": f"Records and results of study {study}; times are UTC, unknown is null.",
+        "resources": [_resource(table, out) for table in tables],
+    }
+
+
+def _resource(table: Table, out: Path) -> dict[str, Any]:
+    path = f"tables/{table.name}.parquet"
+    return {
+        "name": table.name,
+        "path": path,
+        "format": "parquet",
+        "mediatype": "application/vnd.apache.parquet",
+        "description": table.meaning or "",
+        "bytes": (out / path).stat().st_size,
+        "hash": f"sha256:{sha256(out / path)}",
+        "schema": {"fields": [_field(column) for column in table.columns]},
+    }
+
+
+def _field(column: Column) -> dict[str, str]:
+    kind = (
+        "integer" if column.type.endswith(("int", "integer")) else _TYPES.get(column.type.upper(), "string")
+    )
+    said = {"unit": column.unit} if column.unit else {}
+    return {"name": column.name, "type": kind, "description": column.meaning or "", **said}

@@ -1,0 +1,192 @@
+"""Puts the runs of an archive into a workspace. Nothing in such a file is trusted."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import IO, Any, cast
+
+from analysis.store.database import NAME as NAME_OF_DATABASE
+from analysis.store.scan import CERTIFICATES
+from model.disk.files import no_link, read
+from model.disk.folder import RunFolder
+from model.disk.record import NAME
+from model.errors import UserError
+from model.verify.certificate import Certificate
+
+SUFFIXES = (".tar.gz", ".tgz")
+_NAME = NAME.pattern
+_PATH = re.compile(
+    rf"{_NAME}/{_NAME}/((run\.json|ledger\.jsonl)"
+    r"|attempt-\d{1,6}/(claim\.json|manifest\.json|steps\.jsonl|result\.json|stdout\.log|stderr\.log))"
+    rf"|{re.escape(CERTIFICATES)}/{_NAME}\.json|{_NAME}/\.provenance/[0-9a-f]{{64}}\.(lock|diff)"
+)
+_PRINTED = {"stdout.log", "stderr.log"}
+# Records shrink to a tenth. What grows far more than that is made to fill a disk.
+_MOST_GROWTH, _LEAST_ALLOWED = 200, 64 * 2**20
+_SHOWN = 5  # runs that a message names
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What came out of an archive.
+
+    Attributes:
+        study: its name.
+        added: runs that were not there before.
+        there: runs that were, with the same records.
+        certificates: certificates that were not there before.
+    """
+
+    study: str
+    added: int
+    there: int
+    certificates: int
+
+
+def unpack(archive: Path, root: Path) -> Unpacked:
+    """Put the runs of an archive into a workspace, all or none of them.
+
+    A run that is there with the same records is left alone, and so is a certificate with the same key.
+
+    Raises:
+        UserError: it is no such archive, holds anything else or grows too much; or a run is there already
+            with other records. Nothing was written.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
+        folder = Path(scratch)
+        _extract(archive, folder)
+        study = _study(archive, folder)
+        runs = [RunFolder(folder / study / name.name) for name in _runs(folder / study)]
+        known = [run for run in runs if os.path.lexists(root / study / run.path.name)]
+        if other := [run.path.name for run in known if not _same(run.path, root / study / run.path.name)]:
+            raise UserError(f"{archive}: {_other(study, other)}: unpack it into another root")
+        new = [run for run in runs if run not in known]
+        try:
+            certificates = _put(folder, root, study, new)
+        except OSError as error:
+            raise UserError(f"{archive}: {error.filename}: {error.strerror}: use another root") from error
+        return Unpacked(study, len(new), len(known), certificates)
+
+
+def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
+    """Move what is new to its place; returns how many certificates were."""
+    (root / study / ".provenance").mkdir(parents=True, exist_ok=True)
+    certificates = _keep(folder / CERTIFICATES, root / CERTIFICATES)
+    _keep(folder / study / ".provenance", root / study / ".provenance")
+    for run in new:
+        run.path.rename(root / study / run.path.name)
+    return certificates
+
+
+def _other(study: str, runs: list[str]) -> str:
+    names = ", ".join(f"{study}/{run}" for run in runs[:_SHOWN]) + ", ..." * (len(runs) > _SHOWN)
+    return f"runs of these names are there with other records: {names}"
+
+
+def _runs(study: Path) -> list[Path]:
+    return sorted(path for path in study.iterdir() if NAME.fullmatch(path.name))
+
+
+def _study(archive: Path, folder: Path) -> str:
+    """The one study of an archive, each of whose runs says that it belongs there."""
+    names = [path.name for path in folder.iterdir() if NAME.fullmatch(path.name)]
+    if len(names) != 1:
+        raise UserError(f"{archive} holds runs of {len(names) or 'no'} studies, where one is expected")
+    if names[0] == NAME_OF_DATABASE:
+        raise UserError(f"{archive}: no study can be called {names[0]}: nothing was unpacked")
+    for run in _runs(folder / names[0]):
+        there = RunFolder(run)
+        record = there.imported if there.is_imported else there.run
+        if (record.study, record.run_id) != (names[0], run.name):
+            raise UserError(f"{archive}: {names[0]}/{run.name} says it is {record.study}/{record.run_id}")
+    for path in (folder / CERTIFICATES).glob("*.json"):
+        if (found := read(path, Certificate)).key != path.stem:
+            raise UserError(f"{archive}: certificate {path.stem} says it is {found.key}")
+    return names[0]
+
+
+def _same(run: Path, there: Path) -> bool:
+    """Whether a run that is there has all the files of an unpacked one, with the same content."""
+    return all(
+        (twin := there / path.relative_to(run)).is_file() and twin.read_bytes() == path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name not in _PRINTED
+    )
+
+
+def _keep(source: Path, target: Path) -> int:
+    """Move files to where there is none of that name; returns how many."""
+    if not source.is_dir():
+        return 0
+    target.mkdir(parents=True, exist_ok=True)
+    new = [path for path in sorted(source.iterdir()) if not (target / path.name).exists()]
+    for path in new:
+        path.rename(target / path.name)
+    return len(new)
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Write the files of an archive below a folder of our own, none of which can lie elsewhere."""
+    try:
+        with _opened(archive) as plain, tarfile.open(fileobj=cast(Any, plain), mode="r|") as tar:
+            for entry in tar:
+                if entry.isdir():
+                    continue
+                # A sparse file can say that it has any number of zeros.
+                source = tar.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+                if source is None or not _PATH.fullmatch(entry.name):
+                    raise UserError(f"{archive}: {entry.name!r} is no file of a run: nothing was unpacked")
+                _write(folder.joinpath(*PurePosixPath(entry.name).parts), source, archive)
+            _read_to_the_end(plain, archive)
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
+        raise UserError(f"{archive} cannot be unpacked: {error}") from error
+
+
+def _read_to_the_end(plain: _Limited, archive: Path) -> None:
+    """Read what comes after the last file: only at its end does gzip compare its checksum."""
+    while block := plain.read(1 << 20):
+        if block.strip(b"\0"):
+            raise UserError(f"{archive} has more after its end: nothing was unpacked")
+
+
+def _write(path: Path, source: IO[bytes], archive: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("xb") as file:
+            while block := source.read(1 << 20):
+                file.write(block)
+    except FileExistsError as error:
+        raise UserError(f"{archive} has {path.name} twice in one folder: nothing was unpacked") from error
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[_Limited]:
+    with open(archive, "rb", opener=no_link) as raw, gzip.GzipFile(fileobj=raw) as plain:
+        allowed = max(_LEAST_ALLOWED, _MOST_GROWTH * archive.stat().st_size)
+        yield _Limited(plain, allowed, archive)
+
+
+class _Limited:
+    """A stream that refuses to give more than so many bytes."""
+
+    def __init__(self, source: gzip.GzipFile, allowed: int, archive: Path) -> None:
+        self._source, self._left, self._archive = source, allowed, archive
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._source.read(size)
+        self._left -= len(found)
+        if self._left < 0:
+            raise UserError(
+                f"{self._archive} grows more than {_MOST_GROWTH}-fold: it holds no records of runs"
+            )
+        return found

@@ -1,0 +1,83 @@
+"""Under which conditions runs were measured: their order, drift over its blocks, load, other users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.findings.groups import Row, groups_of
+from analysis.stats.drift import Drift, drift
+from analysis.stats.estimate import median
+
+_BUSY = 0.5  # load per core before a run starts, from which other work takes cores away
+
+
+def drift_of(rows: Sequence[Row]) -> Drift:
+    """Whether steps became slower or faster from block to block.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    blocks: dict[tuple[str, int], list[float]] = {}
+    for group in groups_of(rows).values():
+        for run in group.runs:
+            if run["block"] is not None:
+                seconds = run["step_seconds"] / run["tokens_per_step"]
+                blocks.setdefault((group.label, run["block"]), []).append(seconds)
+    if not blocks and rows:
+        said = "Drift was not tested: the runs were not started in blocks (`order: interleaved`)."
+        return Drift(None, None, None, None, False, said)
+    return drift({key: median(values) for key, values in blocks.items()})
+
+
+def order_of(rows: Sequence[Row]) -> str:
+    """In which order the runs were started."""
+    designs = [row["design"] for row in rows if row["design"] and row["design"]["order"]]
+    orders = sorted({design["order"] for design in designs})
+    if not orders:
+        return "unknown: the records are of other programs, or older than orders of starting"
+    blocks = {row["block"] for row in rows if row["block"] is not None}
+    seeds = sorted({design["order_seed"] for design in designs if design["order_seed"] is not None})
+    said = [" and ".join(orders)]
+    if blocks:
+        said.append(f"{len(blocks)} {'block' if len(blocks) == 1 else 'blocks'} of one run of every group")
+    if seeds:
+        said.append(f"shuffled with seed {', '.join(map(str, seeds))}")
+    return ", ".join(said)
+
+
+def load_of(rows: Sequence[Row]) -> str:
+    """How busy the machines were before the runs, and who else was on the devices."""
+    loads = [
+        row["load_before"] / row["cores"] for row in rows if None not in (row["load_before"], row["cores"])
+    ]
+    said = "load not recorded"
+    if loads:
+        said = f"load before the runs {min(loads):.2g} to {max(loads):.2g} per core"
+        said += _unknown(len(rows) - len(loads))
+    users = [row["device_users"] for row in rows if row["device_users"] is not None]
+    if users:
+        others = sum(1 for count in users if count)
+        shared = f"other processes were on the device of {others} of {len(users)} runs"
+        said += f"; {shared if others else 'no other process was on the devices'}"
+        said += _unknown(len(rows) - len(users))
+    return said
+
+
+def busy(rows: Sequence[Row]) -> str | None:
+    """A warning if other work may have taken time from the runs; None if nothing recorded says so."""
+    loaded = [
+        row
+        for row in rows
+        if (row["load_before"] or 0) > _BUSY * (row["cores"] or 1) or (row["device_users"] or 0) > 0
+    ]
+    if not loaded:
+        return None
+    which = "1 run" if len(loaded) == 1 else f"{len(loaded)} runs"
+    return (
+        f"When {which} of {len(rows)} started, the machine was at work on something else (a load above "
+        f"{_BUSY} per core, or other processes on the device): their times may be too long."
+    )
+
+
+def _unknown(count: int) -> str:
+    return f" (not recorded for {count})" if count else ""

@@ -1,0 +1,95 @@
+"""The groups of a study, what its design declares, and which group each is compared with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.compare import guard
+from analysis.compare.difference import Difference, Side
+from analysis.stats import by_label
+
+Row = dict[str, Any]  # of the view `runs`, with its JSON columns parsed
+
+
+@dataclass(frozen=True)
+class Group:
+    """The completed runs that differ by seed and repeat alone."""
+
+    label: str
+    runs: Sequence[Row]
+
+    @property
+    def factors(self) -> dict[str, Any]:
+        """What sets it apart: its factors and scale, without the seed."""
+        own = {
+            name: value for name, value in self.runs[0]["factors"].items() if name not in ("seed", "repeat")
+        }
+        return own | {"scale": self.runs[0]["scale"]}
+
+    @property
+    def pairs(self) -> dict[Hashable, Row]:
+        """The runs by seed and repeat; by their ids, which pair with none, where several share those."""
+        keys = [(run["seed"], run["repeat"]) for run in self.runs]
+        unsure = len(set(keys)) < len(keys)  # logs of unknown seeds
+        return {run["run_id"] if unsure else key: run for key, run in zip(keys, self.runs, strict=True)}
+
+    @property
+    def seconds(self) -> dict[Hashable, float]:
+        """Median seconds per token of each run, by what it is paired by."""
+        return {key: run["step_seconds"] / run["tokens_per_step"] for key, run in self.pairs.items()}
+
+
+def groups_of(rows: Sequence[Row]) -> dict[str, Group]:
+    """The groups by label, in the order of the rows."""
+    return {label: Group(label, runs) for label, runs in by_label(rows).items()}
+
+
+def declared(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """The baseline's factors, as the run that was planned last states them; None without a baseline."""
+    newest = max(rows, key=lambda row: row["created_at"], default=None)
+    return ((newest and newest["design"]) or {}).get("baseline") or None
+
+
+def stated(rows: Sequence[Row], part: str, name: str) -> float | None:
+    """A number of the design, such as the margin of the loss; None if these runs do not all state the same.
+
+    A margin counts only if it was stated in advance: before any of the runs that it is applied to.
+    """
+    found = {json.dumps(((row["design"] or {}).get(part) or {}).get(name)) for row in rows}
+    value: float | None = json.loads(found.pop()) if len(found) == 1 else None
+    return value
+
+
+def looks(rows: Sequence[Row]) -> tuple[float, int] | None:
+    """Target and largest number of repeats of `until`, as the run with most repeats has it; None without it.
+
+    One run that states it is enough: somebody looked at the repeats so far, whatever other runs state.
+    """
+    found = [(row["design"] or {}).get("until") for row in rows]
+    known = [(until["tokens_per_second"], int(until["at_most"])) for until in found if until]
+    return max(known, key=lambda until: until[1], default=None)
+
+
+def counterpart(group: Group, groups: dict[str, Group], baseline: dict[str, Any]) -> Group | None:
+    """The one group that differs from this one by the baseline's factors alone; None for a baseline."""
+    wanted = group.factors | baseline
+    if wanted == group.factors:
+        return None
+    found = [each for each in groups.values() if each.factors == wanted]
+    return found[0] if len(found) == 1 else None
+
+
+def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[tuple[Group, Group]]:
+    """Each group with the baseline that it is compared with, in the study's order."""
+    if not baseline:
+        return []
+    pairs = [(group, counterpart(group, groups, baseline)) for group in groups.values()]
+    return [(group, other) for group, other in pairs if other]
+
+
+def differing(a: Group, b: Group) -> list[Difference]:
+    """What the guard finds between two groups."""
+    return guard.differences(Side(a.label, a.runs), Side(b.label, b.runs))

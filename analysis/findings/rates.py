@@ -1,0 +1,213 @@
+"""Rates: each group against the declared baseline, and a ranking of the groups that have repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from math import log, log1p
+
+from analysis.compare.difference import Difference, why_withheld, withheld
+from analysis.findings.groups import (
+    Group,
+    Row,
+    compared,
+    declared,
+    differing,
+    groups_of,
+    looks,
+    stated,
+)
+from analysis.stats.between import FEWEST
+from analysis.stats.change import beyond, change
+from analysis.stats.estimate import CONFIDENCE, median
+from analysis.stats.paired import RECORDS, RUNS, Ratio, paired_records, paired_runs
+from analysis.stats.ranking import Ranking, rank
+from analysis.stats.sequential import error_of_a_look, look
+from analysis.stats.verdict import Kind, Verdict
+
+ENOUGH = FEWEST  # repeats: from so many runs an interval assumes no distribution
+MOST_RANKED = 30  # groups; every pair of them is compared
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A group's rate over its baseline's.
+
+    Attributes:
+        ratio: of the rates; above 1 where the group is faster. The verdict decides, not its interval.
+        differences: what the guard found between the two.
+    """
+
+    label: str
+    baseline: str
+    ratio: Ratio
+    verdict: Verdict
+    differences: tuple[Difference, ...]
+    runs: frozenset[str]
+
+    @property
+    def shown(self) -> Ratio:
+        """The ratio, without an interval where the verdict is withheld."""
+        return replace(self.ratio, low=None, high=None) if self.verdict.kind == "withheld" else self.ratio
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What may be said of the rates of a study.
+
+    Attributes:
+        baseline: the factors that the study declares; None if it declares none.
+        compared: each group against its baseline, in the study's order.
+        rankings: one of each set of two groups or more that are comparable with each other.
+        unranked: why groups with repeats are in no ranking together.
+    """
+
+    baseline: dict[str, object] | None
+    compared: tuple[Compared, ...]
+    rankings: tuple[Ranking, ...]
+    unranked: tuple[str, ...]
+
+    def tiers(self, label: str) -> tuple[str, ...]:
+        """The tiers that a group is in: `2`, or `B2` in the second of several rankings."""
+        return tuple(
+            self.name(ranking, number)
+            for ranking in self.rankings
+            for number, tier in enumerate(ranking.tiers, start=1)
+            if label in tier
+        )
+
+    def name(self, ranking: Ranking, number: int) -> str:
+        """What a tier is called."""
+        several = len(self.rankings) > 1
+        return f"{chr(ord('A') + self.rankings.index(ranking)) if several else ''}{number}"
+
+
+def rates(rows: Sequence[Row]) -> Rates:
+    """Compare the runs of one study.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    groups, baseline = groups_of(rows), declared(rows)
+    rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
+    verdicts = {frozenset(pair): said for ranking in rankings for pair, said in ranking.verdicts.items()}
+    pairs = compared(groups, baseline)
+    found = [_compare(a, b, verdicts.get(frozenset((a.label, b.label)))) for a, b in pairs]
+    return Rates(baseline, tuple(found), tuple(rankings), tuple(unranked))
+
+
+def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
+    """Rank what is comparable: a group joins the first set in which nothing breaks a comparison with it."""
+    if len(groups) > MOST_RANKED:
+        return [], [f"{len(groups)} groups are not ranked: at most {MOST_RANKED} are compared pair by pair."]
+    sets: list[list[Group]] = []
+    reasons: dict[str, None] = {}
+    for group in groups:
+        for mine in sets:
+            broken = [why for other in mine if (why := why_withheld(differing(group, other), "speed"))]
+            reasons |= dict.fromkeys(broken)
+            if not broken:
+                mine.append(group)
+                break
+        else:
+            sets.append([group])
+    several = [mine for mine in sets if len(mine) > 1]
+    return [_ranked(mine, len(several)) for mine in several], list(reasons)
+
+
+def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:
+    """At the study's error shared among its rankings; at that of a look where looks decided how many runs."""
+    until = looks([run for group in groups for run in group.runs])
+    seconds = {group.label: group.seconds for group in groups}
+    error = 1 - CONFIDENCE
+    if until:
+        error = error_of_a_look(until[1], len({run["seed"] for run in groups[0].runs}))
+    return rank(seconds, error / rankings)
+
+
+def _compare(a: Group, b: Group, ranked: Verdict | None) -> Compared:
+    ratio, found = _ratio(a, b), differing(a, b)
+    runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
+    verdict = _verdict(a, b, ratio, ranked)
+    verdict = withheld(verdict, found, "speed")
+    return Compared(a.label, b.label, ratio, verdict, tuple(found), runs)
+
+
+def _ratio(a: Group, b: Group) -> Ratio:
+    mine, theirs = a.seconds, b.seconds
+    common = [key for key in mine if key in theirs]
+    if len(common) == 1 and (found := _by_record(a, b, common[0])):
+        return found
+    if not common or len(common) == 1:
+        ratio = median(list(theirs.values())) / median(list(mine.values()))
+        return Ratio(ratio, None, None, len(common), RUNS, "no interval: too few runs share seed and repeat")
+    pairs = [(mine[key], theirs[key]) for key in common]
+    found, until = paired_runs(pairs), looks([*a.runs, *b.runs])
+    if not until:
+        return found
+    looked = look(pairs, *until, len({run["seed"] for run in a.runs}))
+    method = f"{looked.sentence}; t interval of the log ratio over {len(pairs)} pairs of runs"
+    return replace(found, low=looked.low, high=looked.high, method=method)
+
+
+def _by_record(a: Group, b: Group, key: Hashable) -> Ratio | None:
+    """Step by step, where the two groups share one pair of runs and their step times are given."""
+    found = [_per_token(group.pairs[key]) for group in (a, b)]
+    if not (found[0].keys() & found[1].keys()):
+        return None
+    return paired_records(*found)
+
+
+def _per_token(run: Row) -> dict[int, float]:
+    steps, seconds = run["counted_steps"] or (), run["counted_step_seconds"] or ()
+    return {step: value / run["tokens_per_step"] for step, value in zip(steps, seconds, strict=True)}
+
+
+def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdict:
+    everyone = [*a.runs, *b.runs]
+    margin = stated(everyone, "margins", "tokens_per_second")
+    if min(len(a.runs), len(b.runs)) == 1 or ratio.level == RECORDS:
+        return _observed(a, b, ratio)
+    if looks(everyone):
+        return ranked if ranked and not margin else _looked_at(a, b, ratio, margin)
+    if margin:
+        return change(b.seconds, a.seconds, margin)
+    if ranked:
+        return ranked
+    sentence = f"{a.label} and {b.label} are in no ranking together, and the study states no margin."
+    return Verdict("inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, RUNS, "not tested")
+
+
+def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
+    """Of single runs, whose difference may be the machine's and not the groups'."""
+    ends = "" if ratio.low is None else f" ({ratio.low:.4g} to {ratio.high:.4g} over its records)"
+    sentence = (
+        f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} in single runs: observed, not a "
+        f"finding. {_what_it_takes([*a.runs, *b.runs])}"
+    )
+    return Verdict(
+        "observed", sentence, ratio.ratio - 1, ratio.low, ratio.high, ratio.n, ratio.level, ratio.method
+    )
+
+
+def _what_it_takes(runs: Sequence[Row]) -> str:
+    if any(run["imported"] for run in runs):
+        return f"Repeats would make it one: {ENOUGH} logs of each."
+    return f"Repeats would make it one: write `repeats: {ENOUGH}` in the study."
+
+
+def _looked_at(a: Group, b: Group, ratio: Ratio, margin: float | None) -> Verdict:
+    """From the interval that is corrected for having looked after each repeat."""
+    if ratio.low is None or ratio.high is None:
+        kind: Kind = "inconclusive"
+    elif margin:
+        kind = beyond(log(ratio.low), log(ratio.high), log1p(margin))
+    else:
+        kind = "inconclusive" if ratio.low <= 1 <= ratio.high else "different"
+    said = {
+        "different": f"{a.label} is {'faster' if ratio.ratio > 1 else 'slower'} than {b.label}",
+        "equivalent": f"{a.label} and {b.label} are equally fast within the margin",
+    }.get(kind, f"{a.label} and {b.label} cannot be told apart")
+    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    sentence = f"{said}: {ratio.method}."
+    return Verdict(kind, sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)

@@ -1,0 +1,93 @@
+"""The registry of log formats: every file here whose name has no leading underscore is one.
+
+An importer's file defines `importer = Importer(...)`. A new file is a new format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from analysis.logs.mapping import Mapping
+from analysis.logs.runs import Origin, Whole, runs_of
+from analysis.logs.table import Refused, Table, content_of
+from model.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Importer:
+    """How a format is read.
+
+    Attributes:
+        title: what it reads, in one line.
+        read: the rows of a file; raises Refused.
+        mapping: what the format's columns are called, if it says so itself; a user's mapping goes over it.
+    """
+
+    title: str
+    read: Callable[[Path], Table]
+    mapping: Mapping = Mapping()  # noqa: RUF009  frozen
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every format's name, sorted, without importing any."""
+    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py")))
+
+
+@cache
+def load(name: str) -> Importer:
+    """Import one importer.
+
+    Raises:
+        UserError: there is no such format, or its file defines no `Importer`.
+    """
+    if name not in names():
+        raise UserError(f"unknown format '{name}' {did_you_mean(name, names())}")
+    importer: object = getattr(import_module(f"analysis.importers.{name}"), "importer", None)
+    if not isinstance(importer, Importer):
+        raise UserError(f"analysis/importers/{name}.py defines no `importer = Importer(...)`")
+    return importer
+
+
+def read(file: Path, mapping: Mapping, origin: Origin) -> list[Whole]:
+    """The runs of one file, in the format that `origin` names.
+
+    Raises:
+        Refused: the file has none.
+    """
+    importer = load(origin.format)
+    if not str(file.absolute()).isprintable():
+        raise Refused(f"{str(file)!r}: its name has characters that cannot be shown; rename it")
+    table = importer.read(file)
+    table.problems += _not_there(table, mapping)
+    return runs_of(table, mapping.over(importer.mapping), _sha256(file), origin)
+
+
+def _not_there(table: Table, mapping: Mapping) -> Iterator[str]:
+    """FILE:LINE and what is missing, where a user's mapping names what the file does not have."""
+    there = dict.fromkeys(name for row in table.rows for name in row.values)
+    if not there:
+        return
+    for quantity, column in mapping.columns.items():
+        if column.column not in there:
+            choices = did_you_mean(column.column, list(there))
+            yield f"{table.file}:1: {quantity} is unknown: no column '{column.column}' {choices}"
+    if mapping.file_name and not re.fullmatch(mapping.file_name, table.file.stem):
+        name = f"'{table.file.stem}' does not match {mapping.file_name}"
+        yield f"{table.file}:1: no factors from its name: {name}"
+
+
+def _sha256(file: Path) -> str:
+    """Of a file's content; of all its files' names and contents for a folder."""
+    if not file.is_dir():
+        return hashlib.sha256(content_of(file)).hexdigest()
+    digest = hashlib.sha256()
+    for each in sorted(path for path in file.rglob("*") if path.is_file()):
+        digest.update(f"{each.relative_to(file).as_posix()}\0{_sha256(each)}\0".encode())
+    return digest.hexdigest()

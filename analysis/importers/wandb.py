@@ -1,0 +1,61 @@
+"""Histories exported from Weights & Biases: CSV, JSONL or Parquet; a mapping names the metrics.
+
+Either a history with `_step`, `_timestamp` and `_runtime`, or what a chart of the website exports as CSV:
+a column `Step`, and a column `RUN - METRIC` for each run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.importers import Importer, csv, parquet
+from analysis.logs.mapping import Column, Mapping
+from analysis.logs.table import Refused, Row, Table, json_lines
+
+_BY_ENDING = {".csv": csv.read, ".jsonl": json_lines, ".json": json_lines, ".parquet": parquet.read}
+_APART = " - "  # between a run and a metric
+_EXTREMES = ("__MIN", "__MAX")  # of what a chart draws as one point
+
+
+def read(file: Path) -> Table:
+    """Read an exported history. Raises Refused."""
+    if file.suffix not in _BY_ENDING:
+        raise Refused(
+            f"{file}: no exported history (valid: {', '.join(_BY_ENDING)}); write one with "
+            "wandb.Api().run(PATH).history(samples=10**7).to_csv(FILE)"
+        )
+    table = _BY_ENDING[file.suffix](file)
+    if table.rows and "Step" in table.rows[0].values and any(map(_names_run, table.rows[0].values)):
+        return _by_run(table)
+    return table
+
+
+def _names_run(column: str) -> bool:
+    return _APART in column and not column.endswith(_EXTREMES)
+
+
+def _by_run(table: Table) -> Table:
+    """A row for each run and step, from one for each step."""
+    rows: list[Row] = []
+    by_run: dict[str, list[str]] = {}
+    for name in filter(_names_run, table.rows[0].values):
+        by_run.setdefault(name.rpartition(_APART)[0], []).append(name)
+    for run, columns in by_run.items():
+        for row in table.rows:
+            values = {name.rpartition(_APART)[2]: row.values[name] for name in columns}
+            if any(value not in (None, "") for value in values.values()):
+                rows.append(Row(row.line, {"_step": row.values["Step"], "run": run, **values}))
+    return Table(table.file, rows, table.problems, run="run")
+
+
+importer = Importer(
+    title="a history exported from Weights & Biases as CSV, JSONL or Parquet, metrics named by a mapping",
+    read=read,
+    mapping=Mapping(
+        columns={
+            "step": Column(column="_step"),
+            "time": Column(column="_timestamp", unit="s"),
+            "elapsed_seconds": Column(column="_runtime"),
+        }
+    ),
+)

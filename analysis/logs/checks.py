@@ -1,0 +1,287 @@
+"""What one log says wrong, or invites a reader to get wrong, each with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from statistics import fmean, median
+
+from analysis.logs.flop import RIGHT, SAME, Counts, explained, formula
+from analysis.logs.mapping import Mapping, Quantity
+from analysis.logs.points import Log, Point
+from analysis.logs.steps import Steps, implied, stated_interval, tokens_per_step
+from analysis.logs.table import shortened
+from model.disk.imported import Finding
+
+_SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
+_FEWEST = 5  # records, below which no first one stands out
+_DISAGREE = 1e-3  # relative: more than printed digits can explain
+_OUTSIDE = 0.01  # of the time: less is between two ticks of a clock
+_RATES: tuple[Quantity, ...] = ("tokens_per_second", "mfu", "tflops")
+
+
+@dataclass(frozen=True)
+class Read:
+    """A log with everything that follows from it.
+
+    Attributes:
+        name: what to call the run.
+    """
+
+    name: str
+    log: Log
+    mapping: Mapping
+    steps: Steps
+    counts: Counts
+
+    @property
+    def points(self) -> list[Point]:
+        """The records of the log, by step."""
+        return self.log.points
+
+
+def findings(read: Read) -> list[Finding]:
+    """What is wrong in one log, errors first."""
+    found = [finding for check in _CHECKS for finding in check(read)]
+    return sorted(found, key=lambda finding: finding.level != "error")
+
+
+def _values(read: Read) -> Iterator[Finding]:
+    if bad := read.steps.not_finite:
+        sentence = (
+            f"{read.name}: the loss of {_records(len(bad))} is NaN or infinite, first at step {bad[0]}."
+        )
+        yield Finding(check="values", level="error", sentence=sentence, evidence={"steps": bad[-100:]})
+    if wrong := read.steps.impossible:
+        sentence = f"{read.name}: {len(wrong)} durations are zero or negative and were left out: "
+        listed = "; ".join(shortened(wrong))
+        yield Finding(
+            check="values", level="error", sentence=f"{sentence}{listed}.", evidence={"lines": wrong}
+        )
+
+
+def _clocks(read: Read) -> Iterator[Finding]:
+    if lines := read.log.clocks:
+        sentence = f"{read.name}: time goes back {_times(len(lines))}: {'; '.join(shortened(lines))}."
+        yield Finding(check="clock", level="error", sentence=sentence, evidence={"lines": lines})
+
+
+def _warm_up(read: Read) -> Iterator[Finding]:
+    """An average over all records of a log whose first ones are slow."""
+    seconds = [record.step_seconds for record in read.steps.records]
+    known = [value for value in seconds if value is not None]
+    if len(known) < _FEWEST or len(known) < len(seconds):
+        return
+    slow = len(list(takewhile(lambda value: value > _SLOW * median(known), known)))
+    if not 0 < slow <= len(known) // 2:
+        return
+    means = {name: (fmean(all_), fmean(rest)) for name, all_, rest in _means(read, slow)}
+    first, line = read.points[0], read.log.at(read.points[0].line)
+    changed = "; ".join(
+        f"{name} {_short(every)} over all, {_short(rest)} without ({every / rest - 1:+.2%})"
+        for name, (every, rest) in means.items()
+    )
+    which = "the first record" if slow == 1 else f"the first {slow} records"
+    sentence = (
+        f"{read.name}: {which} ({line}, step {first.step}) took {known[0]:.3g} s a step, the median is "
+        f"{median(known):.3g} s: it holds the warm-up, and so does every mean over all records: {changed}."
+    )
+    evidence = {
+        "records": slow,
+        "step": first.step,
+        "step_seconds": known[0],
+        "median": median(known),
+        "means": means,
+    }
+    yield Finding(check="warm-up", level="note", sentence=sentence, evidence=evidence)
+
+
+def _means(read: Read, slow: int) -> Iterator[tuple[str, list[float], list[float]]]:
+    """Each printed rate, else the seconds per step: all values, and those after the slow ones."""
+    printed = {name: [point.get(name) for point in read.points] for name in _RATES}
+    complete = {name: [v for v in values if v is not None] for name, values in printed.items()}
+    complete = {name: values for name, values in complete.items() if len(values) == len(read.points)}
+    if not complete:
+        complete = {"step_seconds": [record.step_seconds or 0.0 for record in read.steps.records]}
+    for name, values in complete.items():
+        yield name, values, values[slow:]
+
+
+def _flop(read: Read) -> Iterator[Finding]:
+    """The FLOP per token that the printed rates imply, against the formula."""
+    gpus = max(1, read.mapping.constants.gpus or 1)
+    found = implied(read.points, "tflops", "tokens_per_second", 1e12 * gpus)
+    if not found:
+        return
+    low, high = (choose(found, key=lambda pair: pair[1]) for choose in (min, max))
+    if high[1] / low[1] - 1 > _DISAGREE:
+        sentence = (
+            f"{read.name}: tflops / tokens_per_second is {low[1] / 1e9:.4g} GFLOP per token at step "
+            f"{low[0].step} and {high[1] / 1e9:.4g} at step {high[0].step}: they count different things."
+        )
+        yield _metrics(sentence, low=low[1], high=high[1], steps=[low[0].step, high[0].step])
+        return
+    count = read.counts.printed["flop_per_token"]
+    known = explained(count, read.mapping, _tokens_per_step(read))
+    what = known.what if known else None
+    true = formula(read.mapping) or read.mapping.constants.flop_per_token or (known.right if known else None)
+    if true and abs(count / true - 1) > SAME:
+        yield _wrong_flop(read, count, true, what)
+    else:
+        about = what or ("as the mapping states" if true else "which no shape in the mapping confirms")
+        sentence = f"{read.name}: the log counts {count / 1e9:.3f} GFLOP per token: {about}."
+        if true and (peak := read.counts.printed.get("peak_flops")):
+            sentence += f" So its MFU is the true one, over a peak of {peak / 1e12:,.1f} TFLOP/s."
+        yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence={"printed": count})
+
+
+def _wrong_flop(read: Read, count: float, true: float, what: str | None) -> Finding:
+    printed = read.counts.printed.get("mfu")
+    mfu = f" Its mean MFU of {printed:.2f} % is truly {printed * true / count:.2f} %." if printed else ""
+    why = f", which is {what}" if what else ""
+    sentence = (
+        f"{read.name}: the log counts {count / 1e9:.2f} GFLOP per token{why}; right is {true / 1e9:.2f} "
+        f"({RIGHT}), {count / true - 1:+.1%}.{mfu}"
+    )
+    evidence = {"printed": count, "true": true}
+    if printed:
+        evidence |= {"printed_mfu": printed, "true_mfu": printed * true / count}
+    return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
+
+
+def _metrics(sentence: str, **evidence: object) -> Finding:
+    return Finding(check="metrics", level="error", sentence=sentence, evidence=evidence)
+
+
+def _tokens_per_step(read: Read) -> int | None:
+    pairs = {record.tokens / record.steps for record in read.steps.records if record.tokens}
+    return round(pairs.pop()) if len(pairs) == 1 else None
+
+
+def _rate_and_seconds(read: Read) -> Iterator[Finding]:
+    """Tokens per second x seconds must be the tokens of the steps between two records."""
+    per_step = tokens_per_step(read.mapping)
+    for point, record in zip(read.points, read.steps.records, strict=True):
+        rate, seconds = point.get("tokens_per_second"), stated_interval(point, record.steps)
+        wanted = per_step * record.steps if per_step else point.get("tokens")
+        if rate is None or seconds is None or not wanted or abs(rate * seconds / wanted - 1) <= _DISAGREE:
+            continue
+        sentence = (
+            f"{read.name}: {read.log.at(point.line)}, step {point.step}: {rate:,.1f} tokens/s over "
+            f"{seconds:.4g} s are {rate * seconds:,.0f} tokens; the {record.steps} steps have {wanted:,.0f}."
+        )
+        yield _metrics(sentence, step=point.step, rate=rate, seconds=seconds, tokens=wanted)
+        return
+    if per_step is None and not any(point.get("tokens") for point in read.points):
+        yield from _uneven(read)
+
+
+def _rate_alone(read: Read) -> Iterator[Finding]:
+    """A printed rate of which no tokens follow: the database has tokens and seconds, no rate."""
+    printed = sum(point.get("tokens_per_second") is not None for point in read.points)
+    if printed and not any(record.tokens for record in read.steps.records):
+        sentence = (
+            f"{read.name}: tokens_per_second is in {_records(printed)}, but not over how many tokens or "
+            "seconds, so the run has no rate; add `constants: {tokens_per_step: N}` to the mapping."
+        )
+        yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": printed})
+
+
+def _uneven(read: Read) -> Iterator[Finding]:
+    """Where nobody states the tokens per step, the printed rates and seconds must imply one number."""
+    found = [
+        (rate * seconds / record.steps, point)
+        for point, record in zip(read.points, read.steps.records, strict=True)
+        if (rate := point.get("tokens_per_second")) and (seconds := stated_interval(point, record.steps))
+    ]
+    if not found:
+        return
+    usual = median(value for value, _ in found)
+    off = [(value, point) for value, point in found if abs(value / usual - 1) > _DISAGREE]
+    if 0 < len(off) <= len(found) // 2:  # otherwise the batches are of many sizes
+        value, point = off[0]
+        sentence = (
+            f"{read.name}: tokens_per_second x seconds / steps is {usual:,.1f} tokens in most records, "
+            f"but {value:,.1f} at step {point.step} ({read.log.at(point.line)}); {_records(len(off))} differ."
+        )
+        yield _metrics(sentence, usual=usual, steps=[point.step for _, point in off][:100])
+
+
+def _mfu_and_peak(read: Read) -> Iterator[Finding]:
+    """The mfu must be tflops over one peak, and over the right one."""
+    found = implied(read.points, "tflops", "mfu", 1e14)
+    if not found:
+        return
+    low, high = (choose(found, key=lambda pair: pair[1]) for choose in (min, max))
+    if high[1] / low[1] - 1 > _DISAGREE:
+        sentence = (
+            f"{read.name}: tflops / mfu is a peak of {low[1] / 1e12:,.1f} TFLOP/s at step {low[0].step} "
+            f"and of {high[1] / 1e12:,.1f} at step {high[0].step}."
+        )
+        yield _metrics(sentence, low=low[1], high=high[1], steps=[low[0].step, high[0].step])
+        return
+    peak = read.counts.peak_flops
+    if peak and abs(low[1] / peak - 1) > _DISAGREE:
+        sentence = (
+            f"{read.name}: mfu is tflops over a peak of {low[1] / 1e12:,.1f} TFLOP/s, but that is "
+            f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low[1] / peak:.3f} "
+            "times the printed one."
+        )
+        yield _metrics(sentence, printed=low[1], true=peak)
+
+
+def _padding(read: Read) -> Iterator[Finding]:
+    """The rate of training tokens over that of all tokens must be their percentage."""
+    for point, ratio in implied(read.points, "training_tokens_per_second", "tokens_per_second", 100.0):
+        share = point.get("training_tokens_percentage")
+        if share is not None and abs(ratio - share) > _DISAGREE * max(share, 1.0):
+            sentence = (
+                f"{read.name}: {read.log.at(point.line)}, step {point.step}: training_tokens_percentage is "
+                f"{share:.3f} %, but the rates of training tokens and of all tokens give {ratio:.3f} %."
+            )
+            yield _metrics(sentence, step=point.step, printed=share, implied=ratio)
+            return
+
+
+def _clock_and_seconds(read: Read) -> Iterator[Finding]:
+    """The clock must count at least the seconds that the records add up to."""
+    times = [point.time for point in read.points]
+    pairs = list(zip(read.points, read.steps.records, strict=True))[1:]
+    seconds = [stated_interval(point, record.steps) for point, record in pairs]
+    if read.log.clocks or not seconds or None in times or None in seconds:
+        return
+    clock = sum((b - a).total_seconds() for a, b in pairwise(time for time in times if time))
+    measured = sum(value for value in seconds if value)
+    if not clock or measured > clock * (1 + _OUTSIDE) + 1:
+        sentence = (
+            f"{read.name}: the records add up to {measured:,.1f} s, but the log's clock counts "
+            f"{clock:,.1f} s from step {read.points[0].step} to step {read.points[-1].step}."
+        )
+        yield _metrics(sentence, clock=clock, measured=measured)
+    elif clock > measured * (1 + _OUTSIDE) + 1:
+        sentence = (
+            f"{read.name}: the clock counts {clock:,.1f} s where the records add up to {measured:,.1f} s: "
+            f"{1 - measured / clock:.1%} of the time is in no rate (logging, data, checkpoints)."
+        )
+        evidence = {"clock": clock, "measured": measured}
+        yield Finding(check="metrics", level="note", sentence=sentence, evidence=evidence)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.1f}" if value >= 100 else f"{value:.4g}"
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+_Check = Callable[[Read], Iterator[Finding]]
+_CHECKS: tuple[_Check, ...] = (
+    _values, _clocks, _flop, _rate_and_seconds, _rate_alone, _mfu_and_peak, _padding, _warm_up,
+    _clock_and_seconds,
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""Rows of a log as its file has them, each with its line, before anybody knows what its columns mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model.errors import UserError
+
+MOST_SAID = 5  # lines of one kind that are listed one by one
+
+
+class Refused(UserError):
+    """A log that cannot be imported; the text has FILE:LINE and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record: `line` counts from 1, in the file where it has lines, else among the records."""
+
+    line: int
+    values: dict[str, Any]
+
+
+@dataclass
+class Table:
+    """What could be read of a file.
+
+    Attributes:
+        problems: FILE:LINE and why, for each line that could not be read.
+        run: the column that tells several runs apart, where the format has one.
+    """
+
+    file: Path
+    rows: list[Row] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    run: str | None = None
+
+    def skip(self, line: int, why: str) -> None:
+        """Leave a line out, and say so."""
+        self.problems.append(f"{self.file}:{line}: {why}")
+
+
+def text_of(file: Path) -> str:
+    """The text of a file. Raises Refused if it is empty or no text."""
+    content = content_of(file)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        byte = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise Refused(f"{file}:{line}: {byte}: no text file") from error
+    if not text.strip():
+        raise Refused(f"{file}:1: the file is empty")
+    return text
+
+
+def content_of(file: Path) -> bytes:
+    """The bytes of a regular file. Raises Refused."""
+    try:
+        if not file.is_file():
+            raise Refused(f"{file}: {'a folder' if file.is_dir() else 'no such file'}; give a log file")
+        return file.read_bytes()
+    except OSError as error:
+        raise Refused(f"{file}: {error.strerror}") from error
+
+
+def json_lines(file: Path) -> Table:
+    """Read a file of one JSON object a line. Lines that are none are left out, and said.
+
+    Raises:
+        Refused: it is empty, no text, or has fewer objects than other lines.
+    """
+    table = Table(file)
+    for number, line in enumerate(text_of(file).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            table.skip(number, f"no JSON ({error})")
+            continue
+        if isinstance(value, dict):
+            table.rows.append(Row(number, value))
+        else:
+            table.skip(number, "no JSON object")
+    if len(table.problems) >= max(1, len(table.rows)):
+        raise Refused(f"{table.problems[0]}; so are {len(table.problems)} lines: no JSONL log")
+    return table
+
+
+def shortened(problems: Iterable[str]) -> list[str]:
+    """The first few, and how many more there are."""
+    found = list(problems)
+    more = len(found) - MOST_SAID
+    return [*found[:MOST_SAID], f"and {more} more lines"] if more > 0 else found

@@ -1,0 +1,162 @@
+"""What a report carries besides its pages, so that its numbers can be computed again without the run folders.
+
+- `data/records/TABLE.parquet`: the study's rows of every base table;
+- `data/queries/NAME.sql`: every query that the pages are made of, after `schema.sql` and `views.sql`;
+- `data/manifest.json`: which code and which packages made it, and the SHA-256 of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+import model
+from analysis.report import render
+from analysis.store.database import scripts
+from analysis.store.records import write_records
+from model.config import Frozen
+from model.disk.files import Unreadable, read, sha256, write_text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json"
+FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
+_PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")
+_PROBE: dict[str, Any] = {
+    "config": {},
+    "data": {"values": [{"label": "Wij 0123456789", "value": 1}]},
+    "mark": "bar",
+    "encoding": {
+        "y": {"field": "label", "type": "nominal"},
+        "x": {"field": "value", "type": "quantitative"},
+    },
+}
+
+
+class ReportManifest(Frozen):
+    """`data/manifest.json`: what made a report, and what belongs to it.
+
+    Attributes:
+        study: None for the page of `runner verify`.
+        code: SHA-256 of the code and templates that decide what pages say.
+        packages: version by package, of those that numbers or drawings depend on.
+        renderer: SHA-256 of a fixed drawing: it depends on the machine's fonts.
+        records: whether the report carries its records.
+        files: SHA-256 of every other file, by its path in the report.
+    """
+
+    schema_version: Literal[1] = 1
+    study: str | None
+    code: str
+    packages: dict[str, str]
+    renderer: str
+    records: bool
+    files: dict[str, str]
+
+
+@contextmanager
+def complete(out: Path) -> Iterator[Path]:
+    """Give a folder to write a report to, which comes to `out` only if the body succeeds.
+
+    Files of the report that was there before are removed; those of others stay.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".report-", dir=out) as scratch:
+        yield Path(scratch)
+        written = list(files(Path(scratch)))
+        _remove(out, set(_earlier(out)) - set(written))
+        for path in sorted(written, key=lambda path: path == MANIFEST):  # the manifest last
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(Path(scratch) / path, out / path)
+
+
+def carry(
+    connection: DuckDBPyConnection,
+    study: str | None,
+    folder: Path,
+    queries: Mapping[str, str],
+    records: bool,
+) -> None:
+    """Add records, queries and manifest to a folder with the pages of a report.
+
+    Args:
+        queries: SQL by name.
+        records: False to leave them out; the report can then not be audited.
+    """
+    (folder / QUERIES).mkdir(parents=True)
+    for name, sql in {**scripts(), **{f"{name}.sql": sql for name, sql in queries.items()}}.items():
+        (folder / QUERIES / name).write_text(sql.rstrip() + "\n", encoding="utf-8")
+    if records:
+        write_records(connection, study, folder / RECORDS)
+    made = ReportManifest(
+        study=study,
+        code=code(),
+        packages=packages(),
+        renderer=renderer(),
+        records=records,
+        files={path: sha256(folder / path) for path in files(folder)},
+    )
+    write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
+
+
+def named(known: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:
+    """Every query that was asked, once, by its name, or by a number where it has none."""
+    others = [sql for sql in dict.fromkeys(asked) if sql not in known.values()]
+    return {**known, **{f"query-{place}": sql for place, sql in enumerate(others, start=1)}}
+
+
+def files(folder: Path) -> list[str]:
+    """Paths of all files below a folder, with slashes, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+@cache
+def code() -> str:
+    """SHA-256 of what decides which numbers pages show: this package's code and SQL, units and templates."""
+    package = Path(__file__).parents[1]
+    sources = {path for pattern in ("*.py", "*.sql") for path in package.rglob(pattern)}
+    sources |= {Path(model.__path__[0]) / "units.py", *render.templates().iterdir()}
+    found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources if path.is_file()}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+
+
+def packages() -> dict[str, str]:
+    """Versions of the packages that numbers or drawings depend on."""
+    installed = {}
+    for name in _PACKAGES:
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a checkout, or optional
+            continue
+    return installed
+
+
+@cache
+def renderer() -> str:
+    """Hash of a drawing with text, bars and axes: equal hashes mean equal fonts and versions."""
+    return hashlib.sha256(render.static_svg(_PROBE).encode()).hexdigest()
+
+
+def _earlier(out: Path) -> list[str]:
+    """Files of the report that is there already, as its manifest lists them."""
+    try:
+        return list(read(out / MANIFEST, ReportManifest).files)
+    except Unreadable:
+        return []
+
+
+def _remove(out: Path, paths: set[str]) -> None:
+    """Remove files of an earlier report; a path that leads elsewhere is left alone."""
+    for path in paths:
+        target = out / path
+        if ".." not in target.parts and target.resolve().is_relative_to(out.resolve()):
+            target.unlink(missing_ok=True)

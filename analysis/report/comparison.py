@@ -1,0 +1,122 @@
+"""What a report says of the study's groups against each other, and the tables that it gives of that."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analysis.findings import conditions, losses
+from analysis.findings.groups import compared, declared, groups_of
+from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
+from analysis.query.findings import FINAL_LOSSES, MEASURED_RUNS
+from analysis.report.facts import Row, literal, rows
+from analysis.stats.drift import Drift
+from analysis.stats.within import FEWEST
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+QUERIES = {"measured_runs": MEASURED_RUNS, "final_losses": FINAL_LOSSES}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the study's runs say of each other.
+
+    Attributes:
+        rates: ratios to the baseline, and the ranking.
+        losses: of each group against its baseline.
+        singles: labels of the groups of one run with a rate, in the study's order.
+        alone: labels of the groups that no baseline is the counterpart of, though the study declares one.
+        drift: over the blocks.
+        order, load: how the runs were started, and how busy the machines were, in words.
+        busy: a warning if other work may have slowed runs down.
+        advice: what to write in the study to have groups compared; None if it declares a baseline.
+        queries: (what the SQL gives, SQL) for every number here.
+    """
+
+    rates: Rates
+    losses: list[losses.Compared]
+    singles: list[str]
+    alone: list[str]
+    drift: Drift
+    order: str
+    load: str
+    busy: str | None
+    advice: str | None
+    queries: list[tuple[str, str]]
+
+    @property
+    def unlike(self) -> set[str]:
+        """Labels of the groups that train to another loss than their baseline."""
+        return {it.label for it in self.losses if it.verdict.kind == "different"}
+
+    enough = ENOUGH  # repeats, which make findings of what is observed
+    most_ranked = MOST_RANKED
+    fewest_records = FEWEST
+
+
+def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) -> Comparison:
+    """Compare a study's completed runs.
+
+    Args:
+        runs: all of its runs, as the view `runs` has them.
+    """
+    measured, logged = (rows(connection, sql, study) for sql in QUERIES.values())
+    groups, baseline = groups_of(measured), declared(measured)
+    paired = {group.label for pair in compared(groups, baseline) for group in pair}
+    return Comparison(
+        rates=rates(measured),
+        losses=losses.loss_verdicts(runs, logged),
+        singles=[label for label, group in groups.items() if len(group.runs) == 1],
+        alone=[label for label in groups if baseline and label not in paired],
+        drift=conditions.drift_of(measured),
+        order=conditions.order_of(measured),
+        load=conditions.load_of(measured),
+        busy=conditions.busy(measured),
+        advice=None if baseline else _advice(measured or runs),
+        queries=[
+            ("Rates of the runs", literal(MEASURED_RUNS, study)),
+            ("Losses at the end", literal(FINAL_LOSSES, study)),
+        ],
+    )
+
+
+def _advice(runs: Sequence[Row]) -> str:
+    """The line that would declare the study's first group to be the baseline."""
+    factors = [run["factors"] for run in runs]
+    axes = [name for name in factors[0] if name != "seed"]
+    name = next((it for it in axes if len({str(each.get(it)) for each in factors}) > 1), "attention")
+    return f"baseline: {{{name}: {factors[0].get(name, runs[0]['attention'])}}}"
+
+
+def tables(found: Comparison) -> dict[str, bytes]:
+    """The findings as CSV, by the place of the file: in `data/` itself each table is a query's answer."""
+    ratios = [
+        {"label": it.label, "baseline": it.baseline}
+        | vars(it.shown)
+        | {"verdict": it.verdict.kind, "sentence": it.verdict.sentence}
+        for it in found.rates.compared
+    ]
+    differences = [
+        {"label": it.label, "baseline": it.baseline, "margin": it.margin} | vars(it.verdict)
+        for it in found.losses
+    ]
+    pairs = [
+        {"first": pair[0], "second": pair[1]} | vars(it)
+        for ranking in found.rates.rankings
+        for pair, it in ranking.verdicts.items()
+    ]
+    named = {"ratios": ratios, "losses": differences, "ranking": pairs}
+    return {f"findings/{name}": _csv(table) for name, table in named.items() if table}
+
+
+def _csv(found: list[dict[str, Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    return text.getvalue().encode()

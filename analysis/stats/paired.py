@@ -1,0 +1,72 @@
+"""The ratio of two rates, paired: by step within one run each, or by seed and repeat over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+from analysis.stats.estimate import CONFIDENCE
+from analysis.stats.student import mean_of
+from analysis.stats.within import within_run
+
+RECORDS = "records of one run each"
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Rate of a over rate of b, which is seconds of b over seconds of a.
+
+    Attributes:
+        ratio: above 1 where a is faster.
+        low, high: ends of the 95 % interval; None where it is refused, and then `method` says why.
+        n: number of pairs.
+        level: what the interval speaks of, RECORDS (these two runs) or RUNS (any runs of the two groups).
+        method: how it was made, worded for a caption.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    n: int
+    level: str
+    method: str
+
+
+def paired_records(a: Mapping[int, float], b: Mapping[int, float]) -> Ratio:
+    """The median ratio of two runs at the same steps, which saw the same documents.
+
+    Args:
+        a, b: seconds per step by step; steps that only one of them has are left out.
+
+    Raises:
+        ValueError: no step in common.
+    """
+    steps = sorted(a.keys() & b.keys())
+    if not steps:
+        raise ValueError("the two runs have no step in common")
+    found = within_run([b[step] / a[step] for step in steps])
+    return Ratio(found.median, found.low, found.high, len(steps), RECORDS, f"paired by step, {found.method}")
+
+
+def paired_runs(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """The geometric mean of the pairs' ratios, with Student's interval of their logarithms.
+
+    It is exact if the logarithms of the ratios are normal; skewness that both groups share mostly cancels.
+
+    Args:
+        pairs: seconds per step of a and of b, in runs that share seed and repeat.
+
+    Raises:
+        ValueError: no pairs.
+    """
+    logs = [log(b / a) for a, b in pairs]
+    if not logs:
+        raise ValueError("a paired ratio needs at least one pair")
+    if len(logs) == 1:
+        return Ratio(exp(logs[0]), None, None, 1, RUNS, "no interval: one pair of runs")
+    mean = mean_of(logs)
+    low, high = mean.interval(CONFIDENCE)
+    method = f"95 % t interval of the log ratio over {len(logs)} pairs of runs"
+    return Ratio(exp(mean.value), exp(low), exp(high), len(logs), RUNS, method)

@@ -1,0 +1,98 @@
+"""Which groups are faster than which, with the chance of any false claim held to 5 %."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import expm1
+
+from analysis.stats.estimate import CONFIDENCE, median
+from analysis.stats.paired import RUNS
+from analysis.stats.student import Compared, compared
+from analysis.stats.verdict import Verdict, percent
+
+Runs = Mapping[Hashable, float]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What may be said of the order of groups.
+
+    Attributes:
+        tiers: labels from fastest to slowest median, in sets whose members cannot be told apart; a label can
+            be in several. Groups of one run are in none.
+        singles: labels of groups of one run, as they came: they have no order.
+        verdicts: of each pair of labels, the first over the second; each pair comes once, the faster median
+            first, and pairs with a single run in the order in which they came.
+    """
+
+    tiers: tuple[tuple[str, ...], ...]
+    singles: tuple[str, ...]
+    verdicts: Mapping[tuple[str, str], Verdict]
+
+
+def rank(groups: Mapping[str, Runs], error: float = 1 - CONFIDENCE) -> Ranking:
+    """Compare all pairs of groups, corrected after Holm (1979), and put what cannot be told apart into tiers.
+
+    A pair is tested on log seconds: paired where runs share keys, otherwise as two test (see
+        `compared`).
+
+    Args:
+        groups: by label, seconds per step by what pairs runs (seed, repeat).
+        error: chance of any false claim; `sequential.error_of_a_look` where looks decided how many runs
+            there are.
+    """
+    repeated = [label for label, runs in groups.items() if len(runs) > 1]
+    ordered = sorted(repeated, key=lambda label: median(list(groups[label].values())))
+    tests = {pair: compared(*(groups[label] for label in pair)) for pair in combinations(ordered, 2)}
+    p_values, many = _holm({pair: test.mean.p_value() for pair, test in tests.items()}), len(tests)
+    verdicts = {pair: _verdict(*pair, test, p_values[pair], many, error) for pair, test in tests.items()}
+    for pair in combinations(groups, 2):
+        if not set(pair) <= set(repeated):
+            verdicts[pair] = _observed(*pair, *(groups[label] for label in pair))
+    apart = {frozenset(pair) for pair, found in verdicts.items() if found.kind == "different"}
+    singles = tuple(label for label, runs in groups.items() if len(runs) == 1)
+    return Ranking(_tiers(ordered, apart), singles, verdicts)
+
+
+def _holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Adjusted p values: the i-th smallest of m times m - i, never below the one before (Holm 1979)."""
+    adjusted, so_far = {}, 0.0
+    for rank_, (pair, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        so_far = max(so_far, min(1.0, p * (len(p_values) - rank_)))
+        adjusted[pair] = so_far
+    return adjusted
+
+
+def _verdict(a: str, b: str, test: Compared, p: float, pairs: int, error: float) -> Verdict:
+    mean, low, high = (expm1(log) for log in (test.mean.value, *test.mean.interval(CONFIDENCE)))
+    among = f" among {pairs} pairs" if pairs > 1 else ""
+    seen = f"{percent(mean)} % ({percent(low)} to {percent(high)} %; {_p_value(p)}{among}), {test.how}"
+    method = f"95 % t interval of the log ratio, {test.how}; test at {100 * error:.2g} % after Holm{among}"
+    if p <= error:
+        which = f"{a} is faster than {b}" if mean > 0 else f"{b} is faster than {a}"
+        return Verdict("different", f"{which}: {seen}.", mean, low, high, test.n, RUNS, method)
+    sentence = f"{a} and {b} cannot be told apart: {seen}."
+    return Verdict("inconclusive", sentence, mean, low, high, test.n, RUNS, method)
+
+
+def _p_value(p: float) -> str:
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def _observed(a: str, b: str, one: Runs, other: Runs) -> Verdict:
+    difference = median(list(other.values())) / median(list(one.values())) - 1
+    sentence = f"{a} and {b} are not compared: one of them has a single run."
+    return Verdict("observed", sentence, difference, None, None, 1, RUNS, "single runs are not compared")
+
+
+def _tiers(ordered: list[str], apart: set[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
+    """The largest sets without a pair that is apart: insert and absorb (Piepho 2004)."""
+    sets = [frozenset(ordered)] if ordered else []
+    for pair in apart:
+        split = [part for each in sets for part in ([each - {x} for x in pair] if pair <= each else [each])]
+        sets = [each for each in dict.fromkeys(split) if not any(each < other for other in split)]
+    place = {label: i for i, label in enumerate(ordered)}
+    found = [tuple(sorted(each, key=place.__getitem__)) for each in sets]
+    return tuple(sorted(found, key=lambda tier: [place[label] for label in tier]))

@@ -1,0 +1,65 @@
+"""Estimates of labelled rows, as charts use them.
+
+Costs (seconds) are summarised and rates derived from them; rates are never averaged (Hoefler & Belli,
+"Scientific Benchmarking of Parallel Computing Systems", SC'15, rules 3 to 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from analysis.stats.between import over_runs
+from analysis.stats.estimate import Estimate
+from analysis.stats.within import within_run
+
+Row = dict[str, Any]
+Quantity = Callable[[Row, float], float]  # (a run's row, seconds per step) -> value, monotone in the seconds
+
+
+def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
+    """A quantity derived from the median step time, by label: over runs, or within the only run.
+
+    Args:
+        rows: one per run, with label, step_seconds and counted_step_seconds.
+        value: the quantity.
+    """
+    found = {}
+    for label, mine in by_label(rows).items():
+        if len(mine) > 1:
+            found[label] = over_runs([value(row, row["step_seconds"]) for row in mine])
+        else:
+            (only,) = mine
+            found[label] = within_run(only["counted_step_seconds"]).map(partial(value, only))
+    return found
+
+
+def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each label, both in the order in which they come."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["label"], []).append(row)
+    return groups
+
+
+def rate(column: str) -> Quantity:
+    """The rate in a column, scaled from the run's median step time to another one.
+
+    The formula of the rate itself is in views.sql.
+    """
+
+    def at(row: Row, seconds: float) -> float:
+        return float(row[column] * row["step_seconds"] / seconds)
+
+    return at
+
+
+def methods(found: dict[str, Estimate]) -> str:
+    """What the intervals are, for a caption: each method once, with its labels where there are several."""
+    labels: dict[str, list[str]] = {}
+    for label, estimate in found.items():
+        labels.setdefault(f"n = {estimate.n}: {estimate.method}", []).append(label)
+    if len(labels) == 1:
+        return next(iter(labels))
+    return "; ".join(f"{', '.join(sorted(each))}, {method}" for method, each in labels.items())

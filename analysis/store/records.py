@@ -1,0 +1,137 @@
+"""A study's rows as Parquet, one file a table, and such files as a database in memory.
+
+What a report carries, and what an export holds, so that both can be computed again without the run folders.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.store.database import DERIVE, first_lines, in_memory, quoted, scripts
+from analysis.store.scan import CERTIFICATES
+from analysis.store.steps import MEASURES, STAGE, stage
+from model.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from duckdb import DuckDBPyConnection
+
+# Certificates belong to no study: those that its attempts name, or the newest of each backend and device.
+_OF_STUDY = "SELECT certificate FROM attempts WHERE study = $study"
+_OF_MACHINE = "SELECT certificate FROM backends"
+_KEPT_WITH = f"study = '{CERTIFICATES}' AND run_id IN ($certificates)"
+_CONDITIONS = {
+    "files": f"study = $study OR {_KEPT_WITH}",
+    "quarantine": f"study = $study OR {_KEPT_WITH}",
+    "certificates": "key IN ($certificates)",
+    "verifications": "certificate IN ($certificates)",
+}
+_TABLES = f"""\
+SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN {MEASURES} AND (
+    table_name IN ('certificates', 'verifications')
+    OR table_oid IN (SELECT table_oid FROM duckdb_columns() WHERE column_name = 'study'))
+ORDER BY table_oid"""
+# What derive.sql adds to a record is derived again, and not carried.
+_COLUMNS = {"step_records": "* EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops)"}
+_ROWS = 65_536  # at a time
+
+
+def selections(connection: DuckDBPyConnection, study: str | None) -> dict[str, str]:
+    """By table, the SELECT that gives a study's rows in a fixed order.
+
+    Args:
+        study: None for the certificates that `runner verify` made, and no run.
+    """
+    certificates = _OF_MACHINE if study is None else _OF_STUDY
+    name = "NULL" if study is None else quoted(study)
+
+    def select(table: str) -> str:
+        wanted = _CONDITIONS.get(table, "study = $study").replace("$certificates", certificates)
+        return f"SELECT {_COLUMNS.get(table, '*')} FROM {table} WHERE {wanted} ORDER BY ALL".replace(
+            "$study", name
+        )
+
+    return {table: select(table) for (table,) in connection.execute(_TABLES).fetchall()}
+
+
+def write_table(connection: DuckDBPyConnection, sql: str, path: Path) -> None:
+    """Write a query's rows as Parquet. Equal rows give equal bytes, with the same version of pyarrow."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    reader = connection.sql(sql).to_arrow_reader(_ROWS)
+    plain = [field.name for field in reader.schema if pa.types.is_floating(field.type)]
+    others = [field.name for field in reader.schema if field.name not in plain]
+    # With measurements split by byte, the file of step records takes a fifth less.
+    options = {"compression": "zstd", "use_dictionary": others, "use_byte_stream_split": plain}
+    with pq.ParquetWriter(path, reader.schema, **options) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+
+
+def write_records(connection: DuckDBPyConnection, study: str | None, folder: Path) -> int:
+    """Write a study's rows of every base table to `folder/TABLE.parquet`, and return their size in bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for table, sql in selections(connection, study).items():
+        write_table(connection, sql, folder / f"{table}.parquet")
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPyConnection:
+    """Fill a database in memory with records; SQL can reach nothing else from there.
+
+    A column that a file lacks is NULL, and one that the schema lacks is left out: records outlive versions.
+    What is derived from step records is not taken from the files but derived again.
+
+    Args:
+        folder: what `write_records` wrote.
+        given: SQL that creates tables and views, and derives; by default this version's `scripts`.
+
+    Raises:
+        UserError: a file is missing or torn, or its values do not fit.
+    """
+    import duckdb
+
+    connection = in_memory(given)
+    try:
+        derive = _derives(connection, given)
+        for (table,) in connection.execute(_TABLES).fetchall():
+            into = STAGE if derive and table == "step_records" else table
+            _load(connection, into, folder / f"{table}.parquet")
+        connection.execute(derive)
+    except duckdb.Error as error:
+        raise UserError(f"{folder}: {first_lines(error)}") from error
+    return connection
+
+
+def _derives(connection: DuckDBPyConnection, given: tuple[str, ...] | None) -> str:
+    """Get ready for the script that derives, and return it; an older version's views derive everything."""
+    if not connection.execute("FROM duckdb_tables() WHERE table_name = 'run_measures'").fetchall():
+        return ""
+    stage(connection)
+    return given[-1] if given else scripts()[DERIVE]
+
+
+def _load(connection: DuckDBPyConnection, table: str, path: Path) -> None:
+    import duckdb
+    import pyarrow as pa
+
+    wanted = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
+    try:
+        with _opened(path) as file:
+            names = [name for name in file.schema_arrow.names if name in wanted]
+            for batch in file.iter_batches(_ROWS, columns=names):
+                connection.register("rows_here", pa.Table.from_batches([batch]))
+                connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM rows_here")
+                connection.unregister("rows_here")
+    except (pa.ArrowException, OSError, duckdb.ConversionException, duckdb.ConstraintException) as error:
+        raise UserError(f"{path}: {first_lines(error, 1)}") from error
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    if path.is_symlink() or not path.is_file():
+        raise UserError(f"{path} is missing, or is no file")
+    return pq.ParquetFile(path)

@@ -1,0 +1,75 @@
+"""Compute every number of a report again from the records that it carries, and say what does not match.
+
+Exit code 0: all match; 1: something does not; 2: this is no report that can be audited. Needs no network and
+no run folders.
+
+Examples:
+  runner audit reports/build/first
+  runner audit reports/build/first --json
+  runner --root runs audit reports/build/first --folders
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runner.commands._console import print_json, say, show
+from runner.commands._options import AsJson, Settings
+from runner.spec.problems import visible
+
+if TYPE_CHECKING:
+    from analysis.audit.audit import Audit
+
+_SHOWN = 100  # findings
+
+
+def command(
+    report: Annotated[Path, typer.Argument(metavar="REPORT", help="The folder that `runner report` wrote.")],
+    folders: Annotated[
+        bool,
+        typer.Option("--folders", help="Also hold the records against the run folders under --root."),
+    ] = False,
+    timeout: Annotated[
+        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0 for never.")
+    ] = 600,
+    memory: Annotated[
+        float,
+        typer.Option("--memory", metavar="GIB", min=1, max=4096, help="Use at most this much memory."),
+    ] = 16,
+    as_json: AsJson = False,
+) -> None:
+    from analysis.query.child import in_child
+
+    # A report comes from others: what its queries and records make DuckDB do must end.
+    in_child(lambda: _audit(report, folders, as_json), timeout, int(memory * 2**30), "audit")
+
+
+def _audit(report: Path, folders: bool, as_json: bool) -> int:
+    from analysis.audit.audit import audit
+
+    done = audit(report, Settings.root if folders else None)
+    if as_json:
+        print_json({"report": report, "match": not done.findings, **vars(done)})
+    else:
+        _show(report, done)
+    return 1 if done.findings else 0
+
+
+def _show(report: Path, done: Audit) -> None:
+    for note in done.notes:
+        say(note)
+    for finding in done.findings[:_SHOWN]:
+        show(visible(str(finding)))  # a report of others may hold what steers a terminal
+    if len(done.findings) > _SHOWN:
+        show(f"... and {len(done.findings) - _SHOWN:,} more; --json lists all")
+    skipped = f"; {done.skipped:,} were not, because pages look different now" if done.skipped else ""
+    compared = f"{done.numbers:,} numbers in {done.files} files were compared{skipped}"
+    count = len(done.findings)
+    differ = "1 thing does not match" if count == 1 else f"{count:,} things do not match"
+    partly = "what was compared matches its records, but not all could be compared"
+    match = partly if done.notes or done.skipped else "all match its records"
+    verdict = differ if count else match
+    say(f"{report}: {compared}: {verdict}")

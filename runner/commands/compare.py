@@ -1,0 +1,159 @@
+"""Compare two studies, or one before and after: what changed, and whether it became worse.
+
+A and B are studies of this workspace, or folders ROOT/STUDY of others; STUDY@COMMIT takes only the runs that
+were planned at a commit. B is compared to A. The exit code is 1 if it is established that B is slower by more
+than the margin, trains to another loss, or ended worse; otherwise 0.
+
+Examples:
+  runner compare backends ../main/runs/backends
+  runner compare backends@a1b2c3d backends@e4f5a6b --margin tokens_per_second=2% --margin loss=0.005
+  runner compare published mine --match fa3=flash3 --across device
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from model.errors import UserError, did_you_mean
+from runner.commands._console import print_json, say
+from runner.commands._options import AsJson, Settings, is_file, study_name
+from runner.spec.design import Margins
+from runner.spec.settings import leaves
+
+if TYPE_CHECKING:
+    from analysis.compare.source import Source
+
+Names = Annotated[
+    list[str] | None,
+    typer.Option("--match", metavar="LABEL_A=LABEL_B", help="Groups that mean the same; repeatable."),
+]
+Stated = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--margin",
+        metavar="QUANTITY=VALUE",
+        help="What does not matter: tokens_per_second=2%, loss=0.005 (nats) [default: the studies' margins].",
+    ),
+]
+Across = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--across",
+        metavar="TOPIC",
+        help="A difference that is meant, so that it withholds no verdict: host, device, software, data, "
+        "a setting such as train.compile, or all; repeatable.",
+    ),
+]
+SingleRuns = Annotated[
+    bool,
+    typer.Option(
+        "--single-runs", help="Test the speed of single runs, too: of these two, not of their code."
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit code 1 also where nothing is established, or B lacks a group of A."),
+]
+
+
+def command(
+    a: Annotated[str, typer.Argument(metavar="A", help="What B is compared to, such as before a change.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="A study's name or file, ROOT/STUDY, STUDY@COMMIT.")],
+    match: Names = None,
+    margin: Stated = None,
+    across: Across = None,
+    single_runs: SingleRuns = False,
+    strict: Strict = False,
+    as_json: AsJson = False,
+) -> None:
+    from analysis.compare.comparison import Options, compare
+    from analysis.compare.source import read
+    from runner.commands._comparison import document, show, summary
+    from runner.execute.collected import collected
+
+    options = Options(match or (), _margins(margin or ()), _topics(across or ()), single_runs)
+    before, after = _source(a), _source(b)
+    if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
+        raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
+    for each in dict.fromkeys((each.root, each.study) for each in (before, after)):
+        collected(*each)
+    found = compare(*read(before, after), options)
+    if as_json:
+        print_json(document(found))
+    else:
+        show(found)
+    say(summary(found))
+    raise typer.Exit(1 if found.regressions or (strict and found.unsettled) else 0)
+
+
+def _source(text: str) -> Source:
+    """A study of this workspace, or of another one if it is given as a path; with a commit after `@`.
+
+    Raises:
+        UserError: there is no such study.
+    """
+    from analysis.compare.source import Source
+    from analysis.store.database import studies
+
+    where, at, commit = text.rpartition("@")
+    if not at or "/" in commit:
+        where, commit = text, ""
+    if at and not re.fullmatch("[0-9a-f]{4,40}|", commit):
+        raise UserError(f"{text}: after @ comes a commit, of at least 4 digits, as `git log` shows it")
+    if is_file(where) or not ("/" in where or Path(where).is_dir()) or where in studies(Settings.root):
+        return Source(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
+    return Source(text, *_in_other_root(Path(where).absolute()), commit or None)
+
+
+def _in_other_root(path: Path) -> tuple[Path, str]:
+    """The root and the study of a folder, which is ROOT/STUDY, or ROOT if that has one study."""
+    if path.name in (beside := _studies(path.parent)):
+        return path.parent, path.name
+    within = _studies(path)
+    if len(within) == 1:
+        return path, within[0]
+    if within:
+        raise UserError(
+            f"{path} has several studies; name one: {', '.join(f'{path}/{one}' for one in within)}"
+        )
+    raise UserError(f"no runs of a study in {path}: expected ROOT/STUDY {did_you_mean(path.name, beside)}")
+
+
+def _studies(root: Path) -> list[str]:
+    """Names of the studies in a folder, which may be no workspace."""
+    return sorted({path.parent.parent.name for path in root.glob("*/*/run.json")})
+
+
+def _margins(texts: Sequence[str]) -> dict[str, float]:
+    """Margins by quantity, written as in a study. Raises UserError."""
+    from pydantic import ValidationError
+
+    found: dict[str, float] = {}
+    valid = list(Margins.model_fields)
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name not in valid:
+            raise UserError(f"--margin {text}: no margin '{name}' {did_you_mean(name, valid)}")
+        try:
+            found |= Margins.model_validate({name: value}, strict=False).stated
+        except ValidationError as error:
+            why = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            raise UserError(f"--margin {text}: {why}") from error
+    return found
+
+
+def _topics(names: Sequence[str]) -> Sequence[str]:
+    """The topics of --across. Raises UserError."""
+    from analysis.compare.comparison import EVERYTHING
+    from analysis.compare.difference import TOPICS
+
+    valid = [*TOPICS, EVERYTHING, *leaves()]
+    for name in names:
+        if name not in valid:
+            raise UserError(f"--across {name}: no such topic {did_you_mean(name, valid)}")
+    return names

@@ -1,0 +1,48 @@
+"""Write a study's tables with a data dictionary, and its run folders as an archive for `collect`.
+
+OUT/tables/NAME.parquet has the study's rows of each table and view; OUT/dictionary.csv says what each column
+is, in which unit; OUT/datapackage.json says both as a Frictionless Data Package; OUT/STUDY.tar.gz has the run
+folders and certificates. These name hosts, users and paths. Checkpoints are left out, and so are logs and
+uncommitted changes unless asked for, because they may hold what others must not read.
+
+Examples:
+  runner export first
+  runner export first --out shared --logs
+  runner --root elsewhere collect shared/first.tar.gz
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.commands._console import say, show
+from runner.commands._options import Settings, study_name
+
+
+def command(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output folder [default: exports/STUDY].")
+    ] = None,
+    logs: Annotated[bool, typer.Option("--logs", help="Include what the runs printed.")] = False,
+    diffs: Annotated[
+        bool, typer.Option("--diffs", help="Include uncommitted changes of the code that runs started from.")
+    ] = False,
+) -> None:
+    from analysis.export.pack import pack
+    from analysis.export.tables import write_tables
+    from analysis.store.database import open_for_reading, studies
+    from runner.execute.collected import collected
+
+    root = Settings.root
+    name = study_name(study, studies(root))
+    collected(root, name)
+    folder = out or Path("exports") / name
+    with open_for_reading(root) as connection:
+        write_tables(connection, name, folder)
+    if waiting := pack(root, name, folder / f"{name}.tar.gz", logs, diffs):
+        say(f"the archive leaves out {len(waiting)} runs that are in flight: {', '.join(waiting[:5])}")
+    show(folder)

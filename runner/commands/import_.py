@@ -1,0 +1,193 @@
+"""Import logs of other programs as the runs of a study, and say what is wrong in them.
+
+Examples:
+  runner import logs/*.jsonl --format lsai --study theirs --margin loss=0.02
+  runner import history.csv --format csv --mapping history.yaml --study theirs
+  runner report theirs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from model.errors import UserError, did_you_mean
+from runner.commands._console import print_json, say, show, table
+from runner.commands._options import AsJson, Settings
+from runner.spec.problems import visible
+
+if TYPE_CHECKING:
+    from analysis.logs.mapping import Mapping
+    from analysis.logs.runs import Origin, Whole
+    from analysis.logs.write import Written
+
+LOCK_SECONDS = 60.0
+
+
+def command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs.")],
+    form: Annotated[
+        str,
+        typer.Option("--format", help="Format of the logs: lsai, csv, jsonl, parquet, tensorboard, wandb."),
+    ],
+    study: Annotated[str, typer.Option("--study", help="Name of the study that they become.")],
+    mapping: Annotated[
+        Path | None,
+        typer.Option(
+            "--mapping",
+            help="YAML file: columns, units, constants, configuration; its keys: `runner schema mapping`.",
+        ),
+    ] = None,
+    margin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--margin",
+            metavar="NAME=VALUE",
+            help="Difference that does not matter: loss=0.02 (nats), tokens_per_second=1%; repeatable.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option("--baseline", metavar="FACTOR=VALUE", help="What others are compared with; repeatable."),
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="The report's heading.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    from analysis.importers import load
+    from analysis.logs.mapping import Mapping
+    from analysis.logs.write import Design, write
+    from runner.spec.document import read_document
+    from runner.spec.validation import validated
+    from runner.state.lock import study_lock
+
+    load(form)
+    given = validated(read_document(mapping), Mapping) if mapping else Mapping()
+    design = Design(_margins(margin or ()), dict(map(_pair, baseline or ())) or None)
+    new, refused = _read(files, given, _origin(form, study, title))
+    with study_lock(Settings.root / study, LOCK_SECONDS) as held:
+        if not held:
+            raise UserError(f"another command has held {study} for {LOCK_SECONDS:.0f} s; try again later")
+        written = write(Settings.root, study, new, design)
+    if as_json:
+        print_json({"runs": [_as_json(each) for each in written], "refused": refused})
+    else:
+        _show(written)
+    raise typer.Exit(1 if refused else 0)
+
+
+def _origin(form: str, study: str, title: str | None) -> Origin:
+    from analysis.logs.runs import Origin
+    from model.disk.record import NAME, now
+    from runner.spec.study import MAX_NAME
+    from runner.state.code.provenance import own_version
+
+    if not NAME.fullmatch(study) or len(study) > MAX_NAME:
+        raise UserError(
+            f"--study {study}: a name has at most {MAX_NAME} letters, digits, '.', '_' and '-', "
+            "and starts with a letter or digit"
+        )
+    return Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
+
+
+def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list[Whole], list[str]]:
+    """The runs of all files, each once, and why some were refused.
+
+    Raises:
+        UserError: all were.
+    """
+    from analysis.importers import read
+    from analysis.logs.table import Refused
+
+    new: dict[str, Whole] = {}
+    refused = []
+    for file in files:
+        try:
+            found = read(file, mapping, origin)
+        except Refused as error:
+            refused.append(str(error))
+            continue
+        for whole in found:
+            if (same := new.get(whole.run.run_id)) is not None:
+                say(f"{file}: the same content as {same.run.imported.file}; imported once")
+            new.setdefault(whole.run.run_id, whole)
+    if not new:
+        raise UserError("\n".join([*refused, "nothing was imported"]))
+    for sentence in refused:
+        say(f"{sentence}; not imported")
+    return list(new.values()), refused
+
+
+def _margins(given: Sequence[str]) -> dict[str, float]:
+    from pydantic import ValidationError
+
+    from runner.spec.design import Margins
+
+    pairs = dict(_pair(text, "--margin") for text in given)
+    if unknown := [name for name in pairs if name not in Margins.model_fields]:
+        raise UserError(f"--margin {unknown[0]}: {did_you_mean(unknown[0], list(Margins.model_fields))}")
+    try:
+        return Margins.model_validate(pairs).stated
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = first["loc"][0]
+        raise UserError(
+            f"--margin {name}={pairs[str(name)]}: {first['msg'].removeprefix('Value error, ')}"
+        ) from error
+
+
+def _pair(text: str, option: str = "--baseline") -> tuple[str, str | float]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise UserError(f"{option} {text}: expected NAME=VALUE, such as loss=0.02")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
+
+
+def _as_json(written: Written) -> dict[str, Any]:
+    run = written.whole.run
+    return {
+        "study": run.study,
+        "run_id": run.run_id,
+        "factors": run.factors,
+        "done": written.done,
+        "outcome": written.whole.result.outcome,
+        "reason": written.whole.result.reason,
+        "imported": run.imported.model_dump(mode="json"),
+    }
+
+
+def _show(written: Sequence[Written]) -> None:
+    """A table of the runs, what was found in them, errors first, and what was left out."""
+    from analysis.logs.table import shortened
+
+    rows = [
+        [f"{each.whole.run.study}/{each.whole.run.run_id}", each.whole.name, *_counts(each.whole), each.done]
+        for each in written
+    ]
+    table(["run", "factors", "records", "last step", "outcome", ""], rows)
+    found = [finding for each in written for finding in each.whole.run.imported.findings]
+    for level in ("error", "note"):
+        for sentence in dict.fromkeys(each.sentence for each in found if each.level == level):
+            show(visible(f"{level}: {sentence}"))
+    for each in written:
+        for line in shortened(each.whole.run.imported.not_imported):
+            say(visible(f"not imported: {line}"))
+    if len(written) > 1 and not any(finding.evidence.get("across") for finding in found):
+        say(
+            "these runs are not compared with each other: nothing says that they should be equal; "
+            "if they should, say how much their losses may differ with --margin loss=NATS"
+        )
+    errors = sum(finding.level == "error" for finding in found)
+    say(
+        f"{len(written)} imported runs in the study, {errors} errors found in their logs; "
+        "none has a certificate"
+    )
+
+
+def _counts(whole: Whole) -> list[str]:
+    return [str(whole.run.imported.records), str(whole.result.steps), str(whole.result.outcome)]

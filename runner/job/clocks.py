@@ -1,0 +1,63 @@
+"""Clocks and power of a GPU, as nvidia-smi tells: what it is set to, and how long it was held back.
+
+A call takes 0.05 s on an H200 and needs no rights.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from math import isfinite
+
+from model.disk.record import Clocks
+
+_HELD_BACK = "clocks_event_reasons_counters."
+_MICROSECOND = 1e-6
+# By field of Clocks: what nvidia-smi calls it, and its unit there. Fields with several are sums.
+_FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
+    "power_limit_watts": (("enforced.power.limit",), 1.0),
+    "sm_mhz": (("clocks.applications.graphics",), 1.0),
+    "memory_mhz": (("clocks.applications.memory",), 1.0),
+    "power_capped_seconds": ((f"{_HELD_BACK}sw_power_cap",), _MICROSECOND),
+    "slowed_seconds": (
+        tuple(
+            f"{_HELD_BACK}{reason}"
+            for reason in ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+        ),
+        _MICROSECOND,
+    ),
+}
+
+
+def clocks(uuid: str | None) -> Clocks | None:
+    """The clocks of a GPU; None without one, and where nvidia-smi does not tell."""
+    if uuid is None:
+        return None
+    query = ",".join(name for names, _ in _FIELDS.values() for name in names)
+    name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+    command = ["nvidia-smi", f"--id={name}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse(said)
+
+
+def parse(said: str) -> Clocks | None:
+    """Read nvidia-smi's line; what it does not know is None, and so is all if it is not such a line."""
+    words = [word.strip() for word in said.strip().split(",")]
+    if len(words) != sum(len(names) for names, _ in _FIELDS.values()):
+        return None
+    found: dict[str, float | None] = {}
+    for field, (names, unit) in _FIELDS.items():
+        numbers = [_number(words.pop(0)) for _ in names]
+        known = [number for number in numbers if number is not None]
+        found[field] = sum(known) * unit if len(known) == len(numbers) else None
+    return Clocks(**found)
+
+
+def _number(word: str) -> float | None:
+    try:
+        number = float(word)
+    except ValueError:  # [N/A]
+        return None
+    return number if isfinite(number) else None

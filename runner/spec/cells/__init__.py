@@ -1,0 +1,1 @@
+"""Picks, checks and orders cells: options, filters, baseline, order of starting. It expands nothing."""

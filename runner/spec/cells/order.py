@@ -1,0 +1,47 @@
+"""The order in which runs start. Pure; a later launch of the same study orders the same runs alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+from model.disk.record import Order
+
+Place = tuple[int, int | None]  # position, from 1; block, from 1, or None where the order has no blocks
+
+
+def places(runs: Sequence[tuple[str, str]], order: Order, seed: int | None) -> list[Place]:
+    """The place of each run in the order of starting.
+
+    Block n holds the n-th repetition of every group, so that whatever drifts while the runs go on (clocks,
+    temperature, other users, caches) falls on all groups alike. A run's place in a shuffled order is that of
+    a hash of the seed and its id: leaving runs out, or adding some, does not reorder the others.
+
+    Args:
+        runs: group and id of each, in the order of the file.
+    """
+    blocks = _repetitions([group for group, _ in runs])
+    keys = {
+        "interleaved": [(block, _drawn(seed, run)) for block, (_, run) in zip(blocks, runs, strict=True)],
+        "random": [(0, _drawn(seed, run)) for _, run in runs],
+        "as written": [(number, "") for number in range(len(runs))],
+    }[order]
+    positions = {number: n for n, number in enumerate(sorted(range(len(runs)), key=keys.__getitem__), 1)}
+    return [
+        (positions[number], block if order == "interleaved" else None) for number, block in enumerate(blocks)
+    ]
+
+
+def _repetitions(groups: Sequence[str]) -> list[int]:
+    """Of each run, which repetition of its group it is: its seeds once, in the file's order, then again."""
+    seen: Counter[str] = Counter()
+    found = []
+    for group in groups:
+        seen[group] += 1
+        found.append(seen[group])
+    return found
+
+
+def _drawn(seed: int | None, run_id: str) -> str:
+    return hashlib.sha256(f"{seed}/{run_id}".encode()).hexdigest()

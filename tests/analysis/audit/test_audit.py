@@ -1,0 +1,359 @@
+"""`runner audit`: whatever is changed in a report by hand is found and named, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from analysis import charts
+from analysis.audit.audit import Audit, audit
+from analysis.audit.compare import _equal, _leaves, compare_tables
+from analysis.audit.finding import Compared, split
+from analysis.audit.pages import read_page
+from analysis.audit.records import contradictions
+from analysis.report import carried, render
+from analysis.report.build import build_report, certificates_page, write_report
+from analysis.report.carried import MANIFEST, ReportManifest
+from analysis.store.collect import collect
+from analysis.store.records import open_records
+from model.disk.files import read, sha256, write
+from model.errors import UserError
+from tests.analysis.fabricate import certificate, completed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_less_time() -> Iterator[None]:
+    """Make some figures only, and draw equal ones once: a drawing depends on its specification alone."""
+    drawn: dict[str, str] = {}
+    draw = render.static_svg
+
+    def once(spec: dict[str, Any]) -> str:
+        text = json.dumps(spec)
+        if text not in drawn:
+            drawn[text] = draw(spec)
+        return drawn[text]
+
+    some = ("certificates", "loss", "memory", "mfu", "time", "tokens_per_second")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(render, "static_svg", once)
+        patch.setattr(charts, "names", lambda: some)  # the command line's test audits all figures
+        yield
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two backends, two seeds each."""
+    root = tmp_path_factory.mktemp("root")
+    for attention, seconds in (("auto", 0.4), ("flash", 0.38)):
+        key = certificate(root, attention, case=None).key
+        for seed in (0, 1):
+            folder = completed(
+                root, f"{attention}{seed}", seconds + seed / 100, attention=attention, seed=seed
+            )
+            manifest = folder.path / "attempt-1" / "manifest.json"
+            manifest.write_text(
+                manifest.read_text().replace('"certificate": null', f'"certificate": "{key}"')
+            )
+    collect(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its report, which is only read."""
+    return build_report(root, "backends", tmp_path_factory.mktemp("made") / "report").parent
+
+
+@pytest.fixture
+def report(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "report"))
+
+
+def edit(path: Path, old: str, new: str, most: int = 1) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text, old
+    path.write_text(text.replace(old, new, most), encoding="utf-8")
+
+
+def sign(report: Path) -> None:
+    """Write the manifest anew, as a forger would."""
+    manifest = read(report / MANIFEST, ReportManifest)
+    files = {path: sha256(report / path) for path in carried.files(report) if path != MANIFEST}
+    write(report / MANIFEST, manifest.model_copy(update={"files": files}))
+
+
+def of(found: Audit, file: str) -> str:
+    return "\n".join(str(finding) for finding in found.findings if finding.file == file)
+
+
+def test_a_report_that_nobody_touched_matches_its_records(made: Path, root: Path) -> None:
+    found = audit(made, root)
+    assert found.findings == found.notes == []
+    assert found.same_code
+    assert found.skipped == 0
+    shown = sum(len(re.findall(r"\d+", path.read_text())) for path in made.glob("*.html"))
+    assert found.numbers > shown / 2  # of the pages alone
+
+
+def test_every_number_on_a_page_says_which_queries_it_is_made_of(made: Path) -> None:
+    """Apart from the rules on the page of methods, which are the same in every report."""
+    carried_queries = {path.stem for path in made.glob("data/queries/*.sql")}
+    for path in made.glob("*.html"):
+        shown = read_page(path.read_text())
+        named = {name for source in shown.sources.values() for name in source.split()}
+        assert named <= carried_queries, path.name
+        without = [
+            place for place, text in shown.pieces.items() if split(text)[1] and place not in shown.sources
+        ]
+        if path.name != "methods.html":
+            assert not [
+                place for place in without if "/" in place and not place.endswith(("pre", "summary"))
+            ], path.name
+
+
+def test_the_page_of_verify_is_audited_too(root: Path, tmp_path: Path) -> None:
+    page = certificates_page(root, tmp_path / "machine")
+    assert audit(page.parent).findings == []
+    edit(page, "2 right", "3 right")
+    assert "it says 3 right., the records give 2 right." in of(audit(page.parent), "index.html")
+
+
+def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
+    """Also where the manifest was written anew to hide it."""
+    speed = re.search(
+        r'<th scope="row">auto</th>.*?<td class="n">(1\d,\d{3})</td>',
+        (report / "index.html").read_text(),
+        re.S,
+    )
+    assert speed
+    edit(report / "index.html", f">{speed[1]}<", ">19,999<")
+    edit(report / "methods.html", "at or after W steps", "at or after 2 W steps")
+    edit(report / "runs.html", "from 18 step records", "from 19 step records")
+    edit(report / "memory.html", '"value":71.0', '"value":61.0')
+    edit(report / "mfu.html", "<figcaption>", "<figcaption hidden>")
+    edit(report / "time.html", 'alt="', 'alt="9 ')
+    row = (report / "data" / "memory.csv").read_text().splitlines()[1]
+    edit(report / "data" / "memory.csv", row, row.replace("71.0", "17.0"))
+    edit(report / "figures" / "memory.svg", ">71.00<", ">11.00<")
+    turned = re.search(
+        r'transform="translate\(([\d.]+),([\d.]+)\)"', (report / "figures" / "loss.svg").read_text()[3000:]
+    )
+    assert turned
+    edit(report / "figures" / "loss.svg", turned[0], turned[0].replace(turned[1], "1"))
+    edit(report / "data" / "queries" / "memory.sql", "study", "study -- ")
+    edit(report / "assets" / "page.js", '"use strict"', "")
+    (report / "tokens.html").unlink()
+    shutil.copy(report / "time.html", report / "more.html")
+    sign(report)
+    found = audit(report)
+    for file, *said in (
+        ("index.html", "auto, Tokens/s", "19,999", speed[1], "(queries: runs, measured_runs"),
+        ("methods.html", "Rates / p", "2 W steps"),
+        ("runs.html", "Measured", "19 step records", "18 step records"),
+        ("memory.html", "figure memory, datasets, rows", "value: it says 61.0, the records give 71.0"),
+        ("mfu.html", "of its source", "<figcaption hidden>"),
+        ("time.html", "img alt"),
+        ("data/memory.csv", "line 2 (", "peak_memory_gib", "17.0"),
+        ("figures/memory.svg", "it says 11.00, the records give 71.00"),
+        ("figures/loss.svg", "drawn otherwise"),
+        ("data/queries/memory.sql", "was changed: it is not what this code writes"),
+        ("assets/page.js", "was changed"),
+        ("tokens.html", "missing"),
+        ("more.html", "no report of this study has such a file"),
+    ):  # fmt: skip
+        for words in said:
+            assert words in of(found, file), (file, words, of(found, file))
+    assert {finding.file for finding in found.findings} == {
+        "index.html", "methods.html", "runs.html", "memory.html", "mfu.html", "time.html", "data/memory.csv", "figures/memory.svg",
+        "figures/loss.svg", "data/queries/memory.sql", "assets/page.js", "tokens.html", "more.html",
+    }  # fmt: skip
+
+
+def alter(
+    report: Path, table: str, column: str, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]
+) -> None:
+    path = report / "data" / "records" / f"{table}.parquet"
+    rows = pq.read_table(path)
+    place = rows.schema.get_field_index(column)
+    pq.write_table(rows.set_column(place, rows.schema.field(place), change(rows[column])), path)
+
+
+def test_records_that_were_changed_alone_no_longer_give_the_pages(report: Path) -> None:
+    alter(report, "step_records", "step_seconds", lambda seconds: pc.multiply(seconds, 0.9))
+    found = audit(report)
+    assert "Tokens/s" in of(found, "index.html")
+    assert "SHA-256" in of(found, "data/records/step_records.parquet")
+    assert of(found, "figures/tokens_per_second.svg")
+    assert of(found, "data/tokens_per_second.csv")
+
+
+def test_records_that_contradict_each_other_are_named(report: Path) -> None:
+    alter(report, "attempts", "final_loss", lambda loss: pc.subtract(loss, 0.5))
+    alter(report, "attempts", "flop_per_token", lambda flop: pc.multiply(flop, 2))
+    alter(report, "step_records", "tokens", lambda tokens: pc.add(tokens, 1))
+    alter(report, "certificates", "code", lambda code: pc.utf8_replace_slice(code, 0, 1, "0"))
+    alter(report, "verifications", "measured", lambda measured: pc.multiply(measured, 100))
+    alter(report, "run_records", "seed", lambda seed: pc.add(seed, 1))
+    with open_records(report / "data" / "records") as connection:
+        said = "\n".join(map(str, contradictions(connection)))
+    for words in (
+        "attempts.parquet: backends/auto0 attempt 1: it says a final loss of 8.5, the records give a last record of 9.0",
+        "FLOP per token",
+        "by the plan",
+        "certificates.parquet: auto: it says key",
+        "verifications.parquet: auto, check 1 of",
+        "it says seed 1, the records give the configuration: 0",
+    ):
+        assert words in said, words
+
+
+def test_what_is_changed_in_records_and_pages_alike_only_the_run_folders_show(
+    root: Path, report: Path, tmp_path: Path
+) -> None:
+    """The report alone is then consistent, which the docs say; its run folders are not what it says."""
+    alter(report, "step_records", "step_seconds", lambda seconds: pc.multiply(seconds, 0.9))
+    with open_records(report / "data" / "records") as connection:
+        write_report(connection, "backends", tmp_path / "forged", records=True)
+    assert audit(tmp_path / "forged").findings == []
+    (finding, other) = audit(tmp_path / "forged", root).findings
+    assert finding.file == other.file == "data/records/step_records.parquet"
+    assert "84 of its rows are not in the run folders: backends auto0 1 1" in finding.what
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("printed", "wanted"),
+    [
+        ("x" * 120 + " faster", "x" * 120 + " slower"),
+        ({"axis": None}, {}),
+        ({"scale": {"zero": 1}}, {"scale": {"zero": True}}),
+        ([1, None], [1]),
+    ],
+    ids=["the end of a long caption", "an axis that is taken away", "a number for true", "one more row"],
+)
+def test_a_figure_that_differs_in_one_place_is_never_the_same(printed: Any, wanted: Any) -> None:
+    assert any(not _equal(a, b) for _, a, b in _leaves(printed, wanted, "figure"))
+
+
+@pytest.mark.refused
+def test_text_that_no_parser_takes_is_a_finding_and_no_failure() -> None:
+    for page in ("<p>7</p><![x[", f"<p>7</p>&#{'9' * 5000};"):
+        assert "cannot be read" in read_page(page).pieces["page"]
+    for table in ("a,b\n\n", f"a,b\n{'x' * 200_000},2\n", "a,b\n1,1.0000000000000e999\n"):
+        done = Compared()
+        compare_tables(done, "data/x.csv", table, "a,b\n1,2.0000000000000\n")
+        assert done.findings, table[:20]
+
+
+@pytest.fixture
+def other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This version is not the one that made the report."""
+    monkeypatch.setattr(carried, "code", lambda: "0" * 64)
+
+
+@pytest.mark.usefixtures("other_code")
+def test_with_other_code_numbers_count_and_words_do_not(report: Path) -> None:
+    edit(report / "index.html", '<h2 id="figures">Figures</h2>', '<h2 id="figures">The 9 figures</h2>')
+    edit(report / "methods.html", "at or after W steps", "at or after all 3 W steps")
+    edit(report / "assets" / "page.js", '"use strict"', "")
+    edit(report / "data" / "queries" / "memory.sql", "SELECT", "-- another way to ask for the same\nSELECT")
+    sign(report)
+    found = audit(report)
+    assert found.findings == []
+    assert not found.same_code
+    assert 0 < found.skipped < found.numbers / 20
+    assert "other code made the report" in found.notes[0]
+    row = (report / "data" / "memory.csv").read_text().splitlines()[1]
+    edit(report / "data" / "memory.csv", row, row.replace("71.0", "17.0"))
+    edit(report / "runs.html", "from 18 step records", "from 19 step records")
+    edit(report / "memory.html", '"value":71.0', '"value":61.0')
+    sign(report)
+    forged = {finding.file for finding in audit(report).findings}
+    assert forged == {"data/memory.csv", "runs.html", "memory.html"}
+
+
+@pytest.mark.refused
+@pytest.mark.usefixtures("other_code")
+@pytest.mark.parametrize(
+    ("file", "sql"),
+    [
+        ("memory.sql", "COPY (SELECT 1) TO '{out}'"),
+        ("memory.sql", "SELECT * FROM read_text('/etc/passwd')"),
+        ("views.sql", "COPY (SELECT 1) TO '{out}'"),
+        ("schema.sql", "ATTACH '{out}'"),
+    ],
+)
+def test_a_query_that_reaches_out_is_refused(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, sql: str
+) -> None:
+    monkeypatch.setattr("analysis.audit.audit.write_report", lambda *_, **__: None)  # saves seconds
+    (report / "data" / "queries" / file).write_text(sql.replace("{out}", str(tmp_path / "out")))
+    sign(report)
+    assert "the records cannot be used" in of(audit(report), "data/records")
+    assert not (tmp_path / "out").exists()
+
+
+def _no_manifest(report: Path) -> None:
+    (report / MANIFEST).unlink()
+
+
+def _newer(report: Path) -> None:
+    edit(report / MANIFEST, '"schema_version": 1', '"schema_version": 2')
+
+
+def _torn(report: Path) -> None:
+    (report / MANIFEST).write_text((report / MANIFEST).read_text()[:100])
+
+
+def _bare(report: Path) -> None:
+    edit(report / MANIFEST, '"records": true', '"records": false')
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (shutil.rmtree, "name the folder that `runner report` wrote"),
+        (_no_manifest, "it is of a version before audits"),
+        (_newer, "a newer version of assay may have written it"),
+        (_torn, "manifest.json"),
+        (_bare, "--no-records"),
+    ],
+)
+def test_what_is_no_report_that_can_be_audited_is_refused(
+    report: Path, harm: Callable[[Path], None], said: str
+) -> None:
+    harm(report)
+    with pytest.raises(UserError, match=re.escape(said)):
+        audit(report)
+
+
+@pytest.mark.refused
+def test_a_torn_file_or_a_link_in_a_report_is_named(report: Path, tmp_path: Path) -> None:
+    path = report / "data" / "records" / "attempts.parquet"
+    path.write_bytes(path.read_bytes()[:-50])
+    (tmp_path / "secret.html").write_text("7")
+    (report / "time.html").unlink()
+    (report / "time.html").symlink_to(tmp_path / "secret.html")
+    (report / "figures").rename(tmp_path / "figures")
+    (report / "figures").symlink_to(tmp_path / "figures")
+    found = audit(report)
+    assert "attempts.parquet" in of(found, "data/records")
+    assert "it is a link" in of(found, "time.html")
+    assert found.findings
+
+
+@pytest.mark.refused
+def test_a_manifest_whose_study_the_records_lack_is_a_finding(report: Path) -> None:
+    manifest = json.loads((report / MANIFEST).read_text())
+    (report / MANIFEST).write_text(json.dumps(manifest | {"study": "'; DROP TABLE attempts; --"}))
+    assert "no report can be made from them" in of(audit(report), "data/records")

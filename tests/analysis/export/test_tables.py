@@ -1,0 +1,119 @@
+"""A study's tables as files: its rows alone, each column described, by the Data Package standard."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.export.tables import dictionary, write_tables
+from analysis.export.units import unit
+from analysis.query.ask import ask
+from analysis.store.collect import collect
+from analysis.store.database import in_memory, open_for_reading
+from tests.analysis.fabricate import certificate, completed
+
+# By the Data Package and Table Schema standards, version 2.
+FIELD_TYPES = {"string", "number", "integer", "boolean", "datetime"}
+NAME = re.compile(r"[a-z0-9._/-]+")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    for study, attention in (("backends", "auto"), ("other", "flash")):
+        folder = completed(root, "r1", study=study, attention=attention)
+        folder.start(attempt=2, certificate=certificate(root, attention, case=None).key)
+        folder.end(attempt=2)
+    collect(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("out")
+    with open_for_reading(root) as connection:
+        write_tables(connection, "backends", folder)
+    return folder
+
+
+def test_each_table_and_view_has_the_rows_of_its_study_alone(root: Path, out: Path) -> None:
+    found = {path.stem: pq.read_table(path) for path in (out / "tables").iterdir()}
+    assert {"runs", "steps", "attempts", "step_records", "certificates", "verifications", "backends"} <= set(
+        found
+    )
+    for name in ("runs", "steps", "attempts", "step_records"):
+        mine = ask(root, f"FROM {name} WHERE study = 'backends' ORDER BY ALL").records()
+        assert found[name].to_pylist() == mine != []
+    assert set(found["verifications"]["attention"].to_pylist()) == {"auto"}
+    assert (
+        found["certificates"]["attention"].to_pylist()
+        == found["backends"]["attention"].to_pylist()
+        == ["auto"]
+    )
+
+
+def test_every_column_of_every_table_is_described() -> None:
+    with in_memory() as connection:
+        tables = dictionary(connection)
+    assert len(tables) > 10
+    assert not [table.name for table in tables if not table.meaning]
+    assert not [
+        (table.name, column.name) for table in tables for column in table.columns if not column.meaning
+    ]
+
+
+def test_the_dictionary_says_type_unit_and_meaning(out: Path) -> None:
+    with (out / "dictionary.csv").open(encoding="utf-8") as file:
+        rows = {(row["table"], row["column"]): row for row in csv.DictReader(file)}
+    assert (rows["runs", "step_seconds"]["type"], rows["runs", "step_seconds"]["unit"]) == ("double", "s")
+    assert "warm-up" in rows["runs", "step_seconds"]["meaning"]
+    assert rows["steps", ""]["meaning"].startswith("Step records with their rates")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("peak_memory_bytes", "B"), ("mfu", "%"), ("final_loss", "nats/token"), ("tokens_per_second", "tokens/s"),
+        ("flop_per_token", "FLOP/token"), ("peak_flops", "FLOP/s"), ("tflops", "TFLOP/s"), ("gpu_hours", "h"),
+        ("steps", None), ("warmup_steps", None), ("attempts", None), ("training_tokens_percentage", "%"),
+    ],
+)  # fmt: skip
+def test_a_columns_name_gives_its_unit(column: str, said: str | None) -> None:
+    assert unit(column) == said
+
+
+def test_the_descriptor_is_a_data_package_of_these_files(out: Path) -> None:
+    package = json.loads((out / "datapackage.json").read_text())
+    assert package["$schema"] == "https://datapackage.org/profiles/2.0/datapackage.json"
+    assert NAME.fullmatch(package["name"])
+    resources = package["resources"]
+    assert (
+        len({each["name"] for each in resources}) == len(resources) == len(list((out / "tables").iterdir()))
+    )
+    for each in resources:
+        content = (out / each["path"]).read_bytes()
+        assert NAME.fullmatch(each["name"])
+        assert (each["bytes"], each["hash"]) == (
+            len(content),
+            f"sha256:{hashlib.sha256(content).hexdigest()}",
+        )
+        fields = each["schema"]["fields"]
+        assert [field["name"] for field in fields] == pq.read_schema(out / each["path"]).names
+        assert {field["type"] for field in fields} <= FIELD_TYPES
+        kinds = dict(
+            zip(
+                pq.read_schema(out / each["path"]).names,
+                pq.read_schema(out / each["path"]).types,
+                strict=True,
+            )
+        )
+        for field in fields:
+            assert str(kinds[field["name"]]).startswith({
+                "string": "string", "number": "double", "integer": "int", "boolean": "bool", "datetime": "timestamp",
+            }[field["type"]]), (each["name"], field)  # fmt: skip

@@ -1,0 +1,301 @@
+"""Bad logs: each is refused, or what is left out of it is said, with FILE:LINE."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis import importers
+from analysis.logs.mapping import Mapping
+from analysis.logs.table import Refused
+from analysis.logs.write import Design, write
+from model.errors import UserError
+from tests.analysis.importers.test_formats import write as write_table
+from tests.analysis.logs import made
+from tests.analysis.logs.made import Record, findings
+
+COLUMNS = {"columns": {"step": "step", "loss": "loss", "time": "t", "interval_seconds": "dt"}}
+LOSSES = {"columns": {"step": "step", "loss": "loss"}}
+GOOD = [
+    {"step": step, "loss": 9.0 - step, "t": f"2026-01-01 00:00:0{step}", "dt": 1.0} for step in range(1, 8)
+]
+
+
+def _csv(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+REFUSED = {
+    "empty": ("", r"a\.csv:1: the file is empty"),
+    "header alone": ("step,loss\n", r"a\.csv:1: no records"),
+    "no step": ("it,loss\n1,2\n", r"a\.csv:2: no column 'step' \(columns: it, loss\); name it in a mapping"),
+    "nothing measured": ("step,x\n1,2\n", r"a\.csv:2: none of the columns loss, dt"),
+    "two columns of a name": ("step,loss,loss\n1,2,3\n", r"a\.csv:1: two columns are called 'loss'"),
+    "two runs": ("step,loss\n1,9\n2,8\n3,7\n1,9\n2,8\n", r"a\.csv:5: step 1 follows step 3: two runs in one file"),
+    "no order": (
+        "step,loss\n1,9\n" + "".join(f"{step},8\n{step - 1},8\n" for step in range(3, 30, 3)),
+        r"a\.csv:4: step 2 follows step 3, as 9 steps go back: the records are in no order",
+    ),
+    "backwards": ("step,loss\n3,7\n2,8\n1,9\n", r"a\.csv:3: step 2 follows step 3: two runs in one file"),
+    "no numbers": ("step,loss\n1,high\n2,low\n", r"a\.csv:2: 'loss' is 'high', not a number"),
+}  # fmt: skip
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("text, why", REFUSED.values(), ids=REFUSED)
+def test_a_csv_that_is_no_run_is_refused(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=why):
+        made.read(_csv(tmp_path / "a.csv", text), "csv", COLUMNS)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        (b"", r"a:1: the file is empty"),
+        (b"\x1f\x8b\x08\x00\xff", r"a:1: byte 0x8b is not UTF-8: no text file"),
+        (b"step 1 loss 9\nstep 2 loss 8\n", r"a:1: no JSON .*; so are 2 lines: no JSONL log"),
+        (b"[1, 2]\n[3, 4]\n", r"a:1: no JSON object"),
+        (b'{"epoch": 1}\n', r"a:1: no column 'step' \(columns: epoch\)"),
+        (b'{"step": 1, "loss": true}\n', r"a:1: 'loss' is 'True', not a number"),
+        (b'{"step": 1.5, "loss": 1}\n', r"a:1: step 1.5 is not a whole number"),
+        (b'{"step": null, "loss": 1}\n', r"a:1: no step in column 'step'"),
+        (b'{"step": 1e30, "loss": 1}\n', r"a:1: 'step' is 1e\+30, which is too large"),
+    ],
+)
+def test_a_file_that_is_no_jsonl_log_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(Refused, match=why):
+        made.read(tmp_path / "a", "lsai")
+
+
+@pytest.mark.refused
+def test_a_truncated_parquet_file_a_folder_and_a_missing_column_name_are_refused(tmp_path: Path) -> None:
+    whole = write_table(tmp_path / "a.parquet", GOOD).read_bytes()
+    (tmp_path / "a.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(Refused, match=r"a\.parquet:1: no Parquet file, or a torn one"):
+        made.read(tmp_path / "a.parquet", "parquet", COLUMNS)
+    with pytest.raises(Refused, match="a folder; give a log file"):
+        made.read(tmp_path, "csv", COLUMNS)
+    with pytest.raises(Refused, match=r"b\.csv:2: which column is the step\? Name it in a mapping"):
+        made.read(write_table(tmp_path / "b.csv", GOOD), "csv", {"columns": {"loss": "loss"}})
+
+
+def _left_out(path: Path, form: str = "lsai") -> tuple[list[int], list[str]]:
+    (whole,) = made.read(path, form, LOSSES if form != "lsai" else None)
+    left_out = [line.removeprefix(str(path)) for line in whole.run.imported.not_imported]
+    return [step.step for step in whole.steps], left_out
+
+
+@pytest.mark.refused
+def test_a_torn_line_is_left_out_and_said_and_the_rest_is_there(tmp_path: Path) -> None:
+    lines = made.write(tmp_path / "a.jsonl", made.records(last=30)).read_text().splitlines()
+    torn = [*lines[:2], lines[2][:40], *lines[3:-1], lines[-1][:-9]]
+    (tmp_path / "a.jsonl").write_text("\n".join(torn))
+    steps, left_out = _left_out(tmp_path / "a.jsonl")
+    assert steps == [1, 5, 15, 20, 25]
+    assert [line.partition(" (")[0] for line in left_out] == [":3: no JSON", ":7: no JSON"]
+
+
+@pytest.mark.refused
+def test_a_row_of_another_width_and_a_value_that_is_no_number_are_left_out_and_said(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", "step,loss\n1,9\n2\n3,x\n4,6\n")
+    assert _left_out(path, "csv") == (
+        [1, 4],
+        [":3: 1 values, the header has 2", ":4: 'loss' is 'x', not a number"],
+    )
+
+
+@pytest.mark.refused
+def test_a_csv_that_is_cut_within_a_quoted_value_keeps_what_is_before(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", 'step,loss\n1,9\n2,"8')
+    steps, left_out = _left_out(path, "csv")
+    assert steps == [1]
+    assert "nothing after it was read" in left_out[0]
+
+
+@pytest.mark.refused
+def test_losses_that_are_not_finite_are_an_error_and_at_the_end_the_outcome(tmp_path: Path) -> None:
+    found = made.records(last=30)
+    found[2]["loss"] = found[-1]["loss"] = float("nan")
+    found[3]["loss"] = float("inf")
+    (whole,) = made.read(made.write(tmp_path / "a.jsonl", found))
+    assert findings(whole, "values") == ["a: the loss of 3 records is NaN or infinite, first at step 10."]
+    assert [step.loss is None for step in whole.steps] == [False, False, True, True, False, False, True]
+    assert (whole.result.outcome, whole.result.reason) == (
+        "diverged",
+        "the loss at step 30, the last one, is nan",
+    )
+
+
+@pytest.mark.refused
+def test_a_clock_that_goes_back_is_an_error_with_its_line_and_start_and_end_are_unknown(
+    tmp_path: Path,
+) -> None:
+    rows: list[Record] = [dict(row) for row in GOOD]
+    rows[4]["t"] = "2025-12-31 23:00:00"
+    (whole,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", COLUMNS)
+    (sentence,) = findings(whole, "clock", "error")
+    assert sentence == f"a: time goes back once: {tmp_path}/a.csv:6: the clock goes back by 3,604 s."
+    assert (whole.result.started_at, whole.result.wall_seconds) == (None, None)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("seconds", [0.0, -3.0])
+def test_durations_that_cannot_be_are_left_out_and_said(seconds: float, tmp_path: Path) -> None:
+    rows: list[Record] = [dict(row) for row in GOOD]
+    rows[3]["dt"] = seconds
+    (whole,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", COLUMNS)
+    assert [step.step_seconds for step in whole.steps] == [1, 1, 1, None, 1, 1, 1]
+    assert f"a.csv:5: step 4 took {seconds:g} s" in findings(whole, "values", "error")[0]
+
+
+@pytest.mark.refused
+def test_steps_that_a_resumed_run_logged_again_count_once_and_are_said(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", "step,loss\n1,9\n2,8\n3,7\n4,6\n3,7.5\n4,6.5\n5,6\n5,5.5\n")
+    (whole,) = made.read(path, "csv", LOSSES)
+    assert [(step.step, step.loss) for step in whole.steps] == [(1, 9), (2, 8), (3, 7.5), (4, 6.5), (5, 5.5)]
+    said = [line.removeprefix(f"{path}:") for line in whole.run.imported.not_imported]
+    assert said == [
+        "8: step 5 is logged again on line 9",
+        "5: step 4 was logged again by a run that was resumed on line 6",
+        "4: step 3 was logged again by a run that was resumed on line 6",
+    ]
+
+
+def test_a_log_that_begins_in_the_middle_counts_no_steps_before_it(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", "step,loss\n500,9\n510,8\n520,7\n")
+    (whole,) = made.read(path, "csv", COLUMNS)
+    assert [step.steps for step in whole.steps] == [10, 10, 10]
+    assert "begins at step 500" in whole.run.imported.sources["steps"]
+
+
+@pytest.mark.refused
+def test_a_log_that_has_grown_since_is_refused_and_an_older_state_of_it_too(tmp_path: Path) -> None:
+    long, short = (
+        made.write(tmp_path / f"{name}.jsonl", made.records(last=last))
+        for name, last in (("l", 60), ("s", 40))
+    )
+    for first, then, word in ((short, long, "continues"), (long, short, "is an older state of")):
+        root = tmp_path / f"root-{word[:2]}"
+        write(root, "theirs", made.read(first), Design({}))
+        with pytest.raises(Refused, match=f"{then}: it {word} theirs/log-.* remove its folder to replace it"):
+            write(root, "theirs", made.read(then), Design({}))
+
+
+@pytest.mark.refused
+def test_a_count_that_no_database_holds_is_unknown(tmp_path: Path) -> None:
+    rows = [{"step": 1, "loss": 1.0, "rate": 9e15, "dt": 9e15}]
+    columns = {"step": "step", "loss": "loss", "tokens_per_second": "rate", "interval_seconds": "dt"}
+    (whole,) = made.read(write_table(tmp_path / "a.csv", rows), "csv", {"columns": columns})
+    assert [step.tokens for step in whole.steps] == [None]
+
+
+@pytest.mark.refused
+def test_a_moment_that_does_not_count_from_1970_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"_step": 1, "_timestamp": 12.5, "loss": 9}) + "\n")
+    with pytest.raises(
+        Refused, match=r"a\.jsonl:1: no time in unit s: '12\.5' counts from another moment than 1970"
+    ):
+        made.read(path, "wandb", {"columns": {"loss": "loss"}})
+
+
+@pytest.mark.refused
+def test_a_column_and_a_file_name_that_a_mapping_mistypes_are_said(tmp_path: Path) -> None:
+    path = _csv(tmp_path / "a.csv", "step,loss,throughput\n1,9,100\n2,8,100\n")
+    columns = {"step": "step", "loss": "loss", "tokens_per_second": "troughput"}
+    (whole,) = made.read(path, "csv", {"columns": columns, "file_name": "lr(?P<lr>.+)"})
+    said = [line.removeprefix(f"{path}:") for line in whole.run.imported.not_imported]
+    assert said[0].startswith(
+        "1: tokens_per_second is unknown: no column 'troughput' (did you mean 'throughput'?"
+    )
+    assert said[1:] == ["1: no factors from its name: 'a' does not match lr(?P<lr>.+)"]
+
+
+@pytest.mark.refused
+def test_two_runs_whose_records_take_turns_are_refused(tmp_path: Path) -> None:
+    """Half of the records would be dropped, and the rest may be of either run."""
+    path = _csv(tmp_path / "a.csv", "step,loss\n" + "".join(f"{step},9\n{step},8\n" for step in range(1, 9)))
+    with pytest.raises(Refused, match=r"a\.csv:2: step 1 is logged again on line 3, and 7 more"):
+        made.read(path, "csv", COLUMNS)
+
+
+def test_a_rate_without_tokens_is_said_and_the_seconds_of_a_step_are_enough(tmp_path: Path) -> None:
+    rows = [{"step": step, "rate": 1000.0, "dt": 0.5} for step in (2, 4, 6)]
+    columns = {"step": "step", "tokens_per_second": "rate"}
+    path = write_table(tmp_path / "a.csv", rows)
+    (alone,) = made.read(path, "csv", {"columns": columns})
+    assert "add `constants: {tokens_per_step: N}`" in findings(alone, "metrics", "note")[0]
+    (whole,) = made.read(path, "csv", {"columns": columns | {"step_seconds": "dt"}})
+    assert [(step.tokens, step.step_seconds) for step in whole.steps] == [(1000, 0.5)] * 3
+    assert findings(whole, "metrics") == []
+
+
+@pytest.mark.refused
+def test_a_line_that_is_nested_too_deeply_is_left_out(tmp_path: Path) -> None:
+    lines = made.write(tmp_path / "a.jsonl", made.records(last=10)).read_text()
+    (tmp_path / "a.jsonl").write_text(lines + "[" * 100_000 + "\n")
+    steps, (left_out,) = _left_out(tmp_path / "a.jsonl")
+    assert steps == [1, 5, 10]
+    assert left_out.startswith(":4: no JSON")
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("changes", [{"timestamp": "0001-01-01 00:00:00"}, {"time_delta": 9e15}])
+def test_a_run_that_would_have_started_before_the_year_1_has_no_known_start(
+    changes: Record, tmp_path: Path
+) -> None:
+    path = made.write(tmp_path / "a.jsonl", [record | changes for record in made.records(last=10)])
+    (whole,) = made.read(path)
+    assert whole.manifest.started_at is None
+
+
+@pytest.mark.refused
+def test_half_a_character_in_a_runs_name_is_written_out_and_one_in_a_files_name_refused(
+    tmp_path: Path,
+) -> None:
+    found = [record | {"name": "\ud800x"} for record in made.records(last=10)]
+    (whole,) = made.read(made.write(tmp_path / "a.jsonl", found), mapping={"run": "name"})
+    assert whole.run.imported.part == "\\ud800x"
+    with pytest.raises(Refused, match="its name has characters that cannot be shown; rename it"):
+        made.read(made.write(tmp_path / "a\udcff.jsonl", found))
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    "form, name", [("csv", "c{}"), ("wandb", "run {} - loss")], ids=["columns", "runs of a chart"]
+)
+def test_a_table_of_many_columns_takes_no_longer_than_they_need(form: str, name: str, tmp_path: Path) -> None:
+    """Time that grows with the square of the columns would be minutes here."""
+    many = 100_000
+    columns = ["Step", *(name.format(place) for place in range(many))]
+    path = _csv(tmp_path / "a.csv", ",".join(columns) + "\n" + ",".join(["1"] * len(columns)) + "\n")
+    assert len(importers.load(form).read(path).rows) == (1 if form == "csv" else many)
+
+
+def test_a_models_true_flop_per_token_can_be_stated() -> None:
+    assert Mapping.model_validate({"constants": {"flop_per_token": made.FLOP}}).constants.flop_per_token
+
+
+@pytest.mark.refused
+def test_records_that_name_no_run_are_left_out_where_others_do(tmp_path: Path) -> None:
+    lines = [{"name": 0, "step": 1, "loss": 9}, {"step": 1, "loss": 7}, {"summary": 1}]
+    path = _csv(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    (whole,) = made.read(path, "jsonl", LOSSES | {"run": "name"})
+    said = [line.removeprefix(str(path)) for line in whole.run.imported.not_imported]
+    assert (whole.run.imported.part, len(said)) == ("0", 2)
+    assert said == [":2: no run in column 'name'", ":3: no run in column 'name'"]
+    with pytest.raises(Refused, match=r"b\.csv:2: no run in column 'name'"):
+        made.read(_csv(tmp_path / "b.csv", "name,step,loss\n,1,9\n"), "csv", LOSSES | {"run": "name"})
+
+
+@pytest.mark.refused
+def test_a_baseline_that_no_imported_run_is_gets_refused_before_anything_is_written(tmp_path: Path) -> None:
+    runs = made.read(made.write(tmp_path / "cudnn_20250525_101529.jsonl", made.records(last=40)))
+    with pytest.raises(UserError, match=r"--baseline attention=cuddn: no run .* \(.*attention=cudnn\)"):
+        write(tmp_path / "root", "theirs", runs, Design({}, {"attention": "cuddn"}))
+    assert not (tmp_path / "root").exists()

@@ -1,0 +1,122 @@
+"""A change beyond the margin is claimed in at most 5 % of studies at its edge, and so is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.stats.change import change
+from analysis.stats.paired import RECORDS, RUNS, paired_records, paired_runs
+from tests.analysis.stats.simulate import autoregression
+
+
+def runs(values: list[float]) -> dict[object, float]:
+    return dict(enumerate(values))
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("paired", [True, False])
+def test_at_the_edge_of_the_margin_each_claim_is_made_in_at_most_5_percent(n: int, paired: bool) -> None:
+    draw = np.random.default_rng([n, paired])
+    before = draw.normal(0, 0.003, (2000, n))
+    after = draw.normal(np.log(1.02), 0.003, (2000, n))  # 2 % slower: rates fall by 1 - 1/1.02
+    found = [
+        change(runs(x), runs(y) if paired else {str(i): v for i, v in enumerate(y)}, 0.02).kind
+        for x, y in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
+    ]
+    assert found.count("different") / 2000 <= 0.05 + 3 * 0.005
+    assert found.count("equivalent") / 2000 <= 0.05 + 3 * 0.005
+
+
+def test_a_regression_beyond_the_margin_is_different_and_negative() -> None:
+    found = change(runs([1.0, 1.1, 1.2]), runs([1.1, 1.21, 1.32]), 0.02)
+    assert found.kind == "different"
+    assert found.difference == pytest.approx(1 / 1.1 - 1)
+    assert "slower by more than the margin of 2 %" in found.sentence
+    assert "paired over 3 runs each" in found.method
+
+
+def test_no_change_is_said_only_within_the_margin() -> None:
+    before, after = runs([1.0, 1.1, 1.2]), runs([1.001, 1.099, 1.2])
+    assert change(before, after, 0.02).kind == "equivalent"
+    assert change(before, after, 0.001).kind == "inconclusive"
+
+
+def test_runs_without_common_keys_are_compared_unpaired() -> None:
+    found = change({"a": 1.0, "b": 1.01}, {"c": 1.0, "d": 1.01, "e": 1.02}, 0.01)
+    assert found.kind == "inconclusive"
+    assert "unpaired" in found.method
+
+
+def test_a_single_run_on_a_side_is_observed() -> None:
+    found = change({1: 1.0}, {1: 2.0}, 0.01)
+    assert (found.kind, found.difference) == ("observed", -0.5)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(("before", "margin"), [({}, 0.1), ({1: 1.0}, 0.0)])
+def test_no_runs_or_no_margin_is_an_error(before: dict[object, float], margin: float) -> None:
+    with pytest.raises(ValueError, match="margin above zero"):
+        change(before, {1: 1.0}, margin)
+
+
+def test_pairing_by_step_sees_through_what_both_runs_share() -> None:
+    """All backends slow down at the same steps, which hold the same documents."""
+    draw = np.random.default_rng(1)
+    shared = np.exp(0.05 * draw.normal(size=38))
+    a, b = (shared * np.exp(0.003 * draw.normal(size=38)) for _ in range(2))
+    steps = range(20, 400, 10)
+    found = paired_records(dict(zip(steps, a, strict=True)), dict(zip(steps, b * 1.012, strict=True)))
+    assert found.low is not None
+    assert 1.0 < found.low < found.ratio < 1.02
+    assert (found.n, found.level) == (38, RECORDS)
+
+
+def test_paired_log_ratios_by_record_hold_the_truth_in_95_percent() -> None:
+    """The interval is that of within_run, whose simulation covers any series; here it is of ratios."""
+    draw = np.random.default_rng(2)
+    logs, steps, hits = 0.01 * autoregression(draw, 1000, 38, 0.5), range(38), 0
+    for row in np.exp(logs).tolist():
+        found = paired_records(dict.fromkeys(steps, 1.0), dict(zip(steps, row, strict=True)))
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 1 <= found.high
+    assert 0.93 <= hits / 1000 <= 0.98
+
+
+def test_steps_that_one_run_lacks_are_left_out_and_too_few_have_no_interval() -> None:
+    found = paired_records({1: 1.0, 2: 1.0, 3: 9.0}, {1: 2.0, 2: 2.0})
+    assert (found.ratio, found.low, found.n) == (2.0, None, 2)
+    assert "at least 24 are needed" in found.method
+
+
+@pytest.mark.refused
+def test_no_step_in_common_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no step in common"):
+        paired_records({1: 1.0}, {2: 1.0})
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
+def test_paired_ratios_over_runs_hold_the_truth_in_95_percent(n: int) -> None:
+    """Each group's steps are late at times, the runs of a pair share what the machine does."""
+    draw = np.random.default_rng(n)
+    late = 1 + 0.02 * draw.exponential(size=(2, 1500, n))
+    shared, hits = np.exp(draw.normal(0, 0.1, (1500, n))), 0
+    for a, b in zip(shared * late[0], shared * late[1] * 1.05, strict=True):
+        found = paired_runs(list(zip(a, b, strict=True)))
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 1.05 <= found.high
+    assert 0.935 <= hits / 1500 <= 0.975
+
+
+def test_one_pair_of_runs_has_no_interval() -> None:
+    found = paired_runs([(1.0, 2.0)])
+    assert (found.ratio, found.low, found.level) == (2.0, None, RUNS)
+    assert found.method == "no interval: one pair of runs"
+
+
+@pytest.mark.refused
+def test_no_pairs_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one pair"):
+        paired_runs([])

@@ -1,0 +1,26 @@
+"""Estimates of labelled rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis import stats
+
+
+def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one_within() -> None:
+    rows = [
+        {"label": "auto", "step_seconds": 0.5, "counted_step_seconds": []},
+        {"label": "auto", "step_seconds": 0.4, "counted_step_seconds": []},
+        {"label": "flash", "step_seconds": 0.2, "counted_step_seconds": [0.1, 0.2, 0.3] * 20},
+    ]
+    found = stats.estimates(rows, lambda _row, seconds: 1 / seconds)
+    assert found["auto"] == stats.over_runs([2.0, 2.5])
+    assert (found["flash"].n, found["flash"].median) == (1, pytest.approx(5.0))
+    assert (
+        stats.methods(found) == f"auto, n = 2: {found['auto'].method}; flash, n = 1: {found['flash'].method}"
+    )
+    assert stats.methods({"auto": found["auto"]}) == f"n = 2: {found['auto'].method}"
+
+
+def test_a_rate_at_twice_the_step_time_is_half_the_runs_rate() -> None:
+    assert stats.rate("mfu")({"mfu": 40.0, "step_seconds": 0.5}, 1.0) == 20.0

@@ -1,0 +1,118 @@
+"""Intervals within one run hold the median in 95 of 100 runs, or are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analysis.stats.student import quantiles
+from analysis.stats.within import FEWEST, error_of_mean, half_width, interval, interval_of_mean, within_run
+from tests.analysis.stats.simulate import autoregression, held_within, with_spikes
+
+RUNS = 10_000
+CORRELATIONS = (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+def test_the_simulated_share_is_that_of_the_intervals_themselves() -> None:
+    values = 5 + autoregression(np.random.default_rng(1), 200, 30, 0.6)
+    ends = [interval(list(row), 0.95) for row in np.exp(values)]
+    assert sum(low <= np.exp(5) <= high for low, high in filter(None, ends)) / 200 == held_within(values, 5.0)
+
+
+@pytest.mark.parametrize("n", range(24, 41))
+def test_it_holds_the_median_in_95_percent_of_runs_whatever_the_autocorrelation(n: int) -> None:
+    draw = np.random.default_rng(n)
+    shares = [held_within(autoregression(draw, RUNS, n, each), 0.0) for each in CORRELATIONS]
+    assert all(0.93 <= share <= 0.97 for share in shares), shares
+    assert 0.935 <= np.mean(shares) <= 0.97
+
+
+@pytest.mark.parametrize("n", [60, 100, 200])
+def test_so_it_does_in_longer_runs_which_are_taken_in_batches(n: int) -> None:
+    draw = np.random.default_rng(n)
+    shares = [held_within(autoregression(draw, 2000, n, each), 0.0) for each in (0.0, 0.5, 0.8)]
+    assert all(0.93 <= share <= 0.98 for share in shares), shares
+
+
+@pytest.mark.parametrize("n", [24, 32, 40])
+def test_rare_spikes_do_not_spoil_it(n: int) -> None:
+    draw = np.random.default_rng(n)
+    truth = float(np.median(with_spikes(draw, draw.standard_normal(1_000_000))))
+    shares = [
+        held_within(with_spikes(draw, autoregression(draw, RUNS, n, each)), truth) for each in (0.0, 0.4, 0.8)
+    ]
+    assert all(0.93 <= share <= 0.97 for share in shares), shares
+
+
+def test_jitter_over_a_slow_swing_is_allowed_for_in_long_runs() -> None:
+    """Not an autoregression of order one: its first autocorrelation, 0.45, hides that it lasts."""
+    draw = np.random.default_rng(5)
+    swing, jitter = autoregression(draw, 2000, 200, 0.9), draw.standard_normal((2000, 200))
+    assert 0.93 <= held_within(swing + jitter, 0.0) <= 0.98
+
+
+def test_skewed_noise_changes_nothing_because_ranks_decide() -> None:
+    """The exponential of every value has its interval's ends at the exponentials of the ends."""
+    row = autoregression(np.random.default_rng(2), 1, 33, 0.5)[0]
+    assert half_width(row, 0.95) == half_width(np.exp(row), 0.95)
+    plain, skewed = interval(list(row + 9), 0.95), within_run(list(np.exp(row + 9)))
+    assert plain
+    assert skewed.low == pytest.approx(np.exp(plain[0]), rel=0.01)
+    assert skewed.high == pytest.approx(np.exp(plain[1]), rel=0.01)
+
+
+@pytest.mark.parametrize("n", range(3, 24))
+def test_fewer_than_24_records_have_no_interval_and_the_reason_says_how_many_are_needed(n: int) -> None:
+    found = within_run([1.0] * n)
+    assert (found.low, found.high) == (None, None)
+    assert found.method == f"no interval: one run, {n} records, at least {FEWEST} are needed"
+
+
+def test_even_the_range_of_fewer_records_holds_the_median_too_seldom() -> None:
+    """At an autocorrelation of 0.8 and 16 records: which is why they are refused, whatever they look like."""
+    values = autoregression(np.random.default_rng(3), RUNS, 16, 0.8)
+    assert ((values.min(1) <= 0) & (values.max(1) >= 0)).mean() < 0.93
+
+
+def test_correlated_records_are_worth_fewer_independent_ones() -> None:
+    draw = np.random.default_rng(4)
+    found = [error_of_mean(autoregression(draw, 500, 200, each)).variance for each in (0.0, 0.8)]
+    independent, correlated = (float(1 / np.median(each)) for each in found)
+    assert 150 < independent < 220
+    assert 15 < correlated < 27  # at 0.8 the mean of 200 records varies as that of 22 independent ones
+
+
+@pytest.mark.parametrize("n", [24, 28, 33, 40, 100])
+def test_the_interval_of_the_mean_holds_it_in_95_percent_of_runs_too(n: int) -> None:
+    draw = np.random.default_rng(n)
+    for correlation in (0.0, 0.4, 0.8):
+        values = autoregression(draw, 4000, n, correlation)
+        found = error_of_mean(values)
+        half = quantiles(0.975, found.freedom) * np.sqrt(found.variance)
+        assert 0.93 <= (np.abs(values.mean(1)) <= half).mean() <= 0.98
+    assert interval_of_mean(values[0].tolist(), 0.95) == (
+        pytest.approx(values[0].mean() - half[0]),
+        pytest.approx(values[0].mean() + half[0]),
+    )
+    assert interval_of_mean([1.0] * 23, 0.95) is None
+
+
+def test_the_sentence_says_that_it_speaks_of_one_run() -> None:
+    values = np.random.default_rng(0).normal(1, 0.1, 38).tolist()
+    found = within_run(values)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.median < found.high
+    assert found.n == 1
+    assert "38 records of one run" in found.method
+    assert "not what another run would give" in found.method
+
+
+def test_records_that_are_all_the_same_have_an_interval_of_no_width() -> None:
+    found = within_run([0.5] * 30)
+    assert (found.low, found.median, found.high) == (0.5, 0.5, 0.5)
+
+
+def test_no_records_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        within_run([])

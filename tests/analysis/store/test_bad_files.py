@@ -1,0 +1,141 @@
+"""Files as nobody means to write them: what is bad is quarantined and said, the rest is collected."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.store.collect import collect
+from tests.analysis.conftest import Ask
+from tests.analysis.fabricate import START, Folder, completed, plan
+
+pytestmark = pytest.mark.fault
+QUARANTINE = "SELECT path, reason FROM quarantine ORDER BY path"
+
+
+def change(path: Path, **values: Any) -> None:
+    """Change fields of a record, or of every line; values are written as Python writes them: NaN, Infinity."""
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    path.write_text("".join(json.dumps(json.loads(line) | values) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "ledger.jsonl", "attempt-1/manifest.json", "attempt-1/steps.jsonl", "attempt-1/result.json"]
+)  # fmt: skip
+def test_a_record_of_a_newer_version_is_quarantined_and_no_other(root: Path, sql: Ask, name: str) -> None:
+    folder = completed(root, "r1")
+    completed(root, "r2")
+    change(folder.path / name, schema_version=2)
+    assert collect(root).quarantined == 1
+    (found,) = sql(QUARANTINE)
+    assert found["path"] == f"backends/r1/{name}"
+    assert found["reason"]
+    assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r2'") == [{"n": 21}]
+    assert sql("SELECT outcome FROM runs WHERE run_id = 'r2'") == [{"outcome": "completed"}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("name", "field", "refused"),
+    [
+        ("attempt-1/steps.jsonl", "loss", False),
+        ("attempt-1/steps.jsonl", "step_seconds", True),
+        ("attempt-1/result.json", "wall_seconds", True),
+    ],
+)
+def test_nan_and_infinity_never_become_a_number_of_a_run(
+    root: Path, sql: Ask, name: str, field: str, refused: bool, value: float
+) -> None:
+    """JSON has no such numbers: the trainer writes null. A loss that is none is unknown, and a time is refused."""
+    folder = completed(root, "r1")
+    completed(root, "r2")
+    change(folder.path / name, **{field: value})
+    collect(root)
+    numbers = sql("SELECT final_loss, wall_seconds, training_seconds FROM runs")
+    assert all(number is None or abs(number) < 1e9 for row in numbers for number in row.values())
+    assert sql("SELECT count(*) AS n FROM steps WHERE isnan(loss) OR isinf(loss)") == [{"n": 0}]
+    assert [row["path"] for row in sql(QUARANTINE)] == [f"backends/r1/{name}"] * refused
+    assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r2'") == [{"n": 21}]
+
+
+HUGE = 10**30
+LARGEST = 2**63 - 1  # fits a column; sums and products of it do not
+
+
+TOO_LARGE: list[tuple[str, dict[str, Any]]] = [
+    ("run.json", {"memory_bytes": HUGE}),
+    ("run.json", {"position": LARGEST, "repeat": LARGEST}),
+    ("run.json", {"created_at": "0001-01-01T00:00:00+14:00"}),
+    ("ledger.jsonl", {"time": "0001-01-01T00:00:00+14:00"}),
+    ("ledger.jsonl", {"attempt": HUGE}),
+    ("attempt-1/manifest.json", {"gpus": 2**40}),
+    ("attempt-1/manifest.json", {"flop_per_token": HUGE}),
+    ("attempt-1/manifest.json", {"flop_per_token": LARGEST, "gpus": 2**31 - 1, "peak_flops": 1e-300}),
+    ("attempt-1/manifest.json", {"started_at": "0001-01-01T00:00:00+14:00"}),
+    ("attempt-1/result.json", {"peak_memory_bytes": HUGE}),
+    ("attempt-1/result.json", {"wall_seconds": 1e308}),
+    ("attempt-1/steps.jsonl", {"tokens": HUGE}),
+    ("attempt-1/steps.jsonl", {"tokens": LARGEST, "training_tokens": LARGEST, "steps": LARGEST}),
+    ("attempt-1/steps.jsonl", {"step_seconds": 1e-308, "tokens": LARGEST, "memory_bytes": LARGEST}),
+    ("attempt-1/steps.jsonl", {"time": "0001-01-01T00:00:00+14:00"}),
+]
+
+
+def test_a_number_or_time_that_is_too_large_stops_neither_collect_nor_query(root: Path, sql: Ask) -> None:
+    completed(root, "sound")
+    for place, (name, values) in enumerate(TOO_LARGE):
+        change(completed(root, f"r{place}").path / name, **values)
+    collect(root)
+    for view in ("runs", "steps", "attempts"):
+        assert [row for row in sql(f"FROM {view}") if row["run_id"] == "sound"]
+    refused = {row["path"].split("/")[1] for row in sql(QUARANTINE)}
+    huge = {f"r{place}" for place, (_, values) in enumerate(TOO_LARGE) if HUGE in values.values()}
+    assert huge <= refused
+
+
+def test_a_clock_that_goes_back_changes_no_order_and_no_duration_below_zero(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.event("claimed", executor="local")
+    folder.start()
+    for step in (15, 20, 25):
+        folder.step(step, time=START - timedelta(seconds=step), loss=float(step))
+    folder.event("ended", outcome="node_failed", after=-3600)
+    assert collect(root).quarantined == 0
+    assert sql("SELECT step, loss FROM steps ORDER BY step") == [
+        {"step": step, "loss": float(step)} for step in (15, 20, 25)
+    ]
+    (run,) = sql("SELECT final_loss, wall_seconds, training_seconds, step_seconds FROM runs")
+    assert run == {"final_loss": 25.0, "wall_seconds": 0.0, "training_seconds": 6.0, "step_seconds": 0.4}
+
+
+def test_links_that_lead_in_circles_are_no_runs_and_stop_nothing(root: Path, sql: Ask) -> None:
+    completed(root, "r1")
+    (root / "itself").symlink_to("itself")
+    (root / "backends" / "back").symlink_to(root)
+    (root / "backends" / "loop").symlink_to("loop")
+    (root / "again").symlink_to(root / "backends")
+    (root / "backends" / "r1" / "attempt-2").symlink_to(".")
+    (root / ".certificates").mkdir()
+    (root / ".certificates" / "loop.json").symlink_to("loop.json")
+    collect(root)
+    assert sql("SELECT study, run_id, outcome FROM runs") == [
+        {"study": "backends", "run_id": "r1", "outcome": "completed"}
+    ]
+    assert sql("SELECT count(*) AS n FROM steps") == [{"n": 21}]
+    assert {row["path"] for row in sql(QUARANTINE)} >= {"again/r1/run.json", ".certificates/loop.json"}
+
+
+@pytest.mark.parametrize("name", ["run.json", "attempt-1/steps.jsonl"])
+def test_a_folder_or_a_loop_in_the_place_of_a_file_is_quarantined(root: Path, sql: Ask, name: str) -> None:
+    for run, harm in (("r1", Path.mkdir), ("r2", lambda path: path.symlink_to(path.name))):
+        path = completed(root, run).path / name
+        path.unlink()
+        harm(path)
+    completed(root, "r3")
+    collect(root)
+    assert {f"backends/r{number}/{name}" for number in (1, 2)} <= {row["path"] for row in sql(QUARANTINE)}
+    assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r3'") == [{"n": 21}]

@@ -1,0 +1,146 @@
+"""What is derived when runs are collected is what queries over all step records would compute."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.query.ask import ask
+from analysis.store.collect import collect
+from tests.analysis.fabricate import Folder, plan
+
+# The same by windows over every step record, in one query.
+STEPS = """\
+WITH spans AS (
+    SELECT study, run_id, attempt, min(step - steps) AS start, max(step) AS last
+    FROM step_records GROUP BY study, run_id, attempt
+)
+SELECT s.study, s.run_id, s.attempt, s.step, s.time, s.loss, s.step_seconds, s.tokens, s.steps,
+    s.training_tokens, s.memory_bytes,
+    100.0 * a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0))
+        / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
+    a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
+    s.step - s.steps >= greatest(1, least(10, r.planned_steps // 10))
+        AND s.step - s.steps IS DISTINCT FROM a.resumed_step
+        AND a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS counted
+FROM step_records s
+JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
+LEFT JOIN attempts a ON a.study = s.study AND a.run_id = s.run_id AND a.attempt = s.attempt
+LEFT JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
+LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt
+WHERE NOT EXISTS (
+    FROM spans l WHERE l.study = s.study AND l.run_id = s.run_id AND l.attempt > s.attempt
+    AND s.step > l.start AND s.step <= l.last)
+QUALIFY row_number() OVER (PARTITION BY s.study, s.run_id, s.step ORDER BY s.attempt DESC, s.time DESC) = 1"""
+RUNS = f"""\
+WITH steps AS ({STEPS})
+SELECT s.study, s.run_id, max(s.step) AS last_step, last(s.loss ORDER BY s.step) AS final_loss,
+    100.0 * sum(s.training_tokens) / sum(s.tokens) AS training_tokens_percentage,
+    count(*) FILTER (s.counted) AS counted_records,
+    sqrt(greatest(quantile_disc(s.step_seconds, 0.5) FILTER (s.counted), 0)
+        * -quantile_disc(-s.step_seconds, 0.5) FILTER (s.counted)) AS step_seconds,
+    quantile_cont(s.step_seconds, 0.25) FILTER (s.counted) AS step_seconds_25,
+    quantile_cont(s.step_seconds, 0.75) FILTER (s.counted) AS step_seconds_75,
+    max(s.memory_bytes) FILTER (s.attempt = d.attempt) AS memory_bytes,
+    sum(s.tokens) FILTER (s.counted) / sum(s.steps) FILTER (s.counted) AS tokens_per_step,
+    round(sum(s.step_seconds * s.steps), 6) AS training_seconds
+FROM steps s JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id GROUP BY s.study, s.run_id ORDER BY ALL"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two studies of runs with several attempts that resume, overlap, begin anew, repeat lines and change devices."""
+    root = tmp_path_factory.mktemp("root")
+    chance = random.Random(0)
+    for number in range(60):
+        _run(root, chance, f"r{number:02}", f"s{number % 2}")
+    collect(root)
+    return root
+
+
+def _run(root: Path, chance: random.Random, run_id: str, study: str) -> None:
+    folder = Folder(root, plan(run_id, study, seed=1, steps=chance.choice([5, 40, 200])))
+    at = 0
+    for attempt in range(1, chance.choice([1, 1, 2, 3, 4]) + 1):
+        at = chance.choice([0, at, max(0, at - 3), at // 2])
+        device = chance.choice(["a", "a", "a", "b"])
+        folder.start(attempt=attempt, device=device, gpus=chance.choice([1, 1, 4]), resumed_step=at or None)
+        for _ in range(chance.randrange(12)):
+            _record(folder, chance, attempt, step=at + (every := chance.choice([1, 5])), every=every)
+            at += every if chance.random() > 0.1 else 0  # the same step once more
+        if chance.random() < 0.7:
+            folder.end(chance.choice(["completed", "preempted"]), attempt=attempt)
+
+
+def _record(folder: Folder, chance: random.Random, attempt: int, step: int, every: int) -> None:
+    loss = chance.choice([None, chance.random()])
+    memory = chance.randrange(1000)
+    seconds = chance.random()
+    folder.step(step, seconds, every, attempt, loss=loss, memory_bytes=memory)
+
+
+def rows(root: Path, sql: str) -> list[dict[str, Any]]:
+    return ask(root, sql).records()
+
+
+def test_each_step_is_settled_as_a_query_over_all_attempts_would_settle_it(root: Path) -> None:
+    expected = rows(root, f"FROM ({STEPS}) ORDER BY ALL")
+    names = ", ".join(expected[0])
+    assert len(expected) > 300
+    assert rows(root, "SELECT count(*) AS n FROM step_records WHERE superseded")[0]["n"] > 100
+    assert rows(root, f"SELECT {names} FROM steps ORDER BY ALL") == expected
+
+
+def test_each_run_is_measured_as_a_query_over_all_its_steps_would_measure_it(root: Path) -> None:
+    expected = rows(root, RUNS)
+    names = ", ".join(expected[0])
+    assert sum(row["step_seconds"] is not None for row in expected) > 10
+    assert rows(root, f"SELECT {names} FROM run_measures ORDER BY ALL") == expected
+
+
+def test_a_run_that_goes_on_is_settled_anew(root: Path) -> None:
+    folder = Folder(root, plan("late", "s0"))
+    for attempt in (1, 2):
+        folder.start(attempt=attempt)
+        folder.step(20, attempt=attempt)
+        collect(root)
+        settled = rows(root, "SELECT attempt FROM steps WHERE run_id = 'late'")
+        assert settled == [{"attempt": attempt}]
+
+
+CURVES = """\
+SELECT study, run_id, most, width, min(first_step) AS first_step, max(step) AS step, sum(records)::BIGINT AS records,
+    sum(losses)::BIGINT AS losses, round(sum(loss * losses) / sum(losses), 9) AS loss,
+    sum(tokens)::BIGINT AS tokens, round(sum(seconds), 9) AS seconds
+FROM curves GROUP BY study, run_id, most, width, (step - 1) // width ORDER BY ALL"""
+POINTS = """\
+SELECT study, run_id, most, width, min(step) AS first_step, max(step) AS step, count(*) AS records,
+    count(loss) AS losses, round(avg(loss), 9) AS loss,
+    sum(tokens)::BIGINT AS tokens, round(sum(step_seconds * steps), 9) AS seconds
+FROM steps JOIN (SELECT DISTINCT study, run_id, most, width FROM curves) USING (study, run_id)
+GROUP BY study, run_id, most, width, (step - 1) // width ORDER BY ALL"""
+
+
+def test_each_curve_is_the_run_s_step_records_in_points_that_nest(root: Path) -> None:
+    for run_id, records, every in (("few", 256, 10), ("many", 300, 1), ("more", 700, 1), ("sparse", 300, 3)):
+        folder = Folder(root, plan(run_id, "s0", steps=records * every))
+        folder.start()
+        for step in range(every, records * every + 1, every):
+            folder.step(step, steps=every, loss=None if step == 33 else 10 / step)
+        folder.end()
+    collect(root)
+    points = rows(root, POINTS)
+    assert rows(root, CURVES) == points
+    assert len(points) == rows(root, "SELECT count(*) AS n FROM curves")[0]["n"]
+    runs = (
+        "SELECT width, count(*) AS n FROM curves WHERE run_id = '{}' GROUP BY most, width ORDER BY most DESC"
+    )
+    widths = {run_id: rows(root, runs.format(run_id)) for run_id in ("few", "many", "more", "sparse", "r00")}
+    assert widths["few"] == [{"width": 1, "n": 256}, {"width": 128, "n": 20}]
+    assert widths["many"] == [{"width": 2, "n": 150}, {"width": 16, "n": 19}]
+    assert widths["more"] == [{"width": 4, "n": 175}, {"width": 32, "n": 22}]
+    assert widths["sparse"] == [{"width": 8, "n": 113}, {"width": 32, "n": 29}]
+    assert {row["width"] for row in widths["r00"]} == {1}

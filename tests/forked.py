@@ -1,0 +1,179 @@
+"""Processes of the command line that need not import it: each is a fork of one that has.
+
+A start of `python -m runner` takes 0.3 to 0.6 s of a processor to import what it needs. Here a server has imported
+that, and has run nothing yet; each process is a fork of it, with its own arguments, environment, working directory and
+streams, and runs the module as `python -m` would. What Python itself reads from the environment at its start
+(STARTS) is as the server found it: a caller who wants it otherwise needs a process of its own.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+STARTS = ("PYTHON", "LC_", "LANG", "TZ", "CLOCK_FILE")
+LAZY = ("duckdb", "pyarrow.parquet", "submitit.slurm.slurm")  # what many verbs import inside functions
+AVAILABLE = hasattr(os, "pidfd_open")  # Linux
+
+
+class Server:
+    """Forks processes.
+
+    Args:
+        env: the environment in which it starts.
+    """
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self.env = env
+        self._requests, theirs = socket.socketpair()
+        command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+        theirs.close()
+
+    def serves(self, env: dict[str, str]) -> bool:
+        """Whether a fork can have this environment."""
+        return AVAILABLE and started(env) == started(self.env)
+
+    def run(
+        self, argv: list[str], cwd: Path, env: dict[str, str], timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """What `subprocess.run([python, "-P", "-m", *argv])` does, its output captured.
+
+        Output is read when the process has ended, not when all who inherited its streams have.
+        """
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            code = self._run(argv, str(cwd), env, [out.fileno(), err.fileno()], timeout)
+            texts = [stream.seek(0) or stream.read() for stream in (out, err)]
+        return subprocess.CompletedProcess(argv, code, *texts)
+
+    def _run(self, argv: list[str], cwd: str, env: dict[str, str], streams: list[int], timeout: float) -> int:
+        mine, theirs = socket.socketpair()
+        with mine, theirs, tempfile.TemporaryFile("w+") as request:
+            json.dump([argv, cwd, env], request)
+            request.seek(0)
+            files = [*streams, request.fileno(), theirs.fileno()]
+            socket.send_fds(self._requests, [b"."], files)
+            theirs.close()
+            (pid,) = struct.unpack("i", mine.recv(4))
+            mine.settimeout(timeout)
+            try:
+                (code,) = struct.unpack("i", mine.recv(4))
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise
+        return code
+
+    def close(self) -> None:
+        """End the server; what it forked goes on."""
+        self._requests.close()
+        self._process.wait()
+
+
+def started(env: dict[str, str]) -> dict[str, str]:
+    """What of an environment Python reads at its start."""
+    return {name: value for name, value in env.items() if name.startswith(STARTS)}
+
+
+def prepare() -> None:
+    """Import all verbs, and what they import inside functions; `runner.cli.main` arms signals and is left out."""
+    import runner.cli.run
+    import runner.commands
+
+    verbs = (f"runner.commands.{verb.name}" for verb in pkgutil.iter_modules(runner.commands.__path__))
+    for name in (*verbs, *LAZY):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # so that no fork copies these pages to count references
+
+
+def serve(requests: socket.socket) -> list[int]:
+    """Fork a process for each request, and answer with its id and then its exit code, until nobody asks any more.
+
+    Returns:
+        In each fork, its standard output, standard error, and a file that says what to run.
+    """
+    running: dict[int, tuple[int, socket.socket]] = {}
+    while True:
+        for ready in select.select([requests, *running], [], [])[0]:
+            if ready is not requests:
+                pid, asker = running.pop(ready)
+                os.close(ready)
+                _answer(asker, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                asker.close()
+                continue
+            _, files, *_ = socket.recv_fds(requests, 1, 4)
+            if not files:
+                os._exit(0)  # Python would try to free what is frozen
+            asker = socket.socket(fileno=files.pop())
+            if not (pid := os.fork()):
+                for other in (requests, asker, *(asker for _, asker in running.values())):
+                    other.close()
+                for other in running:
+                    os.close(other)
+                return files
+            for file in files:
+                os.close(file)
+            _answer(asker, pid)
+            running[os.pidfd_open(pid)] = pid, asker
+
+
+def _answer(asker: socket.socket, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who asked may be gone
+        asker.send(struct.pack("i", number))
+
+
+def become(files: list[int]) -> None:
+    """Run what was asked for in this process, as if it had just started."""
+    *streams, request = files
+    for number, file in enumerate(streams, start=1):
+        os.dup2(file, number)
+        os.close(file)
+    with os.fdopen(request) as file:
+        (module, *arguments), cwd, env = json.load(file)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    if "sitecustomize" in sys.modules:
+        importlib.reload(sys.modules["sitecustomize"])  # it reads the environment
+    if module.startswith("tests."):
+        sys.path.insert(0, cwd)
+    sys.argv = [module, *arguments]
+    sys.orig_argv = [sys.executable, "-P", "-m", *sys.argv]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except BaseException as end:
+        if isinstance(end, SystemExit) and isinstance(end.code, int):
+            leave(end.code)
+        gc.unfreeze()
+        raise
+
+
+def leave(code: int) -> None:
+    """End as Python does, but leave the memory to the system: to free it takes longer than most commands run."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        prepare()
+        asked = serve(channel)
+    become(asked)

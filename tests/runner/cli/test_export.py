@@ -1,0 +1,64 @@
+"""`runner export` and `runner audit`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.query.ask import ask
+from tests.analysis.fabricate import completed
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "runs"
+    completed(root, "r1")
+    return root
+
+
+def test_what_one_workspace_exports_another_collects(cli: Cli, root: Path, tmp_path: Path) -> None:
+    done = cli("export", "backends", "--out", tmp_path / "shared", root=root)
+    assert (done.code, done.out.strip()) == (0, str(tmp_path / "shared"))
+    done = cli("collect", tmp_path / "shared" / "backends.tar.gz", root=tmp_path / "there")
+    assert done.code == 0, done.err
+    assert "1 runs of study backends unpacked; 0 new certificates" in done.err
+    assert len(ask(tmp_path / "there", "FROM runs").rows) == 1
+    assert cli("collect", tmp_path / "absent.tar.gz", root=tmp_path / "there").code == 2
+
+
+@pytest.fixture
+def unforked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in this process: what draws has threads here, which a fork of it would wait for in vain."""
+
+    def here(work: Callable[[], int | None], *_: object) -> None:
+        if code := work():
+            raise SystemExit(code)
+
+    monkeypatch.setattr("analysis.query.child.in_child", here)
+
+
+@pytest.mark.usefixtures("unforked")
+def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path) -> None:
+    """Exit code 0: all match; 1: something does not; 2: no report."""
+    page = Path(cli("report", "backends", "--out", tmp_path / "report").out.strip())
+    done = cli("audit", page.parent, "--folders")
+    assert (done.code, done.out) == (0, ""), done
+    assert "all match its records" in done.err
+    page.write_text(page.read_text().replace("1 completed", "9 completed\x1b[2J"))
+    done = cli("audit", page.parent)
+    assert done.code == 1
+    assert "\x1b" not in done.out
+    assert "index.html: Summary / Outcomes: it says 9 completed" in done.out
+    done = cli("audit", page.parent, "--json")
+    said = json.loads(done.out)
+    assert (done.code, said["match"], len(said["findings"])) == (1, False, 1)
+    assert said["findings"][0]["file"] == "index.html"
+    done = cli("audit", tmp_path / "nowhere")
+    assert (done.code, done.out) == (2, "")
+    assert "name the folder that `runner report` wrote" in done.err

@@ -1,0 +1,186 @@
+"""`until` adds repeats until the interval is narrow enough, and says so; nothing here starts a process."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis.store.collect import collect
+from model.disk.record import Outcome
+from runner.cli.app import app
+from runner.commands import _start, _until
+from runner.plan.plan import refreshed
+from runner.plan.write import write_runs
+from runner.spec.problems import InvalidFile, Mark, Problem
+from runner.state import ledger
+from runner.state.endings import Ending
+from runner.state.runs import states
+from tests.analysis.fabricate import Folder
+
+STUDY = "matrix: {attention: [auto, tiled], seed: [0]}\nbaseline: {attention: auto}\n"
+UNTIL = "until: {tokens_per_second: 1%, at_most: 4}\n"
+SLURM = "executor: slurm\nslurm: {}\n"
+# Seconds per step by repeat. The baseline drifts, and so does the other: their ratio is steadier than either.
+DRIFT = [1.0, 1.3, 0.9, 1.1]
+STEADY = [1.02, 1.021, 1.019, 1.02]
+
+
+def train(task, ratio, outcome="completed"):
+    """What a run leaves on disk, without running it."""
+    run = task.folder.run
+    assert ledger.claim(task.folder, task.attempt, "local")
+    folder = Folder.__new__(Folder)
+    folder.run, folder.path = run, task.folder.path
+    seconds = DRIFT[run.repeat - 1] * (ratio[run.repeat - 1] if run.config.attention != "auto" else 1.0)
+    for step in range(1, run.config.train.steps + 1):
+        folder.step(step, seconds=seconds, steps=1, attempt=task.attempt)
+    ledger.ended(task.folder, task.attempt, Ending(Outcome(outcome)))
+
+
+@pytest.fixture
+def launch(study, root, monkeypatch):
+    """Launches a study whose runs take the seconds above; returns the result, and counts what each round ran."""
+    rounds = []
+
+    def launched(extra, *arguments, ratio=STEADY, outcome=lambda run: "completed", **how):
+        def run(plan, _wait, _fail_fast):
+            how.get("before", lambda _: None)(plan)
+            tasks = write_runs(refreshed(plan))
+            for task in tasks:
+                train(task, ratio, outcome(task.folder.run))
+            rounds.append([(task.folder.run.config.attention, task.folder.run.repeat) for task in tasks])
+            return how.get("waited", True)
+
+        monkeypatch.setattr(_until, "run", run)
+        monkeypatch.setattr(_until, "reconciled", lambda *_: ())
+        done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study(extra)), *arguments])
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done
+
+    launched.rounds = rounds
+    return launched
+
+
+def repeats(root):
+    return sorted(state.brief.repeat for state in states(root))
+
+
+def test_repeats_are_added_until_the_paired_ratio_is_narrow_enough(launch, root):
+    """The rates themselves differ by a third from repeat to repeat; their ratio does not."""
+    done = launch(STUDY + UNTIL)
+    assert done.exit_code == 0
+    assert [len(each) for each in launch.rounds] == [2, 2, 2]
+    assert repeats(root) == [1, 1, 2, 2, 3, 3]
+    assert "tiled: 1 of at least 3 pairs of runs: no interval yet" in done.stderr
+    assert re.search(
+        r"tiled: 3 pairs of runs: ratio 0\.98\S* .* half width 0\.\d+ %, target 1 % reached", done.stderr
+    )
+    assert "until: the interval of every group is within 1 % of its ratio" in done.stderr
+    assert done.stdout.count("\ntiny/") == 6, "the table at the end has all repeats"
+
+
+def test_at_most_ends_it_and_the_groups_that_missed_are_named(launch, root):
+    done = launch(STUDY + UNTIL, ratio=[1.0, 1.3, 0.9, 1.2])
+    assert repeats(root) == sorted([1, 2, 3, 4] * 2)
+    assert "until: not within 1 %: tiled" in done.stderr
+    assert done.exit_code == 0, "an answer that is not precise is no failure of the runs"
+
+
+def test_a_second_launch_goes_on_where_the_first_stopped(launch, root, monkeypatch):
+    wide = [1.0, 1.02, 0.98, 1.0]
+    launch(STUDY + UNTIL.replace("4", "3"), ratio=wide)
+    before = {state.brief.run_id: state.brief.position for state in states(root)}
+    assert repeats(root)[-1] == 3
+    launch.rounds.clear()
+    launch(STUDY + UNTIL, ratio=wide)
+    assert launch.rounds[0] == [], "repeats 1 to 3 are there"
+    assert [{repeat for _, repeat in each} for each in launch.rounds[1:]] == [{4}]
+    after = {state.brief.run_id: state.brief.position for state in states(root)}
+    assert before.items() <= after.items()
+    assert sorted(after.values()) == list(range(1, 9))
+
+
+def test_runs_that_fail_or_are_expected_to_end_otherwise_hold_nothing_up(launch, root):
+    extra = STUDY.replace("[auto, tiled]", "[auto, tiled, flash, math]") + UNTIL
+    extra += "rules: [{where: {attention: math}, expect: oom_host}]\n"
+    endings = {"flash": "failed", "math": "oom_host"}
+    done = launch(extra, outcome=lambda run: endings.get(run.config.attention, "completed"))
+    assert [len(each) for each in launch.rounds] == [4, 2, 2]
+    assert "flash: no completed run beside the baseline" in done.stderr
+    assert "until: not within 1 %: flash, math" in done.stderr
+    assert done.exit_code == 1, "flash failed"
+
+
+def test_groups_without_a_counterpart_are_not_called_precise(launch):
+    extra = "zip: [{attention: [auto, tiled], train.learning_rate: [1e-3, 2e-3]}]\n"
+    done = launch(extra + "baseline: {attention: auto}\n" + UNTIL)
+    assert "until: no group differs from its baseline by the baseline's factors alone" in done.stderr
+    assert [len(each) for each in launch.rounds] == [2]
+
+
+def test_every_seed_makes_a_pair(launch, root):
+    extra = STUDY.replace("seed: [0]", "seed: [0, 1, 2]") + UNTIL
+    launch(extra)
+    assert [len(each) for each in launch.rounds] == [6]
+
+
+def test_on_slurm_without_waiting_each_launch_adds_what_is_needed(launch, tmp_path, root):
+    (profile := tmp_path / "cluster.yaml").write_text(SLURM)
+    for number in (1, 2, 3):
+        done = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
+        assert "until: launch again when these runs have ended; it goes on from there" in done.stderr
+        assert {repeat for _, repeat in launch.rounds[-1]} == {number}
+    done = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
+    assert len(launch.rounds) == 3
+    assert "until: the interval of every group is within 1 %" in done.stderr
+
+
+def test_on_slurm_a_failed_run_starts_again_with_the_next_repeat(launch, tmp_path, root):
+    (profile := tmp_path / "cluster.yaml").write_text(SLURM)
+    extra = STUDY.replace("[auto, tiled]", "[auto, tiled, flash]") + UNTIL
+    failed = lambda run: "failed" if run.config.attention == "flash" else "completed"  # noqa: E731
+    for _ in range(2):
+        launch(extra, "-p", str(profile), waited=False, outcome=failed)
+    assert sorted(launch.rounds[1]) == [("auto", 2), ("flash", 1), ("tiled", 2)]
+
+
+def test_a_budget_ends_it_with_the_table_of_what_ran(launch, root, monkeypatch):
+    """As the reservation of a round refuses, whose message names the budget's place."""
+
+    def refuse(plan):
+        if any(run.repeat == 3 for run, _ in plan.runs):
+            raise InvalidFile([Problem(Mark("tiny.yaml", 9, 3), "a budget of 1 GPU-hours: too little")])
+
+    done = launch(STUDY + UNTIL, before=refuse)
+    assert repeats(root) == [1, 1, 2, 2]
+    assert "until: repeat 3 was not started: tiny.yaml:9:3: a budget of 1 GPU-hours" in done.stderr
+    assert done.stdout.count("\ntiny/") == 4
+
+
+def test_a_part_of_a_study_decides_nothing(study, root, monkeypatch):
+    started = []
+    monkeypatch.setattr(_start, "start", lambda plan, *_: started.extend(plan.runs) or 0)
+    path = study(STUDY + UNTIL)
+    done = CliRunner().invoke(app, ["--root", str(root), "launch", str(path), "--only", "attention=tiled"])
+    assert "repeats are not added (`until`)" in done.stderr
+    assert [run.repeat for run, _ in started] == [1]
+
+
+def test_a_dry_run_says_the_worst_cost_and_how_many_repeats_past_runs_suggest(launch, root):
+    unknown = launch(STUDY + UNTIL, "--dry-run")
+    assert "with all 6 runs that `until` may add: no estimate yet" in unknown.stderr
+    assert "how many repeats the study needs is unknown" in unknown.stderr
+    launch(STUDY + UNTIL, ratio=[1.0, 1.003, 0.997, 1.0])
+    collect(root)
+    extra = STUDY + "margins: {tokens_per_second: 1%}\nrepeats: 2\n"
+    known = launch(extra + UNTIL, "--dry-run")
+    assert re.search(r"\d past pairs of runs spread by 0\.\d+ % around their ratios", known.stderr)
+    assert re.search(r"two groups 1 % apart .* about \d+ repeats; the study has 2 to 4", known.stderr)
+    assert re.search(r"an interval of 1 % either way is to be expected after about \d repeats", known.stderr)
+
+
+def test_a_budget_that_the_worst_case_exceeds_is_named_beforehand(launch, tmp_path):
+    (profile := tmp_path / "cluster.yaml").write_text(SLURM + "gpus: 1\ntime_limit: 1:00:00\n")
+    shown = launch(STUDY + UNTIL + "budget: {gpu_hours: 3}\n", "-p", str(profile), "--dry-run")
+    assert re.search(r"`until` may end early: \S+tiny\.yaml:10:10: a budget of 3 GPU-hours", shown.stderr)
