@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/faults/"):
             item.add_marker(pytest.mark.fault)
+        if item.get_closest_marker("slurm"):
+            item.add_marker(pytest.mark.flaky(reruns=1))  # the machine can take a node from a real cluster
         if place(item) == len(LONGEST_FIRST):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
@@ -72,6 +74,28 @@ def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
             return result
         time.sleep(pause_seconds)
     pytest.fail("it did not happen in time")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what became of a failed test's runs: their ledgers, and what the Slurm controller logged of them."""
+    report = yield
+    given: dict[str, Any] = getattr(item, "funcargs", {})
+    if report.when == "call" and call.excinfo and "root" in given:
+        ledgers = [
+            f"{path.parent.name}: {line}"
+            for path in sorted(given["root"].glob("*/*/ledger.jsonl"))
+            for line in path.read_text(errors="replace").splitlines()
+        ]
+        report.sections.append(("ledgers", "\n".join(ledgers[-60:])))
+        if "cluster" in given:
+            log = Path(given["cluster"]["SLURM_CONF"]).parent / "log" / "slurmctld"
+            report.sections.append(
+                ("slurmctld", "\n".join(log.read_text(errors="replace").splitlines()[-60:]))
+            )
+    return report
 
 
 @pytest.fixture
@@ -242,7 +266,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many faults were survived and how many bad inputs were refused, of those tried."""
+    """Print the failures of tests that passed on a second try, and how many faults and bad inputs were tried."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"tried again: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+        for title, text in report.sections:
+            terminalreporter.line(f"--- {title} ---\n{text}")
     for marker, found in _tallies.items():
         if words := list(found.values()):
             skipped = words.count("skipped")

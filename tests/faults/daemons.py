@@ -72,6 +72,11 @@ class Daemons:
         """Take a node that is down into service; one that is not stays as it is."""
         self.ask("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
+    def all_answer(self):
+        """Whether the controller hears from all nodes and gives them jobs."""
+        states = self.ask("sinfo", "-h", "-N", "-o", "%T").split()
+        return len(states) == len(NODES) and set(states) <= {"idle", "mixed", "allocated", "completing"}
+
     def crash(self, node):
         """What a node's sudden end does: its daemon, its step daemons and their jobs are gone at once."""
         self.end(f"slurmd.{node}", signal.SIGKILL)

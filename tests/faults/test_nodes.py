@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, environment, until
-from tests.faults.daemons import Daemons, training
+from tests.faults.daemons import NODES, Daemons, training
 from tests.slurm.test_cluster import SANDBOX
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
@@ -24,11 +24,12 @@ def daemons(cluster):
     """The cluster's daemons; what a test has taken away is given back."""
     found = Daemons(cluster)
     yield found
-    for name in ("slurmdbd", "slurmctld", *(f"slurmd.n{number}" for number in (1, 2, 3, 4))):
+    for name in ("slurmdbd", "slurmctld", *(f"slurmd.{node}" for node in NODES)):
         if not found.lives(name):
             found.start(name)
-    for number in (1, 2, 3, 4):
-        found.up(f"n{number}")
+    for node in NODES:
+        found.up(node)
+    until(found.all_answer)  # a node that the controller gives up later takes the next test's job with it
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Studies on a real Slurm cluster: arrays, real kills, real out-of-memory, and outcomes that are true."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -38,6 +39,13 @@ def by_steps(root, steps):
         if json.loads(run.read_text())["config"]["train"]["steps"] == steps:
             return training(run.parent.parent.parent, f"tiny/{run.parent.name}")
     return None
+
+
+def accounted(job, fields, cluster):
+    """What accounting knows of a job; empty until it knows the job, which a busy cluster tells it late."""
+    command = ["sacct", "-XPnj", job, "-o", fields]
+    env = {**os.environ, **cluster}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.trains
@@ -86,10 +94,9 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     asked = {}
     for run in (root / "tiny").glob("[0-9a-f]*"):
         job = json.loads((run / "attempt-1" / "manifest.json").read_text())["slurm"]
-        row = subprocess.run(
-            ["sacct", "-XPnj", f"{job['SLURM_ARRAY_JOB_ID']}_{job['SLURM_ARRAY_TASK_ID']}", "-o", "Timelimit,ReqCPUS,ReqTRES%80"],
-            env={**os.environ, **cluster}, capture_output=True, text=True, check=True,
-        ).stdout.strip().split("|")  # fmt: skip
+        element = f"{job['SLURM_ARRAY_JOB_ID']}_{job['SLURM_ARRAY_TASK_ID']}"
+        answer = until(functools.partial(accounted, element, "Timelimit,ReqCPUS,ReqTRES%80", cluster))
+        row = answer.split("|")
         seed = json.loads((run / "run.json").read_text())["factors"]["seed"]
         asked[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
     assert (asked[0], asked[1]) == (asked[2], asked[3])
