@@ -17,10 +17,23 @@ from typing import Any
 from analysis.charts._style import Style, styles
 from model.errors import UserError, did_you_mean
 
-__all__ = ["Chart", "Figure", "Row", "Styles", "load", "names", "styles", "unchecked"]
+__all__ = ["Chart", "Figure", "Row", "Styles", "Table", "load", "names", "styles", "unchecked"]
 
 Row = dict[str, Any]
 Styles = dict[str, Style]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A figure's values, ready to print: for the keyboard, for screen readers and for print.
+
+    Attributes:
+        columns: heads, with units; the first is of what names a row.
+        rows: cells, the first of which names the row.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,8 @@ class Figure:
         used: run ids that the figure shows; every other run of the study is listed as left out.
         title: heading of the figure, if not the chart's title.
         note: what the reader must know first, such as why a quantity is not shown.
+        finding: what the figure shows, in one sentence made from its numbers: the figure's heading.
+        table: its values.
     """
 
     spec: dict[str, Any]
@@ -44,6 +59,8 @@ class Figure:
     used: frozenset[str]
     title: str | None = None
     note: str | None = None
+    finding: str | None = None
+    table: Table | None = None
 
 
 @dataclass(frozen=True)

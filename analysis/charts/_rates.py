@@ -13,7 +13,6 @@ def dots(
     axis: Axis,
     value: stats.Quantity,
     what: str,
-    **named: str,
 ) -> Figure:
     """The figure of a quantity derived from each run's median step seconds.
 
@@ -23,7 +22,6 @@ def dots(
         axis: what the quantity is.
         value: gives the quantity.
         what: the quantity in words, as the caption starts.
-        named: a title or note, as in Figure.
     """
     found = stats.estimates(rows, value)
     points = [(row["label"], called(row), value(row, row["step_seconds"])) for row in rows]
@@ -35,5 +33,4 @@ def dots(
         description=f"Dot plot of {axis.title} by group. Medians: {seen}.",
         interval=stats.methods(found),
         used=frozenset(row["run_id"] for row in rows),
-        **named,
     )

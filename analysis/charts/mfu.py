@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._dots import Axis
 from analysis.charts._rates import dots
@@ -43,7 +45,8 @@ def _rate(rows: list[Row], styles: Styles) -> Figure:
         "would divide by the peak."
     )
     axis = Axis("model TFLOP/s", ".3~g")
-    return dots(rows, styles, axis, rate("tflops"), what, title="Model TFLOP/s (peak unknown)", note=note)
+    figure = dots(rows, styles, axis, rate("tflops"), what)
+    return replace(figure, title="Model TFLOP/s (peak unknown)", note=note)
 
 
 chart = Chart(
