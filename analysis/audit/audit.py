@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,8 +18,8 @@ from analysis.query.ask import answer
 from analysis.report import carried
 from analysis.report.build import csv_bytes, write_certificates, write_report
 from analysis.report.carried import FINDINGS, MANIFEST, QUERIES, RECORDS, ReportManifest
-from analysis.store.database import scripts
-from analysis.store.records import open_records
+from analysis.store.database import in_memory, scripts
+from analysis.store.records import open_records, selections
 from model.disk.files import Unreadable, no_link, read, sha256
 from model.errors import AssayError, UserError
 
@@ -204,6 +205,7 @@ def _pages(
     done: Compared, manifest: ReportManifest, expected: set[str], there: set[str], alike: Alike
 ) -> None:
     """Files that only one of the two reports has, whatever its manifest lists."""
+    done.findings += [Finding(path, "it holds the records of no table") for path in sorted(_strays(there))]
     told = {found.file for found in done.findings}
     others = {path for path in manifest.files if not path.startswith(f"{RECORDS}/")} & there
     if alike.code:
@@ -217,6 +219,13 @@ def _pages(
         done.notes.append(f"not compared, because this version makes no such files: {', '.join(unknown)}")
     if findings := sorted(path for path in others if path.startswith(f"{FINDINGS}/")):
         done.notes.append(f"not compared, because other code draws other conclusions: {', '.join(findings)}")
+
+
+def _strays(there: set[str]) -> set[str]:
+    """Files among the records that no table is read from."""
+    with closing(in_memory()) as connection:
+        tables = {f"{RECORDS}/{table}.parquet" for table in selections(connection, None)}
+    return {path for path in there if path.startswith(f"{RECORDS}/")} - tables
 
 
 def _carried_queries(done: Compared, report: Path) -> None:

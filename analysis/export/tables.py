@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.export.units import unit
 from analysis.store.database import quoted
 from analysis.store.records import write_table
-from model.disk.files import sha256, write_text
+from model.disk.files import require_own_folder, sha256, write_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,6 +68,7 @@ def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
     Args:
         connection: an open database that has runs of the study.
     """
+    require_own_folder(out, ("datapackage.json",), "export")
     name = quoted(study)
     written = [table for table in dictionary(connection) if table.wanted]
     (out / "tables").mkdir(parents=True, exist_ok=True)

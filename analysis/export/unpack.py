@@ -163,6 +163,8 @@ def _write(path: Path, source: IO[bytes], archive: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("xb") as file:
+            if path.suffix == ".diff":
+                path.chmod(0o600)  # uncommitted changes are for their owner alone
             while block := source.read(1 << 20):
                 file.write(block)
     except FileExistsError as error:

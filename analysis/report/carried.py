@@ -23,7 +23,7 @@ from analysis.report import render
 from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.config import Frozen
-from model.disk.files import Unreadable, read, sha256, write_text
+from model.disk.files import Unreadable, read, require_own_folder, sha256, write_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -67,8 +67,12 @@ class ReportManifest(Frozen):
 def complete(out: Path) -> Iterator[Path]:
     """Give a folder to write a report to, which comes to `out` only if the body succeeds.
 
-    Files of the report that was there before are removed; those of others stay.
+    Files of the report that was there before are removed.
+
+    Raises:
+        UserError: the folder holds something else than a report.
     """
+    require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".report-", dir=out) as scratch:
         yield Path(scratch)

@@ -48,7 +48,8 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     seconds = _linked(seconds)
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST:
-        sentence = f"Drift was not tested: {len(blocks)} blocks, at least {FEWEST} are needed."
+        there = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+        sentence = f"Drift was not tested: {there}, at least {FEWEST} are needed."
         return Drift(None, None, None, None, False, sentence)
     trend = _trend(np.asarray(blocks, dtype=float), _block_effects(seconds, blocks))
     span = blocks[-1] - blocks[0]

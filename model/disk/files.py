@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
@@ -160,6 +160,26 @@ def _content(path: Path | str) -> bytes:
         return b"".join(iter(partial(os.read, descriptor, 1 << 16), b""))
     finally:
         os.close(descriptor)
+
+
+def require_own_folder(folder: Path, marks: Sequence[str], what: str) -> None:
+    """Make sure that a folder is empty but for hidden files, or holds what we wrote there before.
+
+    Args:
+        marks: files of which ours has one.
+        what: what we write, for the error.
+
+    Raises:
+        UserError: it holds something else, which ours would mix with.
+    """
+    names = (
+        [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    )
+    if names and not any((folder / mark).is_file() for mark in marks):
+        raise UserError(
+            f"{folder} holds other files, such as {min(names)}, and no {what}: "
+            "name a new or empty folder with --out"
+        )
 
 
 def sha256(path: Path | str) -> str:

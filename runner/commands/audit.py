@@ -27,7 +27,12 @@ _SHOWN = 100  # findings
 
 
 def command(
-    report: Annotated[Path, typer.Argument(metavar="REPORT", help="The folder that `runner report` wrote.")],
+    report: Annotated[
+        Path,
+        typer.Argument(
+            metavar="REPORT", help="The folder that `runner report` wrote, a page in it, or the study."
+        ),
+    ],
     folders: Annotated[
         bool,
         typer.Option("--folders", help="Also hold the records against the run folders under --root."),
@@ -50,12 +55,20 @@ def command(
 def _audit(report: Path, folders: bool, as_json: bool) -> int:
     from analysis.audit.audit import audit
 
-    done = audit(report, Settings.root if folders else None)
+    done = audit(_folder(report), Settings.root if folders else None)
     if as_json:
         print_json({"report": report, "match": not done.findings, **vars(done)})
     else:
         _show(report, done)
     return 1 if done.findings else 0
+
+
+def _folder(report: Path) -> Path:
+    """The report's folder, which one of its pages names too, or the study if it lies in the usual place."""
+    if report.is_file():
+        return report.parent
+    usual = Path("reports/build") / report
+    return usual if usual.is_dir() and not report.exists() else report
 
 
 def _show(report: Path, done: Audit) -> None:

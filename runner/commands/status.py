@@ -56,6 +56,9 @@ def command(
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
+    if not root.is_dir():
+        say(f"{root} does not exist yet: `runner launch STUDY` makes it, --root names another")
+
     def chosen() -> list[RunState]:
         return by_setting(by_outcome(reconciled(root, name), outcome or ()), only or ())
 

@@ -353,6 +353,13 @@ def test_a_torn_file_or_a_link_in_a_report_is_named(report: Path, tmp_path: Path
 
 
 @pytest.mark.refused
+def test_a_file_among_the_records_that_no_table_is_read_from_is_named(report: Path) -> None:
+    (report / "data" / "records" / "more.parquet").write_bytes(b"PAR1")
+    sign(report)
+    assert "it holds the records of no table" in of(audit(report), "data/records/more.parquet")
+
+
+@pytest.mark.refused
 def test_a_manifest_whose_study_the_records_lack_is_a_finding(report: Path) -> None:
     manifest = json.loads((report / MANIFEST).read_text())
     (report / MANIFEST).write_text(json.dumps(manifest | {"study": "'; DROP TABLE attempts; --"}))

@@ -102,6 +102,9 @@ def test_it_holds_records_and_what_was_asked_for(root: Path, archive: Path, tmp_
         "backends/r2/attempt-2/stdout.log",
         f"backends/.provenance/{'a' * 64}.diff",
     }
+    unpack(tmp_path / "all.tar.gz", tmp_path / "there")
+    diff = tmp_path / "there" / "backends" / ".provenance" / f"{'a' * 64}.diff"
+    assert diff.stat().st_mode & 0o777 == 0o600, "only its owner reads uncommitted changes"
 
 
 def test_equal_folders_give_equal_bytes(root: Path, archive: Path, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path)
     done = cli("audit", page.parent, "--folders")
     assert (done.code, done.out) == (0, ""), done
     assert "all match its records" in done.err
+    assert cli("audit", page).code == 0, "a page of it will do"
     page.write_text(page.read_text().replace("1 completed", "9 completed\x1b[2J"))
     done = cli("audit", page.parent)
     assert done.code == 1
@@ -62,3 +63,14 @@ def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path)
     done = cli("audit", tmp_path / "nowhere")
     assert (done.code, done.out) == (2, "")
     assert "name the folder that `runner report` wrote" in done.err
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("verb", ["report", "export"])
+def test_a_folder_with_other_files_is_not_written_to(cli: Cli, root: Path, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("mine")
+    done = cli(verb, "backends", "--out", tmp_path / "home", root=root)
+    assert (done.code, done.out) == (2, "")
+    assert "home holds other files, such as thesis.tex" in done.err
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["thesis.tex"]

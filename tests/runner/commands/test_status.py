@@ -101,6 +101,12 @@ def test_a_filter_in_an_empty_root_finds_nothing(tmp_path):
     assert by_setting(states(tmp_path), ["seq=4096"]) == []
 
 
+def test_a_root_that_does_not_exist_is_named(tmp_path):
+    done = CliRunner().invoke(app, ["--root", str(tmp_path / "rnus"), "status"])
+    assert done.exit_code == 0
+    assert "rnus does not exist yet" in done.stderr
+
+
 def test_labels_show_what_differs_and_leave_out_what_does_not(lengths):
     assert labels(states(lengths)) == [
         "sequence_length=256 learning_rate=0.001",
