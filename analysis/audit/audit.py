@@ -17,7 +17,7 @@ from analysis.audit.records import contradictions
 from analysis.query.ask import answer
 from analysis.report import carried
 from analysis.report.build import csv_bytes, write_certificates, write_report
-from analysis.report.carried import FINDINGS, MANIFEST, QUERIES, RECORDS, ReportManifest
+from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from model.disk.files import Unreadable, no_link, read, sha256
@@ -96,6 +96,8 @@ def _manifest(report: Path) -> ReportManifest:
         found = read(path, ReportManifest)
     except Unreadable as error:
         raise UserError(f"{error}; a newer version of assay may have written it") from error
+    if LIVE in found.files:
+        raise UserError(f"{report} is being rebuilt by `runner report --watch`: audit it when that has ended")
     if not found.records:
         raise UserError(f"{report} carries no records: it was made with --no-records")
     return found

@@ -12,7 +12,7 @@ from analysis.charts import Chart, Figure
 from analysis.compare import guard
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.formats import write_csv
-from analysis.report import backends, comparison, facts, render
+from analysis.report import backends, comparison, facts, live, render
 from analysis.report.backends import Backends
 from analysis.report.carried import carry, complete, named
 from analysis.report.comparison import Comparison
@@ -62,7 +62,9 @@ class Page:
     figures: list[Drawn]
 
 
-def build_report(root: Path, study: str, out: Path, records: bool = True) -> Path:
+def build_report(
+    root: Path, study: str, out: Path, records: bool = True, reload_seconds: float | None = None
+) -> Path:
     """Write a study's report from what `collect` put into the database.
 
     Args:
@@ -70,6 +72,7 @@ def build_report(root: Path, study: str, out: Path, records: bool = True) -> Pat
         study: name of the study.
         out: folder to write to; made if missing; the report that was there is replaced.
         records: whether the report carries the records that its numbers are computed from.
+        reload_seconds: how often its pages look whether it was built again; None for pages that never do.
 
     Returns:
         Path of its index.html.
@@ -81,6 +84,8 @@ def build_report(root: Path, study: str, out: Path, records: bool = True) -> Pat
         _check(connection, study)
         with complete(out) as folder:
             write_report(connection, study, folder, records)
+            if reload_seconds is not None:
+                live.mark(folder, reload_seconds)
     return out / "index.html"
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json"
+LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
 _PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")
 _PROBE: dict[str, Any] = {
@@ -78,7 +79,8 @@ def complete(out: Path) -> Iterator[Path]:
         yield Path(scratch)
         written = list(files(Path(scratch)))
         _remove(out, set(_earlier(out)) - set(written))
-        for path in sorted(written, key=lambda path: path == MANIFEST):  # the manifest last
+        # The manifest last, and after it what makes pages that are open load the report again.
+        for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(Path(scratch) / path, out / path)
 

@@ -4,10 +4,13 @@ Examples:
   runner report first
   runner report first --out pages
   runner report first --no-records
+  runner report first --watch
 """
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +18,7 @@ import typer
 
 from runner.commands._console import say, show
 from runner.commands._options import Settings, study_name
+from runner.commands._watch import watch
 
 _WORTH_SAYING = 25 * 2**20  # bytes
 
@@ -31,6 +35,17 @@ def command(
             help="Carry the records, from which `runner audit` computes every number again.",
         ),
     ] = True,
+    watching: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            "-w",
+            help="Build it again while runs end, until all have; its pages reload themselves.",
+        ),
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="With --watch: how often to look at the runs.")
+    ] = 30,
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
@@ -39,8 +54,11 @@ def command(
 
     root = Settings.root
     name = study_name(study, studies(root))
+    folder = out or Path("reports/build") / name
+    if watching:
+        watch(root, name, partial(build_report, root, name, folder, records), every, time.sleep)
     collected(root, name)
-    index = build_report(root, name, out or Path("reports/build") / name, records)
+    index = build_report(root, name, folder, records)
     carried = sum(path.stat().st_size for path in index.parent.glob(f"{RECORDS}/*"))
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")

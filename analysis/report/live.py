@@ -1,0 +1,52 @@
+"""A report that is rebuilt while its study runs: its pages reload themselves when it has changed.
+
+Each page then has a script that reads `live.js` again every few seconds; `live.js` says which version of the
+report lies there. It is the last file to come into place. The last build of a watched report has neither.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.query.ask import answer
+from analysis.report import render
+from analysis.report.carried import LIVE, MANIFEST, ReportManifest
+from analysis.store.database import open_for_reading, quoted
+from model.disk.files import read, sha256, write_text
+
+_SCRIPT = "assets/live.js"  # from the templates
+_END = "</body>"
+
+
+def mark(folder: Path, seconds: float) -> None:
+    """Make the pages of a report that was just written to a folder reload themselves.
+
+    Args:
+        seconds: how long a page waits before it looks again.
+    """
+    manifest = read(folder / MANIFEST, ReportManifest)
+    version = sha256(folder / MANIFEST)
+    source = render.templates() / Path(_SCRIPT).name
+    write_text(folder / _SCRIPT, source.read_text(encoding="utf-8"), sync=False)
+    write_text(folder / LIVE, f'window.reportVersion = "{version}";\n', sync=False)
+    pages = [path for path in manifest.files if path.endswith(".html")]
+    for path in pages:
+        _add_script(folder / path, up="../" * path.count("/"), version=version, seconds=seconds)
+    changed = {path: sha256(folder / path) for path in (*pages, _SCRIPT, LIVE)}
+    made = manifest.model_copy(update={"files": dict(sorted((manifest.files | changed).items()))})
+    write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
+
+
+def _add_script(page: Path, up: str, version: str, seconds: float) -> None:
+    start, end, rest = page.read_text(encoding="utf-8").rpartition(_END)
+    about = f'data-live="{up}{LIVE}" data-version="{version}" data-seconds="{seconds:g}"'
+    script = f'<script src="{up}{_SCRIPT}" {about}></script>\n'
+    write_text(page, f"{start}{script}{end}{rest}", sync=False)
+
+
+def awaited(root: Path, study: str) -> tuple[int, int]:
+    """How many collected runs of a study have no outcome yet, and how many runs it has."""
+    sql = f"SELECT count(*) FILTER (outcome IS NULL), count(*) FROM runs WHERE study = {quoted(study)}"
+    with open_for_reading(root) as connection:
+        ((waiting, every),) = answer(connection, sql).rows
+    return int(waiting), int(every)

@@ -1,0 +1,42 @@
+"""Builds a report again and again while the runs of its study end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from runner.commands._console import say
+
+_PAGES_LOOK_SECONDS = 2.0  # a page that is open costs nothing on the machine that trains
+
+
+class Build(Protocol):
+    """Builds the report and returns its first page."""
+
+    def __call__(self, *, reload_seconds: float | None = None) -> Path: ...
+
+
+def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Callable[[float], None]) -> None:
+    """Collect and build until every run has an outcome; the caller then builds once more, for good.
+
+    Ctrl-C and whatever else ends it early leave a report whose pages no longer reload themselves.
+    """
+    from analysis.report.live import awaited
+    from runner.execute.collected import collected
+
+    first: Path | None = None
+    try:
+        while True:
+            done = collected(root, study)
+            waiting, runs = awaited(root, study)
+            if not waiting:
+                return
+            if done.updated or not first:
+                first = build(reload_seconds=_PAGES_LOOK_SECONDS)
+                say(f"{first}: {runs - waiting} of {runs} runs have ended; Ctrl-C stops watching")
+            pause(every_seconds)
+    except BaseException:
+        if first:
+            build()
+        raise

@@ -1,0 +1,83 @@
+"""A watched report reloads itself; nothing of that is left in the report that is there when the watch is over."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis.audit.audit import audit
+from analysis.report import live
+from analysis.report.carried import MANIFEST, ReportManifest, complete, files
+from model.disk.files import read, sha256
+from model.errors import UserError
+
+
+def written(report: Path, out: Path) -> dict[str, bytes]:
+    """What is in a folder once a report has come into place there."""
+    return {path: (out / path).read_bytes() for path in files(report)}
+
+
+def build(report: Path, out: Path, watched: bool) -> None:
+    """Put a report that was built elsewhere into place, as `build_report` does."""
+    with complete(out) as folder:
+        shutil.copytree(report, folder, dirs_exist_ok=True)
+        if watched:
+            live.mark(folder, 2)
+
+
+@pytest.fixture
+def watched(demo_report: Path, tmp_path: Path) -> Path:
+    build(demo_report, tmp_path / "out", watched=True)
+    return tmp_path / "out"
+
+
+def test_every_page_of_a_watched_report_looks_for_a_newer_one(watched: Path) -> None:
+    version = (watched / "live.js").read_text().split('"')[1]
+    for page in watched.rglob("*.html"):
+        up = "../" * (len(page.relative_to(watched).parts) - 1)
+        about = f'data-live="{up}live.js" data-version="{version}" data-seconds="2"'
+        assert page.read_text().count(f'<script src="{up}assets/live.js" {about}></script>\n</body>') == 1
+
+
+def test_its_manifest_lists_its_files_as_they_are(watched: Path) -> None:
+    found = read(watched / MANIFEST, ReportManifest).files
+    assert {path: sha256(watched / path) for path in files(watched) if path != MANIFEST} == found
+
+
+def test_an_audit_of_it_says_to_wait(watched: Path) -> None:
+    with pytest.raises(UserError, match="audit it when that has ended"):
+        audit(watched)
+
+
+def test_its_version_follows_from_what_it_says(demo_report: Path, watched: Path) -> None:
+    before = (watched / "live.js").read_text()
+    build(demo_report, watched, watched=True)
+    assert (watched / "live.js").read_text() == before
+    manifest = read(watched / MANIFEST, ReportManifest)
+    (watched / MANIFEST).write_text(manifest.model_copy(update={"code": "another"}).model_dump_json())
+    live.mark(watched, 2)
+    assert (watched / "live.js").read_text() != before
+
+
+def test_the_last_build_is_an_ordinary_report(demo_report: Path, watched: Path) -> None:
+    build(demo_report, watched, watched=False)
+    assert files(watched) == files(demo_report)
+    assert written(demo_report, watched) == written(demo_report, demo_report)
+
+
+def test_what_makes_open_pages_reload_comes_into_place_last(
+    demo_report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[str] = []
+    move = shutil.move
+
+    def noted(old: Path, new: Path) -> None:
+        moved.append(new.name)
+        move(old, new)
+
+    monkeypatch.setattr(shutil, "move", noted)
+    build(demo_report, tmp_path / "out", watched=True)
+    assert moved[-2:] == ["manifest.json", "live.js"]
+    assert moved.count("live.js") == 2, "the script, among the assets, and the version"

@@ -1,0 +1,102 @@
+"""`report --watch` builds while runs end, and leaves an ordinary report however it ends."""
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis.report.live import awaited
+from model.errors import UserError
+from runner.cli import run
+from runner.cli.app import app
+from runner.commands import _watch
+from runner.commands._watch import watch
+from tests.analysis.fabricate import Folder, completed, plan
+
+
+class Builds:
+    """Stands for building a report: remembers what was asked."""
+
+    def __init__(self, path):
+        self.path, self.asked = path, []
+
+    def __call__(self, *, reload_seconds=None):
+        self.asked.append(reload_seconds)
+        return self.path
+
+
+@pytest.fixture
+def builds(tmp_path):
+    return Builds(tmp_path / "out" / "index.html")
+
+
+@pytest.fixture
+def running(root):
+    """A run that is under way beside one that completed."""
+    completed(root, "done", study="tiny")
+    folder = Folder(root, plan("open", study="tiny", steps=10))
+    folder.start()
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "runs"
+
+
+def steps(*actions):
+    """A pause that does one thing after another in place of waiting."""
+    left = list(actions)
+
+    def pause(seconds):
+        assert seconds == 7
+        left.pop(0)()
+
+    return pause
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_it_builds_at_first_then_when_something_changed_and_ends_with_the_last_run(root, running, builds):
+    pause = steps(lambda: None, lambda: running.step(5), lambda: None, running.end)
+    watch(root, "tiny", builds, 7, pause)
+    assert builds.asked == [_watch._PAGES_LOOK_SECONDS] * 2
+
+
+def test_a_study_that_is_over_is_built_once_and_never_reloads(root, builds):
+    completed(root, "done", study="tiny")
+    watch(root, "tiny", builds, 7, lambda _: pytest.fail("waited"))
+    assert builds.asked == []
+
+
+def test_a_run_that_was_not_started_yet_is_waited_for(root, builds):
+    completed(root, "done", study="tiny")
+    Folder(root, plan("planned", study="tiny"))
+    with pytest.raises(KeyboardInterrupt):
+        watch(root, "tiny", builds, 7, steps(interrupt))
+    assert awaited(root, "tiny") == (1, 2)
+
+
+@pytest.mark.fault
+def test_whatever_stops_it_the_report_that_it_leaves_does_not_reload(root, running, builds):
+    def broken():
+        raise UserError("the disk is full")
+
+    for stop, error in ((interrupt, KeyboardInterrupt), (broken, UserError)):
+        builds.asked.clear()
+        with pytest.raises(error):
+            watch(root, "tiny", builds, 7, steps(stop))
+        assert builds.asked == [_watch._PAGES_LOOK_SECONDS, None]
+
+
+def test_ctrl_c_leaves_an_ordinary_report_and_ends_with_130(root, running, builds, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("analysis.report.build.build_report", lambda *_, **named: builds(**named))
+    monkeypatch.setattr("time.sleep", lambda _: interrupt())
+    assert run.run(["--root", str(root), "report", "tiny", "--watch"]) == 130
+    assert builds.asked == [_watch._PAGES_LOOK_SECONDS, None]
+
+
+def test_an_interval_below_a_second_is_refused():
+    done = CliRunner().invoke(app, ["report", "x", "--watch", "--every", "0"])
+    assert done.exit_code == 2
