@@ -15,7 +15,7 @@ from analysis.audit.compare import Alike, compare_files, compare_tables
 from analysis.audit.finding import Compared, Finding
 from analysis.audit.records import contradictions
 from analysis.query.ask import answer
-from analysis.report import carried
+from analysis.report import carried, output
 from analysis.report.build import csv_bytes, write_certificates, write_report
 from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
 from analysis.store.database import in_memory, scripts
@@ -68,6 +68,7 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     done.findings += _files(report, manifest)
     try:
         with open_records(report / RECORDS) as connection:
+            output.load(connection, report / RECORDS)
             _records(done, connection, manifest.study, root)
             _compare(done, report, manifest, connection)
     except AssayError as error:

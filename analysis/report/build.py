@@ -12,11 +12,12 @@ from analysis.charts import Chart, Figure
 from analysis.compare import guard
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.formats import write_csv
-from analysis.report import backends, comparison, facts, live, render
+from analysis.report import backends, comparison, facts, live, render, run_pages
 from analysis.report.backends import Backends
 from analysis.report.carried import carry, complete, named
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts, Row
+from analysis.report.run_pages import RunPages
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
 
@@ -63,7 +64,12 @@ class Page:
 
 
 def build_report(
-    root: Path, study: str, out: Path, records: bool = True, reload_seconds: float | None = None
+    root: Path,
+    study: str,
+    out: Path,
+    records: bool = True,
+    reload_seconds: float | None = None,
+    logs: bool = True,
 ) -> Path:
     """Write a study's report from what `collect` put into the database.
 
@@ -73,6 +79,7 @@ def build_report(
         out: folder to write to; made if missing; the report that was there is replaced.
         records: whether the report carries the records that its numbers are computed from.
         reload_seconds: how often its pages look whether it was built again; None for pages that never do.
+        logs: whether it quotes the last lines of what runs printed.
 
     Returns:
         Path of its index.html.
@@ -83,24 +90,32 @@ def build_report(
     with open_for_reading(root) as connection:
         _check(connection, study)
         with complete(out) as folder:
-            write_report(connection, study, folder, records)
+            write_report(connection, study, folder, records, root if logs else None)
             if reload_seconds is not None:
                 live.mark(folder, reload_seconds)
     return out / "index.html"
 
 
-def write_report(connection: DuckDBPyConnection, study: str, out: Path, records: bool) -> None:
-    """Write a study's report from an open database to an empty folder; the same rows give the same bytes."""
+def write_report(
+    connection: DuckDBPyConnection, study: str, out: Path, records: bool, root: Path | None = None
+) -> None:
+    """Write a study's report from an open database to an empty folder; the same rows give the same bytes.
+
+    Args:
+        root: the workspace whose runs' output to quote; None for what is attached to the connection, if any.
+    """
     with recording() as asked:
         facts.snapshot(connection, study)
         known = facts.gather(connection, study)
+        details = run_pages.gather(connection, study, known.runs, root)
         drawn = [_draw(connection, name, known) for name in charts.names()]
         trust = backends.of_study(connection, study)
         found = comparison.of_study(connection, study, known.runs)
         queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
         tables = {name: csv_bytes(answer(connection, sql)) for name, sql in queries.items()}
     _write_data(out, drawn, tables | comparison.tables(found))
-    _write_pages(out, known, trust, found, _pages(drawn))
+    _write_pages(out, known, trust, found, details, _pages(drawn))
+    queries |= details.queries
     queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
     others = facts.QUERIES | comparison.QUERIES
     queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
@@ -240,11 +255,14 @@ def _write_figure(out: Path, drawn: Drawn) -> None:
         (out / "figures" / f"{drawn.name}.svg").write_text(svg, encoding="utf-8")
 
 
-def _write_pages(out: Path, known: Facts, trust: Backends, found: Comparison, pages: list[Page]) -> None:
+def _write_pages(
+    out: Path, known: Facts, trust: Backends, found: Comparison, details: RunPages, pages: list[Page]
+) -> None:
     common: dict[str, Any] = {
         "facts": known,
         "backends": trust,
         "comparison": found,
+        "details": details,
         "pages": pages,
         "environment": facts.environment(known.runs),
         "differences": guard.among(known.runs),
@@ -256,6 +274,8 @@ def _write_pages(out: Path, known: Facts, trust: Backends, found: Comparison, pa
         _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):
         _write(out / f"{name}.html", f"{name}.html", common | {"here": name})
+    for detail in details.pages:
+        _write(out / detail.run["page"], "run.html", common | {"here": "runs", "detail": detail})
 
 
 def _template(page: str) -> str:

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import model
-from analysis.report import render
+from analysis.report import output, render
 from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.config import Frozen
@@ -103,6 +103,7 @@ def carry(
         (folder / QUERIES / name).write_text(sql.rstrip() + "\n", encoding="utf-8")
     if records:
         write_records(connection, study, folder / RECORDS)
+        output.carry(connection, folder / RECORDS)
     made = ReportManifest(
         study=study,
         code=code(),

@@ -55,9 +55,18 @@ def environment() -> Environment:
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
         "said": said,
+        "plain": plain,
+        "with_ids": lambda runs, ids: [run for run in runs if run["run_id"] in set(ids)],
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
     return made
+
+
+def plain(value: Any) -> str:
+    """A setting as people write it: a text without quotes, anything else as JSON, a dash for none."""
+    if value is None:
+        return UNKNOWN
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def script_json(value: Any) -> Any:

@@ -46,6 +46,12 @@ def command(
     every: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="With --watch: how often to look at the runs.")
     ] = 30,
+    logs: Annotated[
+        bool,
+        typer.Option(
+            "--logs/--no-logs", help="Quote the last lines of what runs printed, which may hold secrets."
+        ),
+    ] = True,
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
@@ -56,9 +62,9 @@ def command(
     name = study_name(study, studies(root))
     folder = out or Path("reports/build") / name
     if watching:
-        watch(root, name, partial(build_report, root, name, folder, records), every, time.sleep)
+        watch(root, name, partial(build_report, root, name, folder, records, logs=logs), every, time.sleep)
     collected(root, name)
-    index = build_report(root, name, folder, records)
+    index = build_report(root, name, folder, records, logs=logs)
     carried = sum(path.stat().st_size for path in index.parent.glob(f"{RECORDS}/*"))
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")

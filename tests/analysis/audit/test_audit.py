@@ -137,7 +137,7 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
     assert speed
     edit(report / "index.html", f">{speed[1]}<", ">19,999<")
     edit(report / "methods.html", "at or after W steps", "at or after 2 W steps")
-    edit(report / "runs.html", "from 18 step records", "from 19 step records")
+    edit(report / "run-auto0.html", "from 18 step records", "from 19 step records")
     edit(report / "memory.html", '"value":71.0', '"value":61.0')
     edit(report / "mfu.html", "<figcaption>", "<figcaption hidden>")
     edit(report / "time.html", 'alt="', 'alt="9 ')
@@ -158,7 +158,7 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
     for file, *said in (
         ("index.html", "auto, Tokens/s", "19,999", speed[1], "(queries: runs, measured_runs"),
         ("methods.html", "Rates / p", "2 W steps"),
-        ("runs.html", "Measured", "19 step records", "18 step records"),
+        ("run-auto0.html", "Measured", "19 step records", "18 step records"),
         ("memory.html", "figure memory, datasets, rows", "value: it says 61.0, the records give 71.0"),
         ("mfu.html", "of its source", "<figcaption hidden>"),
         ("time.html", "img alt"),
@@ -173,7 +173,7 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
         for words in said:
             assert words in of(found, file), (file, words, of(found, file))
     assert {finding.file for finding in found.findings} == {
-        "index.html", "methods.html", "runs.html", "memory.html", "mfu.html", "time.html", "data/memory.csv", "figures/memory.svg",
+        "index.html", "methods.html", "run-auto0.html", "memory.html", "mfu.html", "time.html", "data/memory.csv", "figures/memory.svg",
         "figures/loss.svg", "data/queries/memory.sql", "assets/page.js", "tokens.html", "more.html",
     }  # fmt: skip
 
@@ -274,11 +274,11 @@ def test_with_other_code_numbers_count_and_words_do_not(report: Path) -> None:
     assert "other code made the report" in found.notes[0]
     row = (report / "data" / "memory.csv").read_text().splitlines()[1]
     edit(report / "data" / "memory.csv", row, row.replace("71.0", "17.0"))
-    edit(report / "runs.html", "from 18 step records", "from 19 step records")
+    edit(report / "run-auto0.html", "from 18 step records", "from 19 step records")
     edit(report / "memory.html", '"value":71.0', '"value":61.0')
     sign(report)
     forged = {finding.file for finding in audit(report).findings}
-    assert forged == {"data/memory.csv", "runs.html", "memory.html"}
+    assert forged == {"data/memory.csv", "run-auto0.html", "memory.html"}
 
 
 @pytest.mark.refused

@@ -1,0 +1,149 @@
+"""A page per run: what it was, what became of it, what it printed; and no more pages than stated."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis import charts
+from analysis.audit.audit import audit
+from analysis.report import output, render, run_pages
+from analysis.report.build import build_report
+from analysis.store.collect import collect
+from tests.analysis.fabricate import Folder, completed, plan
+from tests.analysis.report.test_build import EVIL, Page, words
+
+BIDI = "\u202edetrever\u200f \N{GRINNING FACE}"
+
+
+@pytest.fixture
+def build(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Collect and report with one figure, whose drawing would take most of the time."""
+    monkeypatch.setattr(charts, "names", lambda: ("memory", "certificates", "ratios"))
+
+    def made(**options: bool) -> Path:
+        collect(root)
+        return build_report(root, "backends", tmp_path / "out", **options).parent
+
+    return made
+
+
+def test_every_run_has_a_page_with_its_provenance(demo_report: Path) -> None:
+    with (demo_report / "data" / "runs.csv").open(encoding="utf-8") as file:
+        runs = {row["run_id"] for row in csv.DictReader(file)}
+    pages = {path.stem.removeprefix("run-") for path in demo_report.glob("run-*.html")}
+    assert pages == runs
+    links = Page(demo_report / "runs.html").all("href")
+    assert {f"run-{run}.html" for run in runs} <= set(links)
+    text = words(demo_report / "run-00abcdef0123.html")
+    for expected in (
+        "a1b2c3d4e5f60718293a4b5c6d7e8f9012345678",
+        "experiments/backends.yaml:4:3",
+        "peak 989.4 TFLOP/s (a datasheet)",
+        "1,000 of 1,000;",
+        "backends/00abcdef0123/attempt-1/manifest.json",
+    ):
+        assert expected in text, expected
+
+
+def test_a_page_sets_apart_what_differs_from_most_groups(build: Callable[..., Path], root: Path) -> None:
+    for run_id, backend in (("r1", "auto"), ("r2", "flash"), ("r3", "cudnn")):
+        completed(root, run_id, attention=backend, steps=60 if backend == "cudnn" else 100)
+    out = build()
+    assert "train.steps 60 100" in words(out / "run-r3.html")
+    assert "train.steps" not in words(out / "run-r2.html").partition("All settings")[0]
+
+
+def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path], root: Path) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.event("claimed", executor="slurm", job_id="77_1")
+    clocks = {"power_limit_watts": 700, "sm_mhz": 1980, "memory_mhz": 2619}
+    folder.start(clocks=clocks | {"power_capped_seconds": 1.0, "slowed_seconds": 0.0})
+    folder.end("timeout", reason="the time limit was reached", steps=40)
+    folder.start(attempt=2, resumed_attempt=1, resumed_step=40)
+    folder.end(attempt=2)
+    text = words(build() / "run-r1.html")
+    for expected in (
+        "the time limit was reached",
+        "attempt 2 went on from the one of step 40",
+        "Its outcome is that of attempt 2",
+        f"Power limit, W 700 {render.UNKNOWN}",
+    ):
+        assert expected in text, expected
+
+
+def test_what_a_run_printed_is_quoted_as_text_and_audited(build: Callable[..., Path], root: Path) -> None:
+    folder = completed(root, "r1")
+    folder.path.joinpath("attempt-1", "stderr.log").write_text(f"first\n{EVIL}\n{BIDI}\n", encoding="utf-8")
+    out = build()
+    page = (out / "run-r1.html").read_text(encoding="utf-8")
+    assert "first" in page
+    assert BIDI in page
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert audit(out).findings == []
+    printed = re.sub("first", "other", page)
+    (out / "run-r1.html").write_text(printed, encoding="utf-8")
+    assert any("other" in str(found) for found in audit(out).findings)
+
+
+def test_without_logs_nothing_that_was_printed_is_in_the_report(
+    build: Callable[..., Path], root: Path
+) -> None:
+    folder = completed(root, "r1")
+    folder.path.joinpath("attempt-1", "stdout.log").write_text("token=hunter2\n")
+    out = build(logs=False)
+    assert "made with --no-logs" in words(out / "run-r1.html")
+    assert not any(b"hunter2" in path.read_bytes() for path in out.rglob("*") if path.is_file())
+    assert not list(out.rglob("output.*"))
+    assert audit(out).findings == []
+
+
+def test_of_more_runs_than_get_a_page_only_the_unexpected_do(
+    build: Callable[..., Path], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_pages, "MOST", 2)
+    for place in range(3):
+        completed(root, f"r{place}", seed=place)
+    failed = Folder(root, plan("r9", seed=9))
+    failed.start()
+    failed.end("failed", reason="no space left")
+    out = build()
+    assert [path.name for path in out.glob("run-*.html")] == ["run-r9.html"]
+    assert "The study has 4 runs. Up to 200 runs have a page each" in words(out / "runs.html")
+    assert "no space left" in words(out / "runs.html")
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"1 %\r50 %\r100 %\ndone\n", "100 %\ndone"),
+        (b"\x1b[31mred\x1b[0m \x1b]0;title\x07end", "red end"),
+        (b"windows\r\nlines\r\n", "windows\nlines"),
+        (b"\x00\x07 \xff", "\ufffd\ufffd \ufffd"),
+        (b"", ""),
+    ],
+    ids=["overwritten", "colours", "carriage returns", "no text", "nothing"],
+)
+def test_output_is_shown_as_a_terminal_does_in_the_end(content: bytes, shown: str) -> None:
+    assert output.tail(content) == shown
+
+
+def test_output_is_cut_to_the_stated_lines_and_characters() -> None:
+    assert output.tail(b"line\n" * 1000).count("\n") == output.MOST_LINES - 1
+    assert len(output.tail(b"x" * 100_000)) == output.MOST_CHARACTERS
+
+
+def test_a_log_that_is_a_link_or_a_pipe_is_not_read(root: Path, tmp_path: Path) -> None:
+    import os
+
+    folder = completed(root, "r1").path / "attempt-1"
+    (tmp_path / "secret").write_text("secret")
+    (folder / "stdout.log").symlink_to(tmp_path / "secret")
+    os.mkfifo(folder / "stderr.log")
+    runs = [{"run_id": "r1", "history": [{"attempt": 1}]}]
+    assert list(output.read(root, "backends", runs)) == []
