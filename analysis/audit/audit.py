@@ -228,6 +228,7 @@ def _strays(there: set[str]) -> set[str]:
     """Files among the records that no table is read from."""
     with closing(in_memory()) as connection:
         tables = {f"{RECORDS}/{table}.parquet" for table in selections(connection, None)}
+    tables.add(f"{RECORDS}/{output.FILE}")
     return {path for path in there if path.startswith(f"{RECORDS}/")} - tables
 
 

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 MOST_LINES, MOST_CHARACTERS = 30, 4000  # of one stream of one attempt
 _STREAMS = ("stdout", "stderr")
 _TAIL_BYTES = 4 * MOST_CHARACTERS  # a character takes at most four
-_FILE = "output.parquet"
+FILE = "output.parquet"
 _TABLE = """\
 CREATE TEMP TABLE output (
     study VARCHAR, run_id VARCHAR, attempt INTEGER, stream VARCHAR, size_bytes BIGINT, text VARCHAR)"""
@@ -87,7 +87,7 @@ def attached(connection: DuckDBPyConnection) -> bool:
 def carry(connection: DuckDBPyConnection, records: Path) -> None:
     """Write the table to the folder of a report's records, if there is one."""
     if attached(connection):
-        write_table(connection, "SELECT * FROM output ORDER BY ALL", records / _FILE)
+        write_table(connection, "SELECT * FROM output ORDER BY ALL", records / FILE)
 
 
 def load(connection: DuckDBPyConnection, records: Path) -> None:
@@ -96,7 +96,7 @@ def load(connection: DuckDBPyConnection, records: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = records / _FILE
+    path = records / FILE
     if not path.is_file() or path.is_symlink():
         return
     try:
