@@ -12,7 +12,8 @@ from analysis.charts import Chart, Figure
 from analysis.compare import guard
 from analysis.query.ask import Answer, answer, recording
 from analysis.query.formats import write_csv
-from analysis.report import backends, comparison, facts, live, render, run_pages
+from analysis.report import backends, comparison, facts, live, render, run_pages, setup
+from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import carry, complete, named
 from analysis.report.comparison import Comparison
@@ -258,14 +259,17 @@ def _write_figure(out: Path, drawn: Drawn) -> None:
 def _write_pages(
     out: Path, known: Facts, trust: Backends, found: Comparison, details: RunPages, pages: list[Page]
 ) -> None:
+    differences = guard.among(known.runs)
     common: dict[str, Any] = {
+        "answer": answer_of(known, found, trust, differences),
+        "setup": setup.setup(known, found),
         "facts": known,
         "backends": trust,
         "comparison": found,
         "details": details,
         "pages": pages,
         "environment": facts.environment(known.runs),
-        "differences": guard.among(known.runs),
+        "differences": differences,
         "missing": facts.missing(known.runs),
         "warmup_rule": WARMUP_RULE,
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),

@@ -23,7 +23,7 @@ RUNS_SQL = """\
 SELECT r.*,
   r.tokens_per_step / q.step_seconds_75 AS tokens_per_second_low,
   r.tokens_per_step / q.step_seconds_25 AS tokens_per_second_high,
-  a.why, a.command, a.version, a.study_file
+  a.why, a.command, a.version, a.study_file, a.tokenizer, a.overridden, a.scale_description
 FROM runs r
 JOIN run_records a ON a.study = r.study AND a.run_id = r.run_id
 LEFT JOIN run_measures q ON q.study = r.study AND q.run_id = r.run_id
@@ -71,6 +71,23 @@ class Facts:
     groups: list[Group]
     quarantine: list[Row]
     dictionary: list[Row]
+
+    @property
+    def question(self) -> str:
+        """What the study asks: its description as far as the first question mark, else its title."""
+        asked, mark, _ = self.description.partition("?")
+        return asked + mark if mark else self.title
+
+    @property
+    def about(self) -> str:
+        """The rest of the description."""
+        return self.description.removeprefix(self.question).strip()
+
+    @property
+    def scales(self) -> dict[str, str]:
+        """What the study says of each scale that its runs have, of those of which it says something."""
+        said = {run["scale"]: run["scale_description"] for run in self.runs}
+        return {scale: text for scale, text in said.items() if text}
 
     @property
     def labels(self) -> list[str]:

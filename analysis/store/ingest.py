@@ -18,7 +18,8 @@ from model.disk.record import DesignRecord, Manifest, Result, RunRecord
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
 _SAME_NAME = (
-    *("study", "run_id", "title", "description", "study_file", "scale", "profile", "because"),
+    *("study", "run_id", "title", "description", "scale_description", "study_file", "scale", "profile"),
+    "because",
     *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
 _SHORT = ("attempt", "gpus", "nodes")  # columns of 32 bits
@@ -147,6 +148,7 @@ def _run_row(run: RunRecord) -> Row:
         "seed": config.seed,
         "design": dumps(run.design.model_dump(mode="json")) if run.design else None,
         "factors": dumps(run.factors),
+        "overridden": None if run.overridden is None else _overridden(run),
         "config": dumps(config.model_dump(mode="json")),
         "planned_steps": plan.steps,
         "sequence_length": plan.sequence_length,
@@ -162,6 +164,10 @@ def _run_row(run: RunRecord) -> Row:
         "code": origin.code,
         "created_at": utc(run.created_at),
     }
+
+
+def _overridden(run: RunRecord) -> str:
+    return dumps({name: found.model_dump() for name, found in (run.overridden or {}).items()})
 
 
 def _imported_row(run: ImportedRun) -> Row:

@@ -82,6 +82,13 @@ class DesignRecord(Frozen):
     )
 
 
+class Override(Frozen):
+    """What a scale or an option put in place of the study's own value of a setting."""
+
+    own: str | int | float | bool | None = Field(description="The study's value; None: it gives none.")
+    by: str = Field(description="`scale laptop`, or `--set`.")
+
+
 class RunRecord(Frozen):
     """`run.json`: one planned run."""
 
@@ -101,6 +108,10 @@ class RunRecord(Frozen):
     )
     title: str
     description: str = ""
+    scale_description: str = Field("", description="What the study says of the scale of this run.")
+    overridden: dict[str, Override] | None = Field(
+        None, description="By setting, what the study itself says; None in older records, which do not tell."
+    )
     factors: dict[str, str | int | float | bool] = Field(description="What varies, by axis.")
     config: RunConfig
     expected_outcome: Outcome

@@ -62,7 +62,12 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
     _refuse_logs(study.name, root)
     sources = checked_sources(study, cells, root)
     made = provenance.provenance(study.path.resolve().parent)
-    common = {"scale": scale, "design": study.design(scale).record(study.name), "provenance": made}
+    common = {
+        "scale": scale,
+        "scale_description": study.scale(scale)[0].description,
+        "design": study.design(scale).record(study.name),
+        "provenance": made,
+    }
     records = [_record(study, cell, cluster, *sources[cell.config.data], common) for cell in cells]
     runs: list[Planned] = [(record, _known(root, record)) for record in records]
     return Plan(study, scale, cluster, root, placed(runs, root, study.name))
@@ -120,6 +125,7 @@ def _record(
         launched_in=str(Path.cwd()),
         title=study.file.title,
         description=study.file.description,
+        overridden=cell.overridden,
         factors=cell.factors,
         config=cell.config,
         expected_outcome=cell.expected,

@@ -19,11 +19,12 @@ from pydantic import ValidationError
 from model import attention
 from model.config import NO_FLOAT16, RunConfig
 from model.disk.files import dumps
-from model.disk.record import Order, Outcome
+from model.disk.record import Order, Outcome, Override
 from model.errors import UserError, did_you_mean
 from runner.spec.cells import baseline, options
 from runner.spec.cells.options import Setting
 from runner.spec.cells.order import places
+from runner.spec.cells.overridden import overridden
 from runner.spec.cells.where import idle, matches
 from runner.spec.design import order_seed
 from runner.spec.document import KeyPath
@@ -54,6 +55,7 @@ class Cell:
     because: str | None
     resources: Resources
     why: tuple[str, ...]
+    overridden: Mapping[str, Override]  # by the scale and by options
     marks: Mapping[str, Mark] = field(repr=False)  # where each value was set, for later errors
     origin: Mark = field(repr=False)  # the key that produced the cell
     position: int = 0  # in the order of starting, from 1
@@ -95,7 +97,7 @@ def expand(
     candidates = list(_candidates(study, overlay, scale_path, times))
     wanted, numbers = _wanted(study, only, candidates, times)
     results = [
-        _resolve(study, common, factors, origin, rules, overrides)
+        _resolve(study, scale, common, factors, origin, rules, overrides)
         for factors, origin in candidates
         if matches(factors, wanted)
     ]
@@ -150,11 +152,12 @@ def _listed(wanted: Where) -> str:
 
 
 def _common(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Setting]:
-    base = flatten(study.file.base, ("base",))
-    scaled = flatten(overlay.set, (*scale_path, "set"))
-    return {
-        dotted: (value, study.document.mark(path)) for dotted, value, path in itertools.chain(base, scaled)
-    }
+    return _marked(study, study.file.base, ("base",)) | _marked(study, overlay.set, (*scale_path, "set"))
+
+
+def _marked(study: Study, given: Mapping[str, Any], path: KeyPath) -> dict[str, Setting]:
+    """A mapping's settings by dotted path, each with where it was set."""
+    return {dotted: (value, study.document.mark(place)) for dotted, value, place in flatten(given, path)}
 
 
 def _candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: int) -> Iterator[Candidate]:
@@ -233,6 +236,7 @@ def _idle_rules(
 
 def _resolve(
     study: Study,
+    scale: str,
     common: dict[str, Setting],
     factors: dict[str, Setting],
     origin: Mark,
@@ -240,14 +244,15 @@ def _resolve(
     overrides: dict[str, Setting],
 ) -> Cell | list[Problem]:
     settings = _over(common, factors)
+    own = {**_marked(study, study.file.base, ("base",)), **factors}
     expected, because = Outcome.COMPLETED, None
     resources = Resources()
     why = [str(mark) for _, mark in factors.values()]
     for rule, path in rules:
         if matches(common | factors, rule.where):
-            changes = flatten(rule.set, (*path, "set"))
-            marked = {dotted: (value, study.document.mark(place)) for dotted, value, place in changes}
+            marked = _marked(study, rule.set, (*path, "set"))
             settings = _over(settings, marked)
+            own |= marked if path[0] == "rules" else {}
             expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)
             resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
             why.append(str(study.document.mark(path)))
@@ -274,6 +279,7 @@ def _resolve(
         because=because,
         resources=resources,
         why=tuple(why),
+        overridden=overridden(settings, own, overrides, scale),
         marks={dotted: mark for dotted, (_, mark) in settings.items()},
         origin=origin,
     )

@@ -1,0 +1,70 @@
+"""What a report answers first: the question, what was run, what was found, and what cannot be said. Pure.
+
+Every sentence is made from verdicts, outcomes and differences that others computed: nothing is computed
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.report.said import limits, losses, outcomes, ran, rates
+from analysis.report.said.sentence import Number, Sentence
+
+if TYPE_CHECKING:
+    from analysis.compare.difference import Difference
+    from analysis.report.backends import Backends
+    from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts
+
+__all__ = ["Answer", "Number", "Sentence", "answer"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The block at the top of a report.
+
+    Attributes:
+        question: what the study asks.
+        ran: what was run, in one sentence.
+        findings: what was found; of single runs what was observed, which each sentence says.
+        expected: how runs ended that ended as the study expected. Such an end is a result.
+        unexpected: what nobody planned: other ends, wrong backends, a drifting or busy machine.
+        cannot_say: what the runs do not show, and what would.
+    """
+
+    question: str
+    ran: Sentence
+    findings: list[Sentence]
+    expected: list[Sentence]
+    unexpected: list[Sentence]
+    cannot_say: list[Sentence]
+
+    @property
+    def numbers(self) -> list[Number]:
+        """Every number that a sentence cites, in order."""
+        parts = (self.findings, self.expected, self.unexpected, self.cannot_say)
+        return [number for part in ([self.ran], *parts) for sentence in part for number in sentence.numbers]
+
+
+def answer(
+    facts: Facts, comparison: Comparison, trust: Backends, differences: Sequence[Difference]
+) -> Answer:
+    """The answer of one study.
+
+    Args:
+        trust: the certificates of its backends.
+        differences: what the guard found among its completed runs.
+    """
+    speed, loss = rates.sentences(facts, comparison), losses.sentences(comparison)
+    unclear = [each for each in (*speed, *loss) if each.kind in ("inconclusive", "withheld")]
+    return Answer(
+        question=facts.question,
+        ran=ran.sentence(facts),
+        findings=[each for each in (*speed, *loss) if each not in unclear],
+        expected=outcomes.expected(facts.runs),
+        unexpected=[*outcomes.unexpected(facts, trust), *limits.disturbed(comparison)],
+        cannot_say=[*unclear, *limits.sentences(facts, comparison, differences)],
+    )

@@ -1,0 +1,87 @@
+"""What the runs of a study do not show, and what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.findings.rates import ENOUGH
+from analysis.report.said.sentence import Sentence, counted, listed, name
+
+if TYPE_CHECKING:
+    from analysis.compare.difference import Difference
+    from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts, Row
+
+
+def disturbed(comparison: Comparison) -> Iterator[Sentence]:
+    """That other work slowed the machine, or that it drifted."""
+    if comparison.busy:
+        yield Sentence(comparison.busy)
+    if comparison.drift.found:
+        yield Sentence(comparison.drift.sentence)
+
+
+def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Difference]) -> Iterator[Sentence]:
+    """What is not compared, and how far the rest reaches."""
+    yield from _not_compared(facts, comparison)
+    yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
+    yield from (Sentence(each.sentence) for each in differences)
+    if comparison.drift.change is None:
+        yield Sentence(comparison.drift.sentence)
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
+    yield from _one_of_a_kind(done)
+    yield from _unfinished(facts)
+
+
+def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+    if comparison.singles:
+        yield Sentence(f"{_single(comparison)} {_repeats(facts, comparison)}")
+    if comparison.advice and facts.imported:
+        yield Sentence(
+            "Groups are not compared with a baseline: the import named none. "
+            "Import again with `--baseline FACTOR=VALUE`."
+        )
+    elif comparison.advice:
+        yield Sentence(
+            "Groups are not compared with a baseline: the study declares none. "
+            f"Write it in the study, for example `{comparison.advice}`."
+        )
+    if comparison.alone:
+        groups = listed([name(label) for label in comparison.alone])
+        yield Sentence(f"Not compared, for want of a completed counterpart among the baseline's: {groups}.")
+
+
+def _single(comparison: Comparison) -> str:
+    groups = listed([name(label) for label in comparison.singles])
+    return f"Nothing tells the differences of single runs ({groups}) from the machine's between two starts."
+
+
+def _repeats(facts: Facts, comparison: Comparison) -> str:
+    if set(comparison.singles) <= facts.imported:
+        return f"{ENOUGH} logs of each would make findings of them."
+    return f"To make findings of them, write `repeats: {ENOUGH}` in the study."
+
+
+def _one_of_a_kind(done: Sequence[Row]) -> Iterator[Sentence]:
+    """What all runs share, and so nothing says the effect of."""
+    seeds, hosts = {run["seed"] for run in done}, {run["node"] for run in done}
+    if len(seeds) == 1 and None not in seeds:
+        yield Sentence(
+            f"Every completed run has seed {seeds.pop()}: what other initial weights and another order "
+            "of the documents give is not known."
+        )
+    if len(hosts) == 1 and None not in hosts:
+        yield Sentence(
+            f"Every completed run was on one machine, `{hosts.pop()}`: others of its kind may differ."
+        )
+
+
+def _unfinished(facts: Facts) -> Iterator[Sentence]:
+    waiting = [run for run in facts.runs if run["outcome"] is None]
+    if waiting:
+        groups = listed(list(dict.fromkeys(name(run["label"]) for run in waiting)))
+        yield Sentence(f"{counted(len(waiting), 'run')} of {groups} without an outcome yet.")
+    if facts.quarantine:
+        files = counted(len(facts.quarantine), "file")
+        yield Sentence(f"{files} could not be read: nothing from there is in this report.")

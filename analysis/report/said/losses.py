@@ -1,0 +1,73 @@
+"""What is said of the groups' losses against the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.findings.losses import Compared
+from analysis.report.said.sentence import Number, Sentence, listed, name
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import Comparison
+
+_UNSTATED = " Declare `margins: {loss: NATS}` in the study before it runs."
+_Class = tuple[str, str, str, float | None, str, str]  # baseline, kind, sentence, margin, level, method
+
+
+def sentences(comparison: Comparison) -> list[Sentence]:
+    """Each verdict on a loss, those of one kind in one sentence, findings first."""
+    classes: dict[_Class, list[Compared]] = {}
+    for it in comparison.losses:
+        classes.setdefault(_class(it), []).append(it)
+    order = ("different", "equivalent")
+    found = sorted(classes.items(), key=lambda each: (*order, each[0][1]).index(each[0][1]))
+    return [_sentence(*which, items) for which, items in found]
+
+
+def _class(it: Compared) -> _Class:
+    found = it.verdict
+    if found.kind == "withheld" or found.difference is None:
+        return it.baseline, found.kind, found.sentence, None, found.level, ""
+    return it.baseline, found.kind, "", it.margin, found.level, found.method
+
+
+def _sentence(
+    baseline: str,
+    kind: str,
+    said: str,
+    margin: float | None,
+    level: str,
+    method: str,
+    items: Sequence[Compared],
+) -> Sentence:
+    groups = listed([_group(it) for it in items])
+    if said:
+        text = f"On the loss of {groups} against that of {name(baseline)}: {said[:1].lower()}{said[1:]}"
+        return Sentence(text, kind=kind)
+    share = "" if margin is None else f" the stated margin of {margin:.3g} nats per token"
+    same = f"is that of {name(baseline)}{share and f' within{share}'}"
+    text = {
+        "equivalent": f"The loss of {groups} {same}.",
+        "different": f"The loss of {groups} is not that of {name(baseline)}{share and f', beyond{share}'}.",
+    }.get(kind, f"Whether the loss of {groups} {same} cannot be said.{'' if share else _UNSTATED}")
+    return Sentence(text, tuple(map(_number, items)), kind, level, method)
+
+
+def _group(it: Compared) -> str:
+    found = it.verdict
+    if found.difference is None:
+        return name(it.label)
+    ends = "" if found.low is None or found.high is None else f"; {found.low:+.4f} to {found.high:+.4f}"
+    return f"{name(it.label)} ({found.difference:+.4f}{ends})"
+
+
+def _number(it: Compared) -> Number:
+    found = it.verdict
+    return Number(
+        f"loss of {it.label} minus {it.baseline}",
+        found.difference or 0.0,
+        found.low,
+        found.high,
+        "nats per token",
+    )

@@ -1,0 +1,86 @@
+"""How the runs ended: as the study expected, which is a result, or otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.report.said.sentence import Number, Sentence, counted, listed, name
+
+if TYPE_CHECKING:
+    from analysis.report.backends import Backends
+    from analysis.report.facts import Facts, Row
+
+MEANING = {
+    "oom_gpu": "out of GPU memory",
+    "oom_host": "out of host memory",
+    "unsupported": "the backend says that it cannot run there",
+    "diverged": "a loss that is not finite",
+    "timeout": "the time limit",
+    "preempted": "stopped by the scheduler",
+    "node_failed": "the machine failed",
+    "cancelled": "stopped by a person",
+    "failed": "an error",
+    "lost": "no trace of how it ended",
+}
+
+
+def expected(runs: Sequence[Row]) -> list[Sentence]:
+    """How many runs completed as expected, and each kind of failure that the study expected."""
+    met = [run for run in runs if run["outcome"] and run["outcome"] == run["expected_outcome"]]
+    done = [run for run in met if run["outcome"] == "completed"]
+    ended = [run for run in met if run["outcome"] != "completed"]
+    found = [_ended(mine, f"as the study expected{_why(because)}") for because, mine in _by(ended, "because")]
+    if not done:
+        return found
+    every = "every run" if len(done) == len(runs) else f"{len(done):,d} of {counted(len(runs), 'run')}"
+    said = f"{every[:1].upper()}{every[1:]} completed, as the study expected."
+    return [Sentence(said, (Number("runs completed", len(done), None, None, "runs"),)), *found]
+
+
+def _why(because: str | None) -> str:
+    return f": {because.rstrip('.')}" if because else ""
+
+
+def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
+    """Other ends than the expected ones, wrong backends, and errors in imported logs."""
+    other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
+    kinds: dict[tuple[Any, ...], list[Row]] = {}
+    for run in other:
+        kinds.setdefault((run["outcome"], run["expected_outcome"], run["reason"]), []).append(run)
+    ends = [
+        _ended(mine, f"where the study expected `{wanted}`{_why(reason)}")
+        for (_, wanted, reason), mine in kinds.items()
+    ]
+    return [
+        *ends,
+        *_wrong(trust),
+        *(Sentence(f"Wrong in an imported log: {said}") for said in facts.in_logs["error"]),
+    ]
+
+
+def _wrong(trust: Backends) -> Iterator[Sentence]:
+    for row in trust.wrong:
+        where = f" on {row['device_name']}" if row["device_name"] else ""
+        failed = f"{row['failed']:,d} of {row['checks']:,d} checks of its certificate failed"
+        yield Sentence(f"{name(row['attention'])} computes attention wrongly{where}: {failed}.")
+
+
+def _by(runs: Sequence[Row], column: str) -> list[tuple[str | None, list[Row]]]:
+    """The runs by outcome and another column."""
+    found: dict[tuple[str, str | None], list[Row]] = {}
+    for run in runs:
+        found.setdefault((run["outcome"], run[column]), []).append(run)
+    return [(value, mine) for (_, value), mine in found.items()]
+
+
+def _ended(runs: Sequence[Row], rest: str) -> Sentence:
+    """`math` ended as `oom_gpu` (out of GPU memory), 3 runs, ..."""
+    outcome = runs[0]["outcome"]
+    meaning = f" ({MEANING[outcome]})" if outcome in MEANING else ""
+    groups = listed(list(dict.fromkeys(name(run["label"]) for run in runs)))
+    text = f"{groups} ended as `{outcome}`{meaning} in {counted(len(runs), 'run')}, {rest}."
+    number = Number(
+        f"runs of {groups} that ended as {outcome}".replace("`", ""), len(runs), None, None, "runs"
+    )
+    return Sentence(text, (number,))

@@ -1,0 +1,98 @@
+"""What was run, in one sentence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.compare.values import device
+from analysis.report.models import parameters
+from analysis.report.said.sentence import Number, Sentence, counted, listed
+
+if TYPE_CHECKING:
+    from analysis.report.facts import Facts, Row
+
+
+def sentence(facts: Facts) -> Sentence:
+    """Model, steps, device, groups and runs."""
+    runs = facts.runs
+    said = f"{_model(runs)} {_length(runs)}{_where(runs)}{_groups(facts)}: {_count(facts)}."
+    return Sentence(said, tuple(_numbers(runs)))
+
+
+def _model(runs: Sequence[Row]) -> str:
+    sizes = sorted({size for run in runs if (size := parameters(run["config"])) is not None})
+    if not sizes:
+        return "A model of unknown size was trained"
+    if len(sizes) == 1:
+        return f"A llama of {_short(sizes[0])} parameters was trained"
+    return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters were trained"
+
+
+def _short(count: int) -> str:
+    """`8.03 billion`, to three digits."""
+    for size, word in ((1e9, " billion"), (1e6, " million")):
+        if count >= size:
+            return f"{count / size:.3g}{word}"
+    return f"{count:,d}"
+
+
+def _length(runs: Sequence[Row]) -> str:
+    steps = _span({run["planned_steps"] for run in runs})
+    tokens = _span({_tokens(run) for run in runs})
+    return f"for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
+
+
+def _tokens(run: Row) -> int | None:
+    sizes = (run["batch_size"], run["sequence_length"])
+    return None if None in sizes else sizes[0] * sizes[1]
+
+
+def _span(values: set[int | None]) -> str:
+    known = sorted(value for value in values if value is not None)
+    return " to ".join(f"{value:,d}" for value in dict.fromkeys((known[0], known[-1]))) if known else ""
+
+
+def _where(runs: Sequence[Row]) -> str:
+    devices = Counter(found for run in runs if (found := device(run)))
+    return f" on {listed(sorted(devices))}" if devices else ""
+
+
+def _groups(facts: Facts) -> str:
+    axes = varying(facts.runs)
+    many = len(facts.groups)
+    if not axes or many == 1:
+        return ""
+    if axes == ["attention"]:
+        return f", under each of {many} attention backends"
+    return f", for each of {many} {'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
+
+
+def varying(runs: Sequence[Row]) -> list[str]:
+    """The factors that have several values, seed and repeat apart, in the study's order."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in (run["factors"] | {"scale": run["scale"]}).items():
+            found.setdefault(name, set()).add(str(value))
+    return [name for name, values in found.items() if len(values) > 1 and name not in ("seed", "repeat")]
+
+
+def _count(facts: Facts) -> str:
+    done = sum(run["outcome"] == "completed" for run in facts.runs)
+    sizes = {group.runs for group in facts.groups}
+    each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
+    return f"{counted(len(facts.runs), 'run')}{each}, of which {done:,d} completed"
+
+
+def _numbers(runs: Sequence[Row]) -> list[Number]:
+    counts = {"runs": len(runs), "completed runs": sum(run["outcome"] == "completed" for run in runs)}
+    found = [Number(name, value, None, None, "runs") for name, value in counts.items()]
+    for what, unit, values in (
+        ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
+        ("planned steps", "steps", {run["planned_steps"] for run in runs}),
+        ("tokens per step", "tokens", {_tokens(run) for run in runs}),
+    ):
+        if len(values) == 1 and (value := values.pop()) is not None:
+            found.append(Number(what, value, None, None, unit))
+    return found

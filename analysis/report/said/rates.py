@@ -1,0 +1,131 @@
+"""What is said of the groups' rates: against the baseline, and in the ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.findings.groups import stated
+from analysis.findings.rates import Compared
+from analysis.report.said.sentence import Number, Sentence, counted, listed, name
+from analysis.stats.verdict import percent
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts, Row
+    from analysis.stats.ranking import Ranking
+
+_Class = tuple[str, str, float | None, str, str]  # baseline, what is said, margin, level, method
+_SAID = {
+    "faster": "{groups} {trains} faster than {baseline}{beyond}.",
+    "slower": "{groups} {trains} more slowly than {baseline}{beyond}.",
+    "equivalent": "{groups} {trains} as fast as {baseline}{within}.",
+    "inconclusive": "Whether {groups} {trains} as fast as {baseline}{within} cannot be said: more repeats "
+    "would narrow the intervals.",
+    "observed": "Observed, not a finding: {groups} ran at another rate than {baseline}, in one run each.",
+}
+
+
+def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
+    """Each verdict on a rate, those of one kind in one sentence, and then the rankings."""
+    runs = {run["run_id"]: run for run in facts.runs}
+    classes: dict[_Class, list[Compared]] = {}
+    for it in comparison.rates.compared:
+        classes.setdefault(_class(it, runs), []).append(it)
+    found = [_sentence(*which, items, comparison) for which, items in classes.items()]
+    order = list(_SAID)
+    found.sort(key=lambda each: order.index(each[0]) if each[0] in order else len(order))
+    return [*(each for _, each in found), *_rankings(comparison), *_alone(facts, comparison)]
+
+
+def _class(it: Compared, runs: dict[str, Row]) -> _Class:
+    verdict = it.verdict
+    said: str = verdict.kind
+    if said == "different":
+        said = "faster" if (verdict.difference or 0) > 0 else "slower"
+    if said == "withheld":
+        return it.baseline, verdict.sentence, None, verdict.level, ""
+    margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
+    return it.baseline, said, margin, verdict.level, verdict.method
+
+
+def _sentence(
+    baseline: str,
+    said: str,
+    margin: float | None,
+    level: str,
+    method: str,
+    items: Sequence[Compared],
+    comparison: Comparison,
+) -> tuple[str, Sentence]:
+    kind = items[0].verdict.kind
+    if kind == "withheld":
+        groups = listed([name(it.label) for it in items])
+        text = f"No verdict is given on the rate of {groups} against that of {name(baseline)}. {said}"
+        return said, Sentence(text, kind=kind)
+    share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
+    text = _SAID[said].format(
+        groups=listed([_group(it, comparison) for it in items]),
+        trains="trains" if len(items) == 1 else "train",
+        baseline=name(baseline),
+        beyond=f", by more than {share}" if share else "",
+        within=f", within {share}" if share else "",
+    )
+    return said, Sentence(text, tuple(map(_number, items)), kind, level, method)
+
+
+def _group(it: Compared, comparison: Comparison) -> str:
+    found = it.verdict
+    if found.difference is None:
+        return name(it.label)
+    ends = "" if found.low is None or found.high is None else f"; {_ends(found.low, found.high)}"
+    other = "; its loss differs" if it.label in comparison.unlike else ""
+    return f"{name(it.label)} ({percent(found.difference)} %{ends}{other})"
+
+
+def _ends(low: float, high: float) -> str:
+    return f"{percent(low)} to {percent(high)} %"
+
+
+def _number(it: Compared) -> Number:
+    found = it.verdict
+    value, low, high = (None if x is None else 100 * x for x in (found.difference, found.low, found.high))
+    return Number(f"rate of {it.label} against {it.baseline}", value or 0.0, low, high, "percent")
+
+
+def _rankings(comparison: Comparison) -> Iterator[Sentence]:
+    for ranking in comparison.rates.rankings:
+        yield _ranking(ranking)
+
+
+def _ranking(ranking: Ranking) -> Sentence:
+    labels = list(dict.fromkeys(label for tier in ranking.tiers for label in tier))
+    among = f"Among all pairs of {counted(len(labels), 'group')} with repeats"
+    if len(ranking.tiers) == 1:
+        said = f"{among}, no test tells two rates apart: {listed([name(label) for label in labels])}."
+        return Sentence(said, kind="inconclusive", level="runs", method=_method(ranking))
+    tiers = "; ".join(listed([name(label) for label in tier]) for tier in ranking.tiers)
+    said = (
+        f"{among}, the tests give this order from the fastest: {tiers}. Groups that share a place cannot be"
+    )
+    return Sentence(f"{said} told apart.", kind="ranking", level="runs", method=_method(ranking))
+
+
+def _method(ranking: Ranking) -> str:
+    methods = {verdict.method for verdict in ranking.verdicts.values()}
+    return methods.pop() if len(methods) == 1 else "tests of the log ratio, corrected after Holm"
+
+
+def _alone(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+    """The rates of single runs where no baseline is declared, to which they could be compared."""
+    if comparison.rates.baseline or not comparison.singles:
+        return
+    groups = [group for group in facts.groups if group.label in comparison.singles]
+    rates = [(group.label, group.tokens_per_second) for group in groups if group.tokens_per_second]
+    said = listed([f"{name(label)} {rate.median:,.0f}" for label, rate in rates])
+    text = f"Observed in one run each, not findings: {said} tokens per second."
+    numbers = (
+        Number(f"tokens per second of {label}", rate.median, rate.low, rate.high, "tokens per second")
+        for label, rate in rates
+    )
+    yield Sentence(text, tuple(numbers), "observed", "records of one run each", "")

@@ -1,0 +1,71 @@
+"""A sentence of a report, with the numbers that it cites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST = 12  # items of a list within a sentence
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a sentence cites, so that a text can cite it too.
+
+    Attributes:
+        name: in words, unique within an answer: `rate of flash over cudnn, change`.
+        value: in its unit.
+        low, high: ends of its interval; None without one.
+        unit: `percent`, `nats per token`, `tokens per second`, ...
+    """
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One statement; `backticks` in its text mark code and the names of groups.
+
+    Attributes:
+        kind: a verdict's kind (`different`, `equivalent`, `inconclusive`, `observed`, `withheld`), `ranking`,
+            or empty where no verdict is behind it.
+        level: what it speaks of, `runs` or `records of one run each`; empty where nothing is inferred.
+        method: how its intervals were made, worded for a caption.
+    """
+
+    text: str
+    numbers: tuple[Number, ...] = ()
+    kind: str = ""
+    level: str = ""
+    method: str = ""
+
+    @property
+    def inference(self) -> str:
+        """How far it reaches, in words; empty where nothing is inferred."""
+        reach = {
+            "runs": "Holds for further runs under the same conditions",
+            "records of one run each": "Speaks of these runs alone, not of further ones",
+        }.get(self.level, "")
+        return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."
+
+
+def name(label: str) -> str:
+    """A group's name, set off from the words around it."""
+    return f"`{label.replace('`', chr(39))}`"
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a, b and c`; of a long list the first ones, and how many more there are."""
+    shown = list(items)
+    if len(shown) > MOST:
+        shown = [*shown[: MOST - 1], f"{len(shown) - MOST + 1} more"]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `1,200 runs`."""
+    return f"{count:,d} {noun}{'' if count == 1 else 's'}"

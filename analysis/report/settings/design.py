@@ -1,0 +1,94 @@
+"""The design: what varies, how often, in which order, against what, and what the launch changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.findings.groups import declared, looks
+from analysis.report.said.ran import varying
+from analysis.report.said.sentence import counted, listed, name
+from analysis.report.settings.values import Row, Setting, options, value
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts
+
+PART = "Design"
+
+
+def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
+    """The lines of this part."""
+    runs = facts.runs
+    for topic, said, changed in (
+        ("Varied", _varied(facts), _only(runs)),
+        ("Scale", value(runs, lambda run: run["scale"], "the runs were imported"), ""),
+        ("Seeds", _numbers({run["seed"] for run in runs}), ""),
+        ("Repeats", _repeats(runs), "; ".join(f"`--repeats {each}`" for each in _given(runs, "--repeats"))),
+        ("Order of the runs", comparison.order, ""),
+        ("Baseline", _baseline(runs), ""),
+        ("Margins", value(runs, _margins, "none was stated before the runs"), ""),
+        ("Stopping rule", _stopping(runs), ""),
+    ):
+        yield Setting(topic, said, changed, PART)
+
+
+def _varied(facts: Facts) -> str:
+    axes = varying(facts.runs)
+    if not axes:
+        return "nothing: all runs have one configuration, seed and repeat apart"
+    return f"{listed([f'`{axis}`' for axis in axes])}: {counted(len(facts.groups), 'group')}"
+
+
+def _only(runs: Sequence[Row]) -> str:
+    return "; ".join(f"`--only {each}`" for each in _given(runs, "--only"))
+
+
+def _given(runs: Sequence[Row], option: str) -> list[str]:
+    return list(dict.fromkeys(text for run in runs for text in options(run, option)))
+
+
+def _numbers(found: set[int | None]) -> str:
+    known = sorted(value for value in found if value is not None)
+    more = ["unknown"] if None in found else []
+    return listed([*map(str, known), *more])
+
+
+def _repeats(runs: Sequence[Row]) -> str:
+    """How many runs of each configuration, seed included, there are."""
+    cells: dict[tuple[str, int | None], int] = {}
+    for run in runs:
+        key = (run["label"], run["seed"])
+        cells[key] = cells.get(key, 0) + 1
+    counts: dict[int, set[str]] = {}
+    for (label, _), count in cells.items():
+        counts.setdefault(count, set()).add(label)
+    if len(counts) == 1:
+        return f"{counted(next(iter(counts)), 'run')} of each group and seed"
+    spread = [f"{count} ({listed(sorted(map(name, labels)))})" for count, labels in sorted(counts.items())]
+    return f"runs of each group and seed: {'; '.join(spread)}"
+
+
+def _baseline(runs: Sequence[Row]) -> str:
+    found = declared(runs)
+    return ", ".join(f"`{axis}` {value}" for axis, value in found.items()) if found else "none declared"
+
+
+def _margins(run: Row) -> str | None:
+    found = (run["design"] or {}).get("margins") or {}
+    loss, rate = found.get("loss"), found.get("tokens_per_second")
+    said = [
+        "" if loss is None else f"loss {loss:g} nats per token",
+        "" if rate is None else f"tokens per second {100 * rate:.3g} %",
+    ]
+    return ", ".join(filter(None, said)) or None
+
+
+def _stopping(runs: Sequence[Row]) -> str:
+    found = looks(runs)
+    if not found:
+        return "none: the number of runs was fixed in advance"
+    return (
+        f"repeats until the interval of each ratio to the baseline is {100 * found[0]:.3g} % on either side, "
+        f"at most {found[1]}"
+    )

@@ -1,0 +1,140 @@
+"""The model, the training and the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from analysis.compare.values import in_warm_up
+from analysis.report import models
+from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
+
+_UNSAID = "the logs do not say"
+_SHAPE = ("model.dim", "model.layers", "model.heads", "model.kv_heads", "model.ffn_dim", "model.vocab_size")
+_Topic = tuple[str, Of, tuple[str, ...]]  # what it is called, what a run has of it, the settings behind it
+
+
+def settings(runs: Sequence[Row]) -> Iterator[Setting]:
+    """The three parts, in this order."""
+    started = [run for run in runs if run["device"] or run["imported"]]
+    for part, topics, mine in (
+        ("Model", _MODEL, runs),
+        ("Training", _TRAINING, runs),
+        ("Training", _DONE, started),
+        ("Data", _DATA, runs),
+        ("Data", _PADDING, [run for run in started if run["training_tokens_percentage"] is not None]),
+    ):
+        for topic, of, behind in topics:
+            yield Setting(topic, value(mine, of, _why(runs)), changed(runs, behind), part)
+
+
+def _why(runs: Sequence[Row]) -> str:
+    return _UNSAID if any(run["imported"] for run in runs) else "not recorded"
+
+
+def _parameters(run: Row) -> str | None:
+    count, counted = models.parameters(run["config"]), models.without_embedding(run["config"])
+    return None if count is None else f"{count:,d}, of which {counted:,d} are not the input embedding"
+
+
+def _heads(run: Row) -> str | None:
+    queries, keys, dim = (setting("model", each)(run) for each in ("heads", "kv_heads", "dim"))
+    if None in (queries, keys, dim):
+        return None
+    return f"{queries} of queries and {keys} of keys and values, each of dimension {dim // queries}"
+
+
+def _flop(run: Row) -> str | None:
+    count = run["flop_per_token"] or models.flop(run["config"], run["sequence_length"])
+    return None if count is None else f"{count / 1e9:,.4g} GFLOP, forward and backward"
+
+
+def _tokens(run: Row) -> str | None:
+    sizes = (run["batch_size"], run["sequence_length"])
+    return None if None in sizes else f"{sizes[0] * sizes[1]:,d}"
+
+
+def _compiled(run: Row) -> str | None:
+    found = setting("train", "compile")(run)
+    return None if found is None else "yes" if found else "no"
+
+
+def _warm_up(run: Row) -> str | None:
+    steps, planned = setting("train", "warmup_steps")(run), run["planned_steps"]
+    if steps is None or planned is None:
+        return None
+    if steps == 0:
+        return "none: constant from the first step"
+    if in_warm_up(run) or (run["steps"] is None and planned <= steps):
+        return f"linear over {steps:,d} steps: all {run['steps'] or planned:,d} steps lie inside it"
+    return f"linear over the first {steps:,d} of {planned:,d} steps, then constant"
+
+
+def _steps(run: Row) -> str | None:
+    if run["steps"] is None or run["planned_steps"] is None:
+        return None if run["steps"] is None else f"{run['steps']:,d} of an unknown number"
+    return f"{run['steps']:,d} of {run['planned_steps']:,d} planned"
+
+
+def _optimizer(run: Row) -> str | None:
+    decay, clip = setting("train", "weight_decay")(run), setting("train", "clip_norm")(run)
+    if None in (decay, clip):
+        return None
+    return f"AdamW, weight decay {decay:g}, gradients clipped to norm {clip:g}"
+
+
+def _activations(run: Row) -> str | None:
+    return None if run["imported"] else "kept for the backward pass; none are recomputed (no checkpointing)"
+
+
+def _text(run: Row) -> str | None:
+    path = setting("data", "path")(run)
+    return None if path is None else f"`{PurePath(path).name}`"
+
+
+def _samples(run: Row) -> str | None:
+    return {
+        "pad": "one document a sample, truncated or padded",
+        "pack": "documents joined and cut into full samples",
+    }.get(setting("data", "mode")(run))
+
+
+def _tokenizer(run: Row) -> str | None:
+    found = run["tokenizer"] or setting("data", "tokenizer")(run)
+    if found is None:
+        return None
+    return "bytes: one token a byte" if found == "bytes" else f"`{PurePath(found).name}`"
+
+
+def _padding(run: Row) -> str:
+    return f"{100 - run['training_tokens_percentage']:.1f} % of the tokens, which tokens per second include"
+
+
+_MODEL: tuple[_Topic, ...] = (
+    ("Parameters", _parameters, ()),
+    ("Layers", whole(setting("model", "layers")), ("model.layers",)),
+    ("Dimension", whole(setting("model", "dim")), ("model.dim",)),
+    ("Attention heads", _heads, ("model.heads", "model.kv_heads")),
+    ("Feed-forward dimension", whole(setting("model", "ffn_dim")), ("model.ffn_dim",)),
+    ("Vocabulary", whole(setting("model", "vocab_size")), ("model.vocab_size",)),
+    ("FLOP per token", _flop, ()),
+)
+_TRAINING: tuple[_Topic, ...] = (
+    ("Sequence length", whole(lambda run: run["sequence_length"]), ("train.sequence_length",)),
+    ("Batch", whole(lambda run: run["batch_size"]), ("train.batch_size",)),
+    ("Tokens per step", _tokens, ()),
+    ("Precision", plain(setting("train", "dtype")), ("train.dtype",)),
+    ("Optimizer", _optimizer, ("train.weight_decay", "train.clip_norm")),
+    ("Learning rate", plain(setting("train", "learning_rate")), ("train.learning_rate",)),
+    ("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
+    ("`torch.compile`", _compiled, ("train.compile",)),
+    ("Activations", _activations, ()),
+)
+_DONE: tuple[_Topic, ...] = (("Steps", _steps, ("train.steps",)),)
+_DATA: tuple[_Topic, ...] = (
+    ("Text", _text, ("data.path", "data.text_column")),
+    ("Fingerprint", lambda run: run["data_fingerprint"] and f"`{run['data_fingerprint']}`", ()),
+    ("Tokenizer", _tokenizer, ("data.tokenizer",)),
+    ("Samples", _samples, ("data.mode",)),
+)
+_PADDING: tuple[_Topic, ...] = (("Padding", _padding, ()),)

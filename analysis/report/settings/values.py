@@ -1,0 +1,121 @@
+"""A topic of the setup: what the runs have of it, which of them differ, and what overrode the study."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from analysis.report.said.sentence import counted, listed, name
+
+Row = dict[str, Any]  # of the report's query of runs
+Of = Callable[[Row], str | None]
+_SHOWN = 8  # values of one topic
+_LABELS = 4  # groups that are named beside a value; of more, how many there are
+UNKNOWN = "unknown"
+
+
+class Setting(NamedTuple):
+    """One line of the setup table.
+
+    Attributes:
+        topic: what it is: `Steps`.
+        value: as text; where runs differ, each value with the groups that have it.
+        changed: what overrode the study's own value; empty if nothing did.
+        part: which part of the table it is in: `Model`, `Training`, ...
+    """
+
+    topic: str
+    value: str
+    changed: str
+    part: str
+
+
+def value(runs: Sequence[Row], of: Of, why_unknown: str = "not recorded") -> str:
+    """What the runs have; where they differ, each value with its groups, and for how many it is unknown."""
+    found: dict[str | None, list[Row]] = {}
+    for run in runs:
+        found.setdefault(of(run), []).append(run)
+    missing = found.pop(None, [])
+    if not found:
+        return f"{UNKNOWN}: {why_unknown}" if runs else f"{UNKNOWN}: no run has started"
+    if len(found) == 1 and not missing:
+        return str(*found)
+    said = [f"{text} ({_who(mine, runs)})" for text, mine in list(found.items())[:_SHOWN]]
+    if len(found) > _SHOWN:
+        said.append(f"{len(found) - _SHOWN} more values")
+    if missing:
+        said.append(f"{UNKNOWN} ({_who(missing, runs)})")
+    return "; ".join(said)
+
+
+def _who(mine: Sequence[Row], runs: Sequence[Row]) -> str:
+    """The groups that have a value; the number of runs if runs of one group differ."""
+    labels = list(dict.fromkeys(run["label"] for run in mine))
+    whole = sum(run["label"] in set(labels) for run in runs) == len(mine)
+    if not whole:
+        return counted(len(mine), "run")
+    return listed([name(label) for label in labels]) if len(labels) <= _LABELS else f"{len(labels)} groups"
+
+
+def setting(*path: str) -> Callable[[Row], Any]:
+    """A setting of a run's configuration; None if it does not say."""
+
+    def of(run: Row) -> Any:
+        found: Any = run["config"]
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    return of
+
+
+def whole(of: Callable[[Row], Any]) -> Of:
+    """A count with its thousands set off."""
+    return lambda run: None if (found := of(run)) is None else f"{found:,d}"
+
+
+def plain(of: Callable[[Row], Any]) -> Of:
+    """A value as a person would write it."""
+    return lambda run: None if (found := of(run)) is None else _plain(found)
+
+
+def _plain(found: Any) -> str:
+    return f"{found:g}" if isinstance(found, float) else str(found)
+
+
+def changed(runs: Sequence[Row], settings: Sequence[str]) -> str:
+    """What overrode the study's own values of these settings, and what they were; empty if nothing did."""
+    said: dict[str, None] = {}
+    for run in runs:
+        for dotted in settings:
+            if text := _override(run, dotted):
+                said[text] = None
+    return "; ".join(said)
+
+
+def _override(run: Row, dotted: str) -> str | None:
+    if run["overridden"] is None:  # a record of a version that did not keep the study's own values
+        given = options(run, "--set")
+        texts = [text for text in given if text.partition("=")[0] == dotted]
+        return f"`--set {texts[-1]}`; these records do not hold the study's own value" if texts else None
+    found = run["overridden"].get(dotted)
+    if found is None:
+        return None
+    own = "leaves it at its default" if found["own"] is None else f"says {_own(found['own'])}"
+    return f"{found['by']}; the study {own}"
+
+
+def _own(found: Any) -> str:
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    return f"{found:,d}" if isinstance(found, int) else _plain(found)
+
+
+def options(run: Row, option: str) -> list[str]:
+    """The values that the launching command line gives an option, `--set A=B` and `--set=A=B` alike."""
+    command = list(map(str, run["command"] or ()))
+    after = [text for before, text in itertools.pairwise(command) if before == option]
+    joined = re.compile(rf"{re.escape(option)}=(.*)", re.DOTALL)
+    return after + [found[1] for text in command if (found := joined.fullmatch(text))]

@@ -1,0 +1,30 @@
+"""What was run, setting by setting: one table for the overview, the methods and a write-up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.report.settings import conditions, design, training
+from analysis.report.settings.values import Setting
+
+if TYPE_CHECKING:
+    from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts
+
+__all__ = ["Setting", "parts", "setup"]
+
+
+def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
+    """Every topic, in the order of the table."""
+    return [
+        *training.settings(facts.runs),
+        *design.settings(facts, comparison),
+        *conditions.settings(facts, comparison),
+    ]
+
+
+def parts(table: Sequence[Setting]) -> Iterator[tuple[str, list[Setting]]]:
+    """The lines by part of the table."""
+    for part in dict.fromkeys(line.part for line in table):
+        yield part, [line for line in table if line.part == part]

@@ -1,0 +1,42 @@
+"""What a backend's file says of itself, read without importing it: torch would come with it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Described:
+    """Two parts of a `Backend` that are literals: its summary, and the modules that it computes with."""
+
+    summary: str
+    modules: tuple[str, ...]
+
+
+@cache
+def described(name: str) -> Described | None:
+    """Of a backend in this folder; None for any other, whose file may not be here."""
+    path = Path(__file__).parent / f"{name}.py"
+    if name.startswith("_") or not path.is_file():
+        return None
+    given = _keywords(ast.parse(path.read_bytes()))
+    modules = given.get("modules")
+    return Described(
+        summary=ast.literal_eval(given["summary"]),
+        modules=ast.literal_eval(modules) if modules else (),
+    )
+
+
+def _keywords(module: ast.Module) -> dict[str, ast.expr]:
+    """The keyword arguments of the call in `backend = ...(...)`."""
+    for node in module.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _named(node):
+            return {each.arg: each.value for each in node.value.keywords if each.arg}
+    return {}
+
+
+def _named(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "backend" for target in node.targets)

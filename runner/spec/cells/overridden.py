@@ -1,0 +1,26 @@
+"""Which settings of a cell a scale or an option took the place of the study's own value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from model.disk.record import Override
+from runner.spec.cells.options import Setting
+
+
+def overridden(
+    settings: Mapping[str, Setting], own: Mapping[str, Setting], options: Mapping[str, Setting], scale: str
+) -> dict[str, Override]:
+    """By setting, the study's own value, where the cell has another.
+
+    Args:
+        settings: of the cell, all layers together.
+        own: as they would be without scale and options.
+        options: of `--set`; every other change is the scale's.
+    """
+    changed = {}
+    for dotted, (value, _) in settings.items():
+        study, _ = own.get(dotted, (None, None))
+        if value != study:
+            changed[dotted] = Override(own=study, by="`--set`" if dotted in options else f"scale {scale}")
+    return changed
