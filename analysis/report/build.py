@@ -18,6 +18,7 @@ from analysis.report.backends import Backends
 from analysis.report.carried import carry, complete, named
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts, Row
+from analysis.report.listing import MOST_NAMED, parts
 from analysis.report.run_pages import RunPages
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
@@ -113,6 +114,8 @@ def write_report(
         trust = backends.of_study(connection, study)
         found = comparison.of_study(connection, study, known.runs)
         queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
+        if len(known.quarantine) > MOST_NAMED:
+            queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
         tables = {name: csv_bytes(answer(connection, sql)) for name, sql in queries.items()}
     _write_data(out, drawn, tables | comparison.tables(found))
     _write_pages(out, known, trust, found, details, _pages(drawn))
@@ -272,12 +275,15 @@ def _write_pages(
         "differences": differences,
         "missing": facts.missing(known.runs),
         "warmup_rule": WARMUP_RULE,
+        "parts": parts(known.runs),
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
     }
     for page in pages:
         _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):
         _write(out / f"{name}.html", f"{name}.html", common | {"here": name})
+    for part in common["parts"]:
+        _write(out / f"{part.name}.html", "all_runs.html", common | {"part": part, "here": "runs"})
     for detail in details.pages:
         _write(out / detail.run["page"], "run.html", common | {"here": "runs", "detail": detail})
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
+from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
 from model.disk.files import write_text
 from model.disk.home import user_folder
@@ -45,6 +46,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals["most_named"] = MOST_NAMED
     made.filters |= {
         "number": number,
         "interval": interval,

@@ -1,0 +1,59 @@
+"""The table of runs and the lists of them stay small enough to open, however many runs there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.report import facts, render, run_pages
+from analysis.report.facts import Facts
+from analysis.report.listing import MOST_NAMED, parts
+from analysis.report.run_pages import MOST
+from analysis.store.database import open_for_reading
+from tests.analysis.report.test_build import words
+
+
+def _runs(count: int) -> list[dict[str, Any]]:
+    return [{"run_id": f"r{place}"} for place in range(count)]
+
+
+def test_the_table_of_a_few_runs_needs_no_page_of_its_own() -> None:
+    assert parts(_runs(MOST)) == []
+
+
+def test_each_of_many_runs_is_on_one_page_of_the_table() -> None:
+    runs = _runs(2001)
+    found = parts(runs)
+    assert [run for part in found for run in part.runs] == runs
+    assert [(part.first, part.last) for part in found] == [(1, 1000), (1001, 2000), (2001, 2001)]
+
+
+@pytest.fixture(scope="module")
+def known(demo: Path) -> Facts:
+    with open_for_reading(demo) as connection:
+        found = facts.gather(connection, "backends")
+        run_pages.gather(connection, "backends", found.runs)
+    return found
+
+
+def test_a_page_of_the_table_says_which_runs_it_has_and_leads_to_the_others(
+    known: Facts, tmp_path: Path
+) -> None:
+    pages = parts(known.runs * 50)
+    template = render.environment().get_template("all_runs.html")
+    path = tmp_path / "all-runs-2.html"
+    path.write_text(
+        template.render(facts=known, parts=pages, part=pages[1], pages=[], runs_sql="", here="runs")
+    )
+    assert f"Runs 1,001 to {len(known.runs) * 50:,} of 22" in words(path)
+    assert "all-runs-1.html" in path.read_text()
+    assert known.runs[-1]["run_id"] in words(path)
+
+
+def test_a_long_list_of_runs_names_the_first_and_counts_the_others(known: Facts, tmp_path: Path) -> None:
+    macros = render.environment().get_template("macros.html").module
+    path = tmp_path / "left-out.html"
+    path.write_text(macros.left_out(known.runs * 3))  # type: ignore[attr-defined]
+    assert f"and {len(known.runs) * 3 - MOST_NAMED} more" in words(path)
