@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,7 @@ SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS fa
 FROM verifications WHERE certificate IN ($certificates)
 GROUP BY certificate, name ORDER BY certificate, min(place)"""
 _QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
+_GENERIC = {"device_kernel", "Kernel", "Kernel2", "enable_sm90"}  # say what they run in their first argument
 # Runs that have started and have no valid certificate.
 _WITHOUT = """\
 SELECT r.attention, r.run_id, r.certificate,
@@ -148,3 +152,20 @@ def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: 
         }
         for row in found
     ]
+
+
+def short_kernels(names: Iterable[str]) -> list[str]:
+    """The names of kernels in short, each once, with how many it stands for: `reduce_kernel x 3`."""
+    counts = Counter(map(_short_kernel, names))
+    return [
+        f"{name} \N{MULTIPLICATION SIGN} {count}" if count > 1 else name for name, count in counts.items()
+    ]
+
+
+def _short_kernel(name: str) -> str:
+    """Without return type, template arguments and parameters, which make up nearly all of a name in C++."""
+    text = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    base = re.split("[<>(,]", text, maxsplit=1)[0]
+    if base.rpartition("::")[2] in _GENERIC and text[len(base) :].startswith("<"):
+        return f"{base}<{_short_kernel(text[len(base) + 1 :])}>"
+    return base.strip() or name

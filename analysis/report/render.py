@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
+from analysis.report.backends import short_kernels
 from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
 from model.disk.files import write_text
@@ -58,6 +59,7 @@ def environment() -> Environment:
         "script_json": script_json,
         "said": said,
         "plain": plain,
+        "short_kernels": short_kernels,
         "with_ids": lambda runs, ids: [run for run in runs if run["run_id"] in set(ids)],
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }

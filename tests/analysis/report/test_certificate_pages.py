@@ -11,6 +11,7 @@ from urllib.parse import urldefrag
 import pytest
 
 from analysis.query.ask import ask
+from analysis.report.backends import short_kernels
 from analysis.report.build import build_report, certificates_page
 from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
@@ -175,3 +176,22 @@ def test_a_machine_that_nobody_verified_is_a_users_error(tmp_path: Path) -> None
     with pytest.raises(UserError, match="run `runner verify` first"):
         certificates_page(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["void flash::fwd<traits<128, false>, true>(flash::params)"], ["flash::fwd"]),
+        (["void a::k<1>(int)", "void a::k<2>(int)"], ["a::k \N{MULTIPLICATION SIGN} 2"]),
+        (
+            ["void cutlass::device_kernel<flash::enable_sm90<flash::Fwd<2> > >(x)"],
+            ["cutlass::device_kernel<flash::enable_sm90<flash::Fwd>>"],
+        ),
+        (["void at::(anonymous namespace)::soft<float>(float*)"], ["at::soft"]),
+        (["_forward_kernel"], ["_forward_kernel"]),
+        (["<img>", "", "((("], ["<img>", "", "((("]),
+    ],
+    ids=["arguments", "counted", "generic", "anonymous", "plain", "no name"],
+)
+def test_kernels_have_short_names(names: list[str], short: list[str]) -> None:
+    assert short_kernels(names) == short
