@@ -16,8 +16,9 @@ from analysis.audit.finding import Compared, Finding
 from analysis.audit.records import contradictions
 from analysis.query.ask import answer
 from analysis.report import carried, output
-from analysis.report.build import csv_bytes, write_certificates, write_report
+from analysis.report.build import write_certificates, write_report
 from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
+from analysis.report.drawn import csv_bytes
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from model.disk.files import Unreadable, no_link, read, sha256

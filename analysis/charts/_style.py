@@ -5,15 +5,16 @@ Text and rules are drawn in `currentColor`, the page's text colour: one SVG serv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import altair as alt
 
-# Okabe & Ito, "Color Universal Design" (2008), without yellow and black, which vanish on white and on dark.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#8C8C8C")
+# At least 3:1 against the pages' light and dark paper, and as far apart as that allows, also to eyes that
+# lack red or green cones. Where colours come again, dash and shape differ.
+COLOURS = ("#1766E1", "#C47200", "#009A66", "#C050A5", "#C23A12", "#4C8FD9", "#736A66")
 _DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -29,15 +30,21 @@ class Style:
     shape: str
 
 
-def styles(labels: Sequence[str]) -> dict[str, Style]:
-    """A style for each label, in their order; the colour alone never tells two apart."""
-    return {label: _style(index) for index, label in enumerate(labels)}
+def styles(labels: Sequence[str], absent: Collection[str] = ()) -> dict[str, Style]:
+    """A style for each label, in their order; the colour alone never tells two apart.
+
+    Args:
+        labels: all groups of the study.
+        absent: those that are on no figure: they take no colour that another could have.
+    """
+    places = {label: place for place, label in enumerate(sorted(labels, key=lambda it: it in absent))}
+    return {label: _style(places[label]) for label in labels}
 
 
 def _style(index: int) -> Style:
     """Seven colours and four dashes have no common factor: 28 labels before two lines look the same."""
-    turn, place = divmod(index, len(_COLOURS))
-    return Style(_COLOURS[place], _DASHES[index % len(_DASHES)], _SHAPES[(place + turn) % len(_SHAPES)])
+    turn, place = divmod(index, len(COLOURS))
+    return Style(COLOURS[place], _DASHES[index % len(_DASHES)], _SHAPES[(place + turn) % len(_SHAPES)])
 
 
 def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Color:

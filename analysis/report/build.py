@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import charts
-from analysis.charts import Chart, Figure
 from analysis.compare import guard
-from analysis.query.ask import Answer, answer, recording
-from analysis.query.formats import write_csv
+from analysis.query.ask import answer, recording
 from analysis.report import backends, comparison, facts, live, render, run_pages, setup
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import carry, complete, named
 from analysis.report.comparison import Comparison
-from analysis.report.facts import Facts, Row
+from analysis.report.drawn import Drawn, Page, csv_bytes, every, in_pages
+from analysis.report.facts import Facts
 from analysis.report.listing import MOST_NAMED, parts
 from analysis.report.run_pages import RunPages
 from analysis.store.database import open_for_reading
@@ -31,38 +28,6 @@ WARMUP_RULE = (
     "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
     "device that the deciding attempt ran on"
 )
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A chart with its data, ready for a page; `figure` is None where there was nothing to draw.
-
-    Attributes:
-        left_out: label, seed, run id and reason of every run that the figure does not show.
-        facts: (topic, text) for the list under the caption.
-    """
-
-    name: str
-    chart: Chart
-    sql: str
-    csv: bytes
-    figure: Figure | None
-    left_out: list[Row]
-    facts: list[tuple[str, str]]
-
-    @property
-    def title(self) -> str:
-        """The figure's own title, otherwise its chart's."""
-        return (self.figure and self.figure.title) or self.chart.title
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page of figures, named after its first."""
-
-    name: str
-    title: str
-    figures: list[Drawn]
 
 
 def build_report(
@@ -110,7 +75,7 @@ def write_report(
         facts.snapshot(connection, study)
         known = facts.gather(connection, study)
         details = run_pages.gather(connection, study, known.runs, root)
-        drawn = [_draw(connection, name, known) for name in charts.names()]
+        drawn = every(connection, known)
         trust = backends.of_study(connection, study)
         found = comparison.of_study(connection, study, known.runs)
         queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
@@ -118,7 +83,7 @@ def write_report(
             queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
         tables = {name: csv_bytes(answer(connection, sql)) for name, sql in queries.items()}
     _write_data(out, drawn, tables | comparison.tables(found))
-    _write_pages(out, known, trust, found, details, _pages(drawn))
+    _write_pages(out, known, trust, found, details, in_pages(drawn))
     queries |= details.queries
     queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
     others = facts.QUERIES | comparison.QUERIES
@@ -173,13 +138,6 @@ def _draw_machine(connection: DuckDBPyConnection) -> Drawn:
     return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [])
 
 
-def csv_bytes(found: Answer) -> bytes:
-    """A query's answer as the report's tables hold it."""
-    data = io.BytesIO()
-    write_csv(found, data)
-    return data.getvalue()
-
-
 def _check(connection: DuckDBPyConnection, study: str) -> None:
     names = [
         row[0] for row in answer(connection, "SELECT DISTINCT study FROM run_records ORDER BY study").rows
@@ -188,49 +146,6 @@ def _check(connection: DuckDBPyConnection, study: str) -> None:
         raise UserError(
             f"no collected runs of study '{study}' {did_you_mean(study, names)}: run `runner collect`"
         )
-
-
-def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
-    chart = charts.load(name)
-    sql = facts.literal(chart.sql, known.study)
-    found = answer(connection, sql)
-    with charts.unchecked():
-        figure = chart.build(found.parsed(), charts.styles(known.labels))
-    if figure:
-        figure.spec["description"] = figure.description
-    shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
-    left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
-    return Drawn(name, chart, sql, csv_bytes(found), figure, left_out, _figure_facts(chart, figure, shown))
-
-
-def _figure_facts(chart: Chart, figure: Figure | None, shown: list[Row]) -> list[tuple[str, str]]:
-    if figure is None:
-        return []
-    counts: dict[str, int] = {}
-    for run in shown:
-        counts[run["label"]] = counts.get(run["label"], 0) + 1
-    sizes = ", ".join(f"{label} {count}" for label, count in sorted(counts.items()))
-    warmup = sorted({run["warmup_steps"] for run in shown})
-    excluded = f"excluded: {WARMUP_RULE}; here W = {', '.join(map(str, warmup))}"
-    foreign = [run["label"] for run in shown if run["imported"]]
-    named = f"{len(foreign)} of {len(shown)} runs ({', '.join(dict.fromkeys(foreign))}), by other programs"
-    marked = [("Imported", f"{named}: no certificate")] if foreign else []
-    rule = {True: [("Warm-up", excluded)], False: [("Warm-up", "included")], None: []}
-    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
-    return [
-        ("Runs", f"n = {len(shown)} ({sizes})"),
-        ("Interval", figure.interval),
-        *rule[chart.warmup],
-        *marked,
-        *where,
-    ]
-
-
-def _pages(drawn: list[Drawn]) -> list[Page]:
-    ordered = sorted(drawn, key=lambda figure: (figure.chart.order, figure.name))
-    names = dict.fromkeys(figure.chart.page for figure in ordered)
-    grouped = {name: [figure for figure in ordered if figure.chart.page == name] for name in names}
-    return [Page(name, figures[0].chart.title, figures) for name, figures in grouped.items()]
 
 
 def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None:

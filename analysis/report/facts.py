@@ -95,6 +95,11 @@ class Facts:
         return list(dict.fromkeys(row["label"] for row in self.runs))
 
     @property
+    def without_steps(self) -> set[str]:
+        """Labels of the groups none of whose runs did a step: they are on no figure of the training."""
+        return set(self.labels) - {row["label"] for row in self.runs if row["steps"]}
+
+    @property
     def imported(self) -> set[str]:
         """Labels of the groups whose runs another program made."""
         return {row["label"] for row in self.runs if row["imported"]}

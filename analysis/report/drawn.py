@@ -1,0 +1,162 @@
+"""Every figure of a report, numbered, with what its caption says of runs, warm-up, device and commit."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from analysis import charts
+from analysis.charts import Chart, Figure
+from analysis.query.ask import Answer, answer
+from analysis.query.formats import write_csv
+from analysis.report import facts
+from analysis.report.facts import Facts, Row
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_NAMED = 12  # groups, beyond which a caption counts them and does not name them
+_IN_CAPTION = ("Runs", "Interval", "Warm-up", "Imported", "Left out", "Device", "Commit")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart with its data, ready for a page; `figure` is None where there was nothing to draw.
+
+    Attributes:
+        left_out: label, seed, run id and reason of every run that the figure does not show.
+        facts: (topic, text) for the list under the caption.
+        number: of the figure in the report, from 1; None where there was nothing to draw.
+    """
+
+    name: str
+    chart: Chart
+    sql: str
+    csv: bytes
+    figure: Figure | None
+    left_out: list[Row]
+    facts: list[tuple[str, str]]
+    number: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The figure's own title, otherwise its chart's."""
+        return (self.figure and self.figure.title) or self.chart.title
+
+    @property
+    def finding(self) -> str:
+        """What the figure shows, in a sentence; its title where nothing can be said."""
+        return (self.figure and self.figure.finding) or self.title
+
+    @property
+    def heading(self) -> str:
+        """Number and finding."""
+        return f"Figure {self.number}. {self.finding}" if self.number else self.finding
+
+    @property
+    def caption(self) -> str:
+        """All that a caption must say, in one paragraph, for where there is no list beside it."""
+        said = [f"{topic}: {text.removesuffix('.')}." for topic, text in self.facts if topic in _IN_CAPTION]
+        return " ".join([self.figure.caption if self.figure else self.chart.empty, *said])
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of figures, named after its first."""
+
+    name: str
+    title: str
+    figures: list[Drawn]
+
+
+def every(connection: DuckDBPyConnection, known: Facts) -> list[Drawn]:
+    """Draw every chart of a study, in the order of the report."""
+    drawn = [_draw(connection, name, known) for name in charts.names()]
+    number, numbered = 0, []
+    for each in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
+        number += each.figure is not None
+        numbered.append(replace(each, number=number if each.figure else None))
+    return numbered
+
+
+def in_pages(drawn: list[Drawn]) -> list[Page]:
+    """The figures of each page, in their order."""
+    names = dict.fromkeys(figure.chart.page for figure in drawn)
+    grouped = {name: [figure for figure in drawn if figure.chart.page == name] for name in names}
+    return [Page(name, figures[0].chart.title, figures) for name, figures in grouped.items()]
+
+
+def csv_bytes(found: Answer) -> bytes:
+    """A query's answer as the report's tables hold it."""
+    data = io.BytesIO()
+    write_csv(found, data)
+    return data.getvalue()
+
+
+def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
+    chart = charts.load(name)
+    sql = facts.literal(chart.sql, known.study)
+    found = answer(connection, sql)
+    with charts.unchecked():
+        figure = chart.build(found.parsed(), charts.styles(known.labels, known.without_steps))
+    if figure:
+        figure.spec["description"] = figure.description
+    shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
+    left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
+    said = _facts(chart, figure, shown, left_out) if figure else []
+    return Drawn(name, chart, sql, csv_bytes(found), figure, left_out, said)
+
+
+def _facts(chart: Chart, figure: Figure, shown: list[Row], left_out: list[Row]) -> list[tuple[str, str]]:
+    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(shown).items()]
+    return [
+        ("Runs", sizes(shown)),
+        ("Interval", figure.interval),
+        *_warmup(chart, shown),
+        *_imported(shown),
+        ("Left out", _left_out(left_out)),
+        *where,
+    ]
+
+
+def sizes(shown: list[Row]) -> str:
+    """How many runs each group has: the n of a figure is that of a group."""
+    by_count: dict[int, list[str]] = {}
+    for label, count in Counter(run["label"] for run in shown).items():
+        by_count.setdefault(count, []).append(label)
+    if len(by_count) == 1:
+        ((count, names),) = by_count.items()
+        return f"n = {count} in each of {len(names)} groups{_names(names)}" if names[1:] else f"n = {count}"
+    return "; ".join(f"n = {count} in {len(names)}{_names(names)}" for count, names in by_count.items())
+
+
+def _names(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if len(names) <= _NAMED else ""
+
+
+def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
+    if chart.warmup is None:
+        return []
+    if not chart.warmup:
+        return [("Warm-up", "included")]
+    steps = " or ".join(str(count) for count in sorted({run["warmup_steps"] for run in shown}))
+    return [("Warm-up", f"excluded: the first {steps} steps, by the rule that the methods state")]
+
+
+def _imported(shown: list[Row]) -> list[tuple[str, str]]:
+    foreign = [run["label"] for run in shown if run["imported"]]
+    named = f"{len(foreign)} of {len(shown)} runs ({', '.join(dict.fromkeys(foreign))}), by other programs"
+    return [("Imported", f"{named}: no certificate")] if foreign else []
+
+
+def _left_out(runs: list[Row]) -> str:
+    """Groups by how their runs ended; the list below the figure names every run."""
+    ended: dict[str, list[str]] = {}
+    for run in runs:
+        ended.setdefault(run["outcome"] or "not ended", []).append(run["label"])
+    said = [
+        f"{len(labels)} {outcome}{_names(list(dict.fromkeys(labels)))}" for outcome, labels in ended.items()
+    ]
+    return "; ".join(said) or "no run of this study"
