@@ -123,6 +123,8 @@ def _facts(chart: Chart, figure: Figure, shown: list[Row], left_out: list[Row]) 
 
 def sizes(shown: list[Row]) -> str:
     """How many runs each group has: the n of a figure is that of a group."""
+    if not shown:
+        return "no run"
     by_count: dict[int, list[str]] = {}
     for label, count in Counter(run["label"] for run in shown).items():
         by_count.setdefault(count, []).append(label)

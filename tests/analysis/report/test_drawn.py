@@ -1,0 +1,28 @@
+"""What a figure's caption says of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from analysis.report.drawn import sizes
+
+
+def rows(labels: Iterable[str]) -> list[dict[str, object]]:
+    return [{"label": label} for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ("a", "n = 1"),
+        ("aaa", "n = 3"),
+        ("abc", "n = 1 in each of 3 groups (a, b, c)"),
+        ("aabbc", "n = 2 in 2 (a, b); n = 1 in 1 (c)"),
+        ("abcdefghijklm", "n = 1 in each of 13 groups"),
+        ("", "no run"),
+    ],
+)
+def test_n_is_that_of_a_group_and_not_of_the_study(labels: str, said: str) -> None:
+    assert sizes(rows(labels)) == said
