@@ -18,7 +18,7 @@ from analysis.query.ask import answer
 from analysis.report import carried, output
 from analysis.report.build import write_certificates, write_report
 from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
-from analysis.report.drawn import csv_bytes
+from analysis.report.figures.drawn import csv_bytes
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from model.disk.files import Unreadable, no_link, read, sha256

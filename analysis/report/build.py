@@ -13,8 +13,8 @@ from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import carry, complete, named
 from analysis.report.comparison import Comparison
-from analysis.report.drawn import Drawn, Page, csv_bytes, every, in_pages
 from analysis.report.facts import Facts
+from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
 from analysis.report.listing import MOST_NAMED, parts
 from analysis.report.run_pages import RunPages
 from analysis.store.database import open_for_reading

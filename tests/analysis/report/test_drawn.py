@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from analysis.report.drawn import sizes
+from analysis.report.figures.drawn import sizes
 
 
 def rows(labels: Iterable[str]) -> list[dict[str, object]]:
