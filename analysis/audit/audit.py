@@ -140,7 +140,7 @@ def _compare(done: Compared, report: Path, manifest: ReportManifest, connection:
     alike = _alike(done, manifest)
     with TemporaryDirectory(prefix="assay-audit-") as scratch:
         try:
-            _write(connection, manifest.study, Path(scratch))
+            _write(connection, manifest, Path(scratch))
         except UserError as error:
             if alike.code:
                 raise
@@ -165,13 +165,13 @@ def _compare_all(done: Compared, report: Path, manifest: ReportManifest, again: 
     _pages(done, manifest, expected, there, alike)
 
 
-def _write(connection: DuckDBPyConnection, study: str | None, out: Path) -> None:
+def _write(connection: DuckDBPyConnection, manifest: ReportManifest, out: Path) -> None:
     """Make the report again. The records may hold anything, and so make any part of it fail."""
     try:
-        if study is None:
-            write_certificates(connection, out, records=False)
+        if manifest.study is None:
+            write_certificates(connection, out, False, figures=manifest.figures)
         else:
-            write_report(connection, study, out, records=False)
+            write_report(connection, manifest.study, out, False, figures=manifest.figures)
     except AssayError:
         raise
     except Exception as error:

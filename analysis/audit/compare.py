@@ -224,8 +224,16 @@ def _bytes(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     done.findings.append(Finding(name, f"line {line} was changed: it is not what this code writes"))
 
 
+def _image(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    del a, b  # whatever differs
+    if alike.code and alike.altair and alike.renderer:
+        done.findings.append(Finding(name, "it is drawn otherwise: the records give another picture"))
+
+
 _KINDS: dict[str, Callable[[Compared, str, str, str, Alike], None]] = {
     ".html": _page,
     ".svg": _drawing,
     ".csv": _table,
+    ".pdf": _image,
+    ".png": _image,
 }

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import charts
+from analysis import charts, drawings
 from analysis.compare import guard
+from analysis.drawings import Format
 from analysis.query.ask import answer, recording
 from analysis.report import backends, comparison, facts, live, render, run_pages, setup
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
-from analysis.report.carried import carry, complete, named
+from analysis.report.carried import Parts, carry, complete, named
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
@@ -30,6 +33,19 @@ WARMUP_RULE = (
 )
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a report is made of, for those who write it in another form."""
+
+    facts: Facts
+    backends: Backends
+    comparison: Comparison
+    figures: list[Drawn]
+
+
+Extra = Callable[[Path, Contents], None]
+
+
 def build_report(
     root: Path,
     study: str,
@@ -37,6 +53,8 @@ def build_report(
     records: bool = True,
     reload_seconds: float | None = None,
     logs: bool = True,
+    figures: tuple[Format, ...] = ("svg",),
+    extra: Extra | None = None,
 ) -> Path:
     """Write a study's report from what `collect` put into the database.
 
@@ -47,6 +65,8 @@ def build_report(
         records: whether the report carries the records that its numbers are computed from.
         reload_seconds: how often its pages look whether it was built again; None for pages that never do.
         logs: whether it quotes the last lines of what runs printed.
+        figures: formats of its figures; SVG is always among them, for pages where scripts are off.
+        extra: writes more into the folder, such as what a text needs.
 
     Returns:
         Path of its index.html.
@@ -57,25 +77,32 @@ def build_report(
     with open_for_reading(root) as connection:
         _check(connection, study)
         with complete(out) as folder:
-            write_report(connection, study, folder, records, root if logs else None)
+            write_report(connection, study, folder, records, root if logs else None, figures, extra)
             if reload_seconds is not None:
                 live.mark(folder, reload_seconds)
     return out / "index.html"
 
 
 def write_report(
-    connection: DuckDBPyConnection, study: str, out: Path, records: bool, root: Path | None = None
+    connection: DuckDBPyConnection,
+    study: str,
+    out: Path,
+    records: bool,
+    root: Path | None = None,
+    figures: tuple[Format, ...] = ("svg",),
+    extra: Extra | None = None,
 ) -> None:
     """Write a study's report from an open database to an empty folder; the same rows give the same bytes.
 
     Args:
         root: the workspace whose runs' output to quote; None for what is attached to the connection, if any.
+        figures, extra: as `build_report` takes them.
     """
     with recording() as asked:
         facts.snapshot(connection, study)
         known = facts.gather(connection, study)
         details = run_pages.gather(connection, study, known.runs, root)
-        drawn = every(connection, known)
+        drawn = every(connection, known, figures)
         trust = backends.of_study(connection, study)
         found = comparison.of_study(connection, study, known.runs)
         queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
@@ -84,11 +111,13 @@ def write_report(
         tables = {name: csv_bytes(answer(connection, sql)) for name, sql in queries.items()}
     _write_data(out, drawn, tables | comparison.tables(found))
     _write_pages(out, known, trust, found, details, in_pages(drawn))
+    if extra:
+        extra(out, Contents(known, trust, found, drawn))
     queries |= details.queries
     queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
     others = facts.QUERIES | comparison.QUERIES
     queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
-    carry(connection, study, out, named(queries, asked), records)
+    carry(connection, study, out, named(queries, asked), Parts(records, figures, extra is not None))
 
 
 def certificates_page(root: Path, out: Path) -> Path:
@@ -112,30 +141,32 @@ def certificates_page(root: Path, out: Path) -> Path:
     return out / "index.html"
 
 
-def write_certificates(connection: DuckDBPyConnection, out: Path, records: bool) -> None:
+def write_certificates(
+    connection: DuckDBPyConnection, out: Path, records: bool, figures: tuple[Format, ...] = ("svg",)
+) -> None:
     """Write the page of `certificates_page` from an open database to an empty folder."""
     with recording() as asked:
         trust = backends.of_machine(connection)
-        drawn = _draw_machine(connection)
+        drawn = _draw_machine(connection, figures)
         queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
     _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
-    carry(connection, None, out, named(queries | _by_file_name(trust), asked), records)
+    carry(connection, None, out, named(queries | _by_file_name(trust), asked), Parts(records, figures))
 
 
 def _by_file_name(trust: Backends) -> dict[str, str]:
     return {what.lower().replace(" ", "_"): sql for what, sql in trust.queries[1:]}
 
 
-def _draw_machine(connection: DuckDBPyConnection) -> Drawn:
+def _draw_machine(connection: DuckDBPyConnection, formats: tuple[Format, ...]) -> Drawn:
     chart, sql = charts.load("certificates"), backends.MACHINE_TENSORS
     found = answer(connection, sql)
     with charts.unchecked():
         figure = chart.build(found.records(), {})
     if figure:
         figure.spec["description"] = figure.description
-    return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [])
+    return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [], formats)
 
 
 def _check(connection: DuckDBPyConnection, study: str) -> None:
@@ -170,8 +201,7 @@ def _write_assets(out: Path) -> None:
 def _write_figure(out: Path, drawn: Drawn) -> None:
     (out / "data" / f"{drawn.name}.csv").write_bytes(drawn.csv)
     if drawn.figure:
-        svg = render.static_svg(drawn.figure.spec)
-        (out / "figures" / f"{drawn.name}.svg").write_text(svg, encoding="utf-8")
+        drawings.write(out / "figures", drawn.name, drawn.figure.spec, drawn.formats)
 
 
 def _write_pages(

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import model
+from analysis import drawings
 from analysis.report import output, render
 from analysis.store.database import scripts
 from analysis.store.records import write_records
@@ -52,6 +54,8 @@ class ReportManifest(Frozen):
         packages: version by package, of those that numbers or drawings depend on.
         renderer: SHA-256 of a fixed drawing: it depends on the machine's fonts.
         records: whether the report carries its records.
+        figures: formats of the figures.
+        latex: whether it has a folder for a text.
         files: SHA-256 of every other file, by its path in the report.
     """
 
@@ -61,7 +65,18 @@ class ReportManifest(Frozen):
     packages: dict[str, str]
     renderer: str
     records: bool
+    figures: tuple[drawings.Format, ...] = ("svg",)
+    latex: bool = False
     files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a report was asked to have besides its pages, as `ReportManifest` says."""
+
+    records: bool
+    figures: tuple[drawings.Format, ...] = ("svg",)
+    latex: bool = False
 
 
 @contextmanager
@@ -90,18 +105,18 @@ def carry(
     study: str | None,
     folder: Path,
     queries: Mapping[str, str],
-    records: bool,
+    parts: Parts,
 ) -> None:
     """Add records, queries and manifest to a folder with the pages of a report.
 
     Args:
         queries: SQL by name.
-        records: False to leave them out; the report can then not be audited.
+        parts: what else the report has; without records it can not be audited.
     """
     (folder / QUERIES).mkdir(parents=True)
     for name, sql in {**scripts(), **{f"{name}.sql": sql for name, sql in queries.items()}}.items():
         (folder / QUERIES / name).write_text(sql.rstrip() + "\n", encoding="utf-8")
-    if records:
+    if parts.records:
         write_records(connection, study, folder / RECORDS)
         output.carry(connection, folder / RECORDS)
     made = ReportManifest(
@@ -109,7 +124,9 @@ def carry(
         code=code(),
         packages=packages(),
         renderer=renderer(),
-        records=records,
+        records=parts.records,
+        figures=parts.figures,
+        latex=parts.latex,
         files={path: sha256(folder / path) for path in files(folder)},
     )
     write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
@@ -150,7 +167,7 @@ def packages() -> dict[str, str]:
 @cache
 def renderer() -> str:
     """Hash of a drawing with text, bars and axes: equal hashes mean equal fonts and versions."""
-    return hashlib.sha256(render.static_svg(_PROBE).encode()).hexdigest()
+    return hashlib.sha256(drawings.drawing(_PROBE, "svg")).hexdigest()
 
 
 def _earlier(out: Path) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
+from analysis.drawings import vega_version
 from analysis.report.backends import short_kernels
 from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
-_STATIC_WIDTH = 680  # pixels, of a figure that is not on a page
-_CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
 
 
 def templates() -> Path:
@@ -114,21 +113,6 @@ def moment(value: datetime | None) -> str:
     return UNKNOWN if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def static_svg(spec: dict[str, Any]) -> str:
-    """The figure as an SVG document, black on white: for print, for LaTeX, and where scripts are off."""
-    import vl_convert
-
-    sized = spec | {"width": _STATIC_WIDTH, "background": "white"}
-    sized["config"] = {name: value for name, value in spec["config"].items() if name != "background"}
-    svg: str = vl_convert.vegalite_to_svg(
-        json.dumps(sized).replace("currentColor", "#1a1a1a"), vl_version=_version()
-    )
-    # Clips are numbered over all figures of the process: from zero in each, equal figures have equal bytes.
-    ids = dict.fromkeys(found[2] for found in _CLIP.finditer(svg))
-    places = {name: str(place) for place, name in enumerate(ids)}
-    return _CLIP.sub(lambda found: f"{found[1]}clip{places[found[2]]}", svg)
-
-
 @cache
 def vega() -> str:
     """Vega, Vega-Lite and vega-embed as one script that fetches nothing.
@@ -137,22 +121,12 @@ def vega() -> str:
     """
     import vl_convert
 
-    name = f"vega-{version('vl-convert-python')}-{_version()}.js"
+    name = f"vega-{version('vl-convert-python')}-{vega_version()}.js"
     with suppress(OSError, UnicodeDecodeError):
         return (user_folder("cache") / name).read_text(encoding="utf-8")
     bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
-    made = str(bundle(vl_version=_version()))
+    made = str(bundle(vl_version=vega_version()))
     with suppress(OSError):  # without a cache the next report takes as long
         (folder := user_folder("cache")).mkdir(parents=True, exist_ok=True)
         write_text(folder / name, made)
     return made
-
-
-def _version() -> str:
-    """The Vega-Lite that Altair writes for, or the newest that the bundle has."""
-    import altair
-    import vl_convert
-
-    wanted = altair.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
-    known: list[str] = vl_convert.get_vegalite_versions()
-    return wanted if wanted in known else known[-1]

@@ -5,6 +5,7 @@ Examples:
   runner report first --out pages
   runner report first --no-records
   runner report first --watch
+  runner report first --figures svg,pdf,png
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from model.errors import UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import Settings, study_name
 from runner.commands._watch import watch
+
+if TYPE_CHECKING:
+    from analysis.drawings import Format
 
 _WORTH_SAYING = 25 * 2**20  # bytes
 
@@ -52,6 +57,14 @@ def command(
             "--logs/--no-logs", help="Quote the last lines of what runs printed, which may hold secrets."
         ),
     ] = True,
+    figures: Annotated[
+        str,
+        typer.Option(
+            "--figures",
+            metavar="FORMATS",
+            help="Formats of the figures, of svg, pdf and png. PDF and PNG are 6.9 and 3.3 inches wide.",
+        ),
+    ] = "svg,pdf",
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
@@ -59,13 +72,25 @@ def command(
     from runner.execute.collected import collected
 
     root = Settings.root
+    formats = _formats(figures)
     name = study_name(study, studies(root))
     folder = out or Path("reports/build") / name
+    build = partial(build_report, root, name, folder, records, logs=logs, figures=formats)
     if watching:
-        watch(root, name, partial(build_report, root, name, folder, records, logs=logs), every, time.sleep)
+        watch(root, name, build, every, time.sleep)
     collected(root, name)
-    index = build_report(root, name, folder, records, logs=logs)
+    index = build()
     carried = sum(path.stat().st_size for path in index.parent.glob(f"{RECORDS}/*"))
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")
     show(index)
+
+
+def _formats(figures: str) -> tuple[Format, ...]:
+    from analysis.drawings import FORMATS
+
+    asked = [each.strip() for each in figures.split(",")]
+    for each in asked:
+        if each not in FORMATS:
+            raise UserError(f"no figure can be drawn as '{each}' {did_you_mean(each, FORMATS)}")
+    return tuple(each for each in FORMATS if each in asked)

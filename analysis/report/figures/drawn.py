@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from analysis import charts
+from analysis import charts, drawings
 from analysis.charts import Chart, Figure
+from analysis.drawings import Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
@@ -28,6 +29,7 @@ class Drawn:
     Attributes:
         left_out: label, seed, run id and reason of every run that the figure does not show.
         facts: (topic, text) for the list under the caption.
+        formats: of its drawings, SVG besides.
         number: of the figure in the report, from 1; None where there was nothing to draw.
     """
 
@@ -38,7 +40,13 @@ class Drawn:
     figure: Figure | None
     left_out: list[Row]
     facts: list[tuple[str, str]]
+    formats: tuple[Format, ...] = ()
     number: int | None = None
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """The end of the name of each file with its drawing, and what a link to it is called."""
+        return drawings.files(self.formats) if self.figure else []
 
     @property
     def title(self) -> str:
@@ -71,9 +79,9 @@ class Page:
     figures: list[Drawn]
 
 
-def every(connection: DuckDBPyConnection, known: Facts) -> list[Drawn]:
+def every(connection: DuckDBPyConnection, known: Facts, formats: tuple[Format, ...]) -> list[Drawn]:
     """Draw every chart of a study, in the order of the report."""
-    drawn = [_draw(connection, name, known) for name in charts.names()]
+    drawn = [_draw(connection, name, known, formats) for name in charts.names()]
     number, numbered = 0, []
     for each in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
         number += each.figure is not None
@@ -95,7 +103,7 @@ def csv_bytes(found: Answer) -> bytes:
     return data.getvalue()
 
 
-def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
+def _draw(connection: DuckDBPyConnection, name: str, known: Facts, formats: tuple[Format, ...]) -> Drawn:
     chart = charts.load(name)
     sql = facts.literal(chart.sql, known.study)
     found = answer(connection, sql)
@@ -106,7 +114,7 @@ def _draw(connection: DuckDBPyConnection, name: str, known: Facts) -> Drawn:
     shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
     left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
     said = _facts(chart, figure, shown, left_out) if figure else []
-    return Drawn(name, chart, sql, csv_bytes(found), figure, left_out, said)
+    return Drawn(name, chart, sql, csv_bytes(found), figure, left_out, said, formats)
 
 
 def _facts(chart: Chart, figure: Figure, shown: list[Row], left_out: list[Row]) -> list[tuple[str, str]]:

@@ -20,7 +20,8 @@ from analysis.audit.compare import _equal, _leaves, compare_tables
 from analysis.audit.finding import Compared, split
 from analysis.audit.pages import read_page
 from analysis.audit.records import contradictions
-from analysis.report import carried, render
+from analysis.drawings import draw
+from analysis.report import carried
 from analysis.report.build import build_report, certificates_page, write_report
 from analysis.report.carried import MANIFEST, ReportManifest
 from analysis.store.collect import collect
@@ -33,18 +34,18 @@ from tests.analysis.fabricate import certificate, completed
 @pytest.fixture(scope="module", autouse=True)
 def _in_less_time() -> Iterator[None]:
     """Make some figures only, and draw equal ones once: a drawing depends on its specification alone."""
-    drawn: dict[str, str] = {}
-    draw = render.static_svg
+    drawn: dict[tuple[str, float], str] = {}
+    lay_out = draw.laid_out
 
-    def once(spec: dict[str, Any]) -> str:
-        text = json.dumps(spec)
-        if text not in drawn:
-            drawn[text] = draw(spec)
-        return drawn[text]
+    def once(spec: dict[str, Any], inches: float) -> str:
+        key = (json.dumps(spec), inches)
+        if key not in drawn:
+            drawn[key] = lay_out(spec, inches)
+        return drawn[key]
 
     some = ("certificates", "loss", "memory", "mfu", "time", "tokens_per_second")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "static_svg", once)
+        patch.setattr(draw, "laid_out", once)
         patch.setattr(charts, "names", lambda: some)  # the command line's test audits all figures
         yield
 
@@ -143,7 +144,7 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
     edit(report / "time.html", 'alt="', 'alt="9 ')
     row = (report / "data" / "memory.csv").read_text().splitlines()[1]
     edit(report / "data" / "memory.csv", row, row.replace("71.0", "17.0"))
-    edit(report / "figures" / "memory.svg", ">71.00<", ">11.00<")
+    edit(report / "figures" / "memory.svg", 'aria-label="71.00"', 'aria-label="11.00"')
     turned = re.search(
         r'transform="translate\(([\d.]+),([\d.]+)\)"', (report / "figures" / "loss.svg").read_text()[3000:]
     )

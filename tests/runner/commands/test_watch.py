@@ -91,7 +91,10 @@ def test_whatever_stops_it_the_report_that_it_leaves_does_not_reload(root, runni
 
 def test_ctrl_c_leaves_an_ordinary_report_and_ends_with_130(root, running, builds, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("analysis.report.build.build_report", lambda *_, **named: builds(**named))
+    monkeypatch.setattr(
+        "analysis.report.build.build_report",
+        lambda *_, **named: builds(reload_seconds=named.get("reload_seconds")),
+    )
     monkeypatch.setattr("time.sleep", lambda _: interrupt())
     assert run.run(["--root", str(root), "report", "tiny", "--watch"]) == 130
     assert builds.asked == [_watch._PAGES_LOOK_SECONDS, None]

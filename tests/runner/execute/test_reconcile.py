@@ -50,7 +50,7 @@ def test_without_slurm_a_verb_says_so_once_and_shows_what_is_known(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(
-        "analysis.report.build.build_report", lambda _root, _name, out, _records: out / "index.html"
+        "analysis.report.build.build_report", lambda _root, _name, out, *_, **__: out / "index.html"
     )  # takes ten seconds
     monkeypatch.setattr(logging.getLogger("runner"), "propagate", True)
     done = CliRunner().invoke(app, ["--root", str(root), *verb], catch_exceptions=False)

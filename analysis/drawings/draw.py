@@ -1,0 +1,107 @@
+"""Draws a figure for print and for other programs: the same bytes for the same figure, on any machine.
+
+SVG holds outlines in place of text, so that it looks alike in every viewer; PDF and PNG hold their font.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from analysis.drawings.ordered import ordered
+from analysis.drawings.outlines import FONT, outlined, settable
+from analysis.drawings.version import vega_version
+
+Format = Literal["svg", "pdf", "png"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+WIDTHS = {"": 6.9, "-narrow": 3.3}  # inches, by the end of a file's name: a page's text, one of two columns
+_INK = "#1a1a1a"  # in place of the page's text colour
+_PIXELS, _POINTS, _DOTS = 96, 72, 300  # an inch, of drawings, of PDF and of PNG
+_CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
+_SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
+
+
+def write(folder: Path, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
+    """Write `NAME.svg`, and `NAME.pdf`, `NAME-narrow.pdf` and so on in each of the other formats."""
+    wanted = [each for each in FORMATS if each in ("svg", *formats)]
+    for end, inches in WIDTHS.items():
+        mine = wanted if not end else wanted[1:]
+        svg = laid_out(spec, inches) if mine else ""
+        for each in mine:
+            (folder / f"{name}{end}.{each}").write_bytes(_FORMS[each](svg))
+
+
+def files(formats: Iterable[Format]) -> list[tuple[str, str]]:
+    """The end of each file's name that `write` gives a figure, and what a link to it is called."""
+    found = [(".svg", "SVG")]
+    for each in (each for each in FORMATS[1:] if each in formats):
+        found += [(f"{end}.{each}", f"{each.upper()}, {inches} in") for end, inches in WIDTHS.items()]
+    return found
+
+
+def drawing(spec: Mapping[str, Any], form: Format, inches: float = WIDTHS[""]) -> bytes:
+    """One figure as a file.
+
+    Args:
+        spec: Vega-Lite as wide as the page, in the page's text colour.
+        inches: the figure's width, labels included; its text is of 9 points at any width.
+    """
+    return _FORMS[form](laid_out(spec, inches))
+
+
+def laid_out(spec: Mapping[str, Any], inches: float) -> str:
+    """The figure as Vega draws it, black on white, with text in FONT, at 96 pixels an inch."""
+    import vl_convert
+
+    text = json.dumps(_printed(dict(spec), inches * _PIXELS)).replace("currentColor", _INK)
+    svg: str = vl_convert.vegalite_to_svg(text, vl_version=vega_version())
+    # Clips are numbered over all figures of the process: from zero in each, equal figures have equal bytes.
+    ids = dict.fromkeys(found[2] for found in _CLIP.finditer(svg))
+    places = {name: str(place) for place, name in enumerate(ids)}
+    return _CLIP.sub(lambda found: f"{found[1]}clip{places[found[2]]}", svg)
+
+
+def _printed(spec: dict[str, Any], width: float) -> Any:
+    config = {key: value for key, value in spec.get("config", {}).items() if key != "background"}
+    return _settable(spec | {"width": width, "background": "white", "config": config | {"font": FONT}})
+
+
+def _settable(value: Any) -> Any:
+    """A specification without characters that the font lacks, wherever they stand."""
+    if isinstance(value, str):
+        return value if value.isascii() and value.isprintable() else settable(value)
+    if isinstance(value, dict):
+        return {_settable(key): _settable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_settable(each) for each in value]
+    return value
+
+
+def _svg(svg: str) -> bytes:
+    return outlined(svg).encode()
+
+
+def _pdf(svg: str) -> bytes:
+    """A PDF page of the drawing's size, with the used part of the font."""
+    import vl_convert
+
+    first = svg.index(">")  # of the svg element
+    size = _SIZE.sub(lambda found: _in_points(*found.groups()), svg[:first], count=1)
+    return ordered(bytes(vl_convert.svg_to_pdf(size + svg[first:])))
+
+
+def _in_points(width: str, height: str) -> str:
+    """The converter takes a pixel for a point."""
+    return 'width="{:.10g}" height="{:.10g}"'.format(*(float(n) * _POINTS / _PIXELS for n in (width, height)))
+
+
+def _png(svg: str) -> bytes:
+    import vl_convert
+
+    return bytes(vl_convert.svg_to_png(svg, scale=_POINTS / _PIXELS, ppi=_DOTS))
+
+
+_FORMS = {"svg": _svg, "pdf": _pdf, "png": _png}

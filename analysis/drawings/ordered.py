@@ -1,0 +1,65 @@
+"""Puts a PDF's objects in an order of their own: the converter writes them in one that differs by chance."""
+
+from __future__ import annotations
+
+import re
+
+_OBJECT = re.compile(rb"(?<=\n)(\d+) 0 obj\n")
+_REFERENCE = re.compile(rb"(\d+) 0 R\b")
+_ENTRIES = re.compile(rb"(?:^ +/\S+ \d+ 0 R\n){2,}", re.MULTILINE)  # of a dictionary, each an object
+
+
+def ordered(pdf: bytes) -> bytes:
+    """The same PDF, its objects numbered and written in the order in which the catalog leads to them.
+
+    Args:
+        pdf: as svg2pdf writes it: version 1.7, a table of positions, no object streams.
+    """
+    objects = _objects(pdf)
+    root = re.search(rb"/Root (\d+) 0 R", pdf[pdf.rindex(b"trailer") :])
+    assert root, "a PDF has a catalog"
+    found = [root[1]]
+    for name in found:  # grows while it is read
+        found += dict.fromkeys(it for it in _leads_to(objects[name]) if it not in found)
+    numbers = {name: b"%d 0 R" % place for place, name in enumerate(found, start=1)}
+    header = pdf[: pdf.index(b"\n", pdf.index(b"\n") + 1) + 1]
+    return _written(header, [_renumbered(objects[name], numbers) for name in found])
+
+
+def _objects(pdf: bytes) -> dict[bytes, bytes]:
+    """Content by number; positions come from the table, since a stream can hold any bytes."""
+    table = pdf[pdf.rindex(b"xref\n", 0, pdf.rindex(b"trailer")) :]
+    starts = sorted(int(each) for each in re.findall(rb"(\d{10}) \d{5} n", table))
+    ends = [*starts[1:], len(pdf) - len(table)]
+    found = {}
+    for start, end in zip(starts, ends, strict=True):
+        name, _, content = pdf[start:end].partition(b" 0 obj\n")
+        head, stream, rest = content.rstrip(b"\n").partition(b"\nstream\n")
+        found[name] = _ENTRIES.sub(_sorted, head + b"\n").rstrip(b"\n") + stream + rest
+    return found
+
+
+def _sorted(entries: re.Match[bytes]) -> bytes:
+    return b"".join(sorted(entries[0].splitlines(keepends=True)))
+
+
+def _leads_to(content: bytes) -> list[bytes]:
+    return _REFERENCE.findall(content.partition(b"\nstream\n")[0])
+
+
+def _renumbered(content: bytes, numbers: dict[bytes, bytes]) -> bytes:
+    head, stream, rest = content.partition(b"\nstream\n")
+    return _REFERENCE.sub(lambda found: numbers[found[1]], head) + stream + rest
+
+
+def _written(header: bytes, objects: list[bytes]) -> bytes:
+    out, positions = bytearray(header), []
+    for number, content in enumerate(objects, start=1):
+        positions.append(len(out))
+        out += b"%d 0 obj\n%s\n\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % position for position in positions)
+    size = len(objects) + 1
+    start = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n%s" % (size, table)
+    out += b"trailer\n<<\n  /Size %d\n  /Root 1 0 R\n>>\nstartxref\n%d\n%%%%EOF\n" % (size, start)
+    return bytes(out)

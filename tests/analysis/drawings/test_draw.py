@@ -1,0 +1,113 @@
+"""Drawings for print: the same bytes each time, right in any viewer, and nothing that they say is lost."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Tree
+
+import pytest
+
+from analysis.drawings import draw, outlines
+from analysis.drawings.ordered import ordered
+
+LABELS = ["custom", "Wij efficient", "0123 %", "\N{GRINNING FACE} \u200f\u05e9\u05dc", "a\x07b"]
+SPEC: dict[str, Any] = {
+    "config": {"background": None, "font": "system-ui"},
+    "width": "container",
+    "autosize": {"type": "fit-x", "contains": "padding"},
+    "data": {"values": [{"label": label, "value": place} for place, label in enumerate(LABELS)]},
+    "mark": {"type": "bar", "color": "currentColor"},
+    "encoding": {
+        "y": {"field": "label", "type": "nominal", "title": "group"},
+        "x": {"field": "value", "type": "quantitative", "title": ["Tokens", "per second"]},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> str:
+    return draw.laid_out(SPEC, 6.9)
+
+
+def test_text_is_outlines_that_still_say_it(drawn: str) -> None:
+    root = Tree.fromstring(outlines.outlined(drawn))
+    assert not [each for each in root.iter() if each.tag.endswith("}text")]
+    said = [each.get("aria-label") for each in root.iter()]
+    for label in ("custom", "Wij efficient", "0123 %"):
+        assert label in said
+
+
+def test_a_label_is_as_wide_as_in_the_layout(drawn: str) -> None:
+    """Vega places a label that ends at the axis by the width of its font; 'custom' is 38 pixels wide in it."""
+    width, path = outlines._line("custom", outlines._glyphs()["normal"])
+    assert width == sum((1024, 1139, 1024, 569, 1139, 1706)) == 6601
+    assert path.startswith("M0 0m")
+    assert draw.laid_out(SPEC, 6.9) == drawn
+
+
+def test_characters_that_no_font_has_are_named_by_their_code(drawn: str) -> None:
+    assert "[U+1F600] [U+200F][U+05E9]" in drawn
+    assert "a[U+0007]b" in drawn
+
+
+@pytest.mark.parametrize("inches", [3.3, 6.9])
+def test_a_pdf_has_its_width_in_inches_and_a_png_300_dots_for_each(inches: float) -> None:
+    svg = draw.laid_out(SPEC, inches)
+    (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+) [\d.]+\]", draw._pdf(svg))
+    assert float(box) == pytest.approx(72 * inches)
+    png = draw._png(svg)
+    assert struct.unpack(">I", png[16:20])[0] == pytest.approx(300 * inches, abs=1)
+    per_meter = struct.unpack(">I", png[png.index(b"pHYs") + 4 :][:4])[0]
+    assert per_meter == pytest.approx(300 / 0.0254, abs=1)
+
+
+def test_pdfs_of_one_drawing_have_the_same_bytes(drawn: str) -> None:
+    """The converter orders fonts by chance, so a bold and a plain one come in either order."""
+    import vl_convert
+
+    bold = drawn.replace('font-weight="bold"', "").replace("font-size", 'font-weight="bold" font-size', 1)
+    made = {bytes(vl_convert.svg_to_pdf(bold)) for _ in range(12)}
+    assert len(made) > 1
+    assert len({ordered(pdf) for pdf in made}) == 1
+    assert b"Date" not in ordered(made.pop())
+
+
+def test_the_table_of_a_pdf_leads_to_its_objects(drawn: str) -> None:
+    pdf = draw._pdf(drawn)
+    start = int(re.search(rb"startxref\n(\d+)", pdf)[1])
+    positions = [int(each) for each in re.findall(rb"(\d{10}) 00000 n", pdf[start:])]
+    for number, position in enumerate(positions, 1):
+        assert pdf[position:].startswith(b"%d 0 obj\n" % number)
+
+
+@pytest.mark.skipif(not shutil.which("pdffonts"), reason="needs pdffonts: apt install poppler-utils")
+def test_a_pdf_embeds_its_font_and_keeps_its_text(drawn: str, tmp_path: Path) -> None:
+    path = tmp_path / "figure.pdf"
+    path.write_bytes(draw._pdf(drawn))
+    fonts = subprocess.run(["pdffonts", path], capture_output=True, text=True, check=True)
+    rows = [row.split() for row in fonts.stdout.splitlines()[2:]]
+    assert rows
+    assert all("LiberationSans" in row[0] and row[-5] == "yes" for row in rows)
+    text = subprocess.run(["pdftotext", path, "-"], capture_output=True, text=True, check=True)
+    assert "Wij efficient" in text.stdout
+    assert not fonts.stderr + text.stderr
+
+
+def test_every_format_is_written_at_both_widths(tmp_path: Path) -> None:
+    draw.write(tmp_path, "it", SPEC, ("pdf", "png"))
+    ends = ("", "-narrow")
+    drawn = {f"it{end}.{form}" for end, form in itertools.product(ends, ("pdf", "png"))}
+    assert {path.name for path in tmp_path.iterdir()} == {"it.svg", *drawn}
+    links = [f"it{end}" for end, _ in draw.files(("pdf", "png"))]
+    assert {*links} == {"it.svg", *drawn}
+
+
+def test_a_specification_of_plain_text_is_not_changed() -> None:
+    assert draw._settable(json.loads(json.dumps({"a": ["b", 1.5, None]}))) == {"a": ["b", 1.5, None]}
