@@ -76,6 +76,8 @@ class Chart:
         build: rows of that query and a style by label -> the figure, or None if there is nothing to draw.
         empty: what to say in that case.
         warmup: whether the warm-up is excluded; None if nothing is timed.
+        applies: rows of the query -> whether the figure is about such a study. A report of another one leaves
+            it out, and its page where nothing else is on it.
     """
 
     title: str
@@ -86,6 +88,7 @@ class Chart:
     build: Callable[[list[Row], Styles], Figure | None]
     empty: str = "No run of this study has what this figure needs."
     warmup: bool | None = True
+    applies: Callable[[list[Row]], bool] = lambda _rows: True
 
 
 @contextmanager

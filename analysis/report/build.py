@@ -11,6 +11,7 @@ from analysis import charts, drawings
 from analysis.compare import guard
 from analysis.drawings import Format
 from analysis.query.ask import answer, recording
+from analysis.query.sweeps import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, run_pages, setup
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
@@ -115,7 +116,7 @@ def write_report(
         extra(out, Contents(known, trust, found, drawn))
     queries |= details.queries
     queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
-    others = facts.QUERIES | comparison.QUERIES
+    others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
     queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
     carry(connection, study, out, named(queries, asked), Parts(records, figures, extra is not None))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from analysis import charts, drawings
@@ -13,7 +15,7 @@ from analysis.drawings import Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
-from analysis.report.facts import Facts, Row, in_logs
+from analysis.report.facts import Facts, Row
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -80,8 +82,9 @@ class Page:
 
 
 def every(connection: DuckDBPyConnection, known: Facts, formats: tuple[Format, ...]) -> list[Drawn]:
-    """Draw every chart of a study, in the order of the report."""
-    drawn = [_draw(connection, name, known, formats) for name in charts.names()]
+    """Draw every chart that is about such a study, in the order of the report."""
+    ask = cache(partial(answer, connection))  # several charts show numbers of the same rows
+    drawn = [each for name in charts.names() if (each := _draw(ask, name, known, formats))]
     number, numbered = 0, []
     for each in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
         number += each.figure is not None
@@ -103,12 +106,15 @@ def csv_bytes(found: Answer) -> bytes:
     return data.getvalue()
 
 
-def _draw(connection: DuckDBPyConnection, name: str, known: Facts, formats: tuple[Format, ...]) -> Drawn:
+def _draw(ask: Callable[[str], Answer], name: str, known: Facts, formats: tuple[Format, ...]) -> Drawn | None:
     chart = charts.load(name)
     sql = facts.literal(chart.sql, known.study)
-    found = answer(connection, sql)
+    found = ask(sql)
+    rows = found.parsed()
+    if not chart.applies(rows):
+        return None
     with charts.unchecked():
-        figure = chart.build(found.parsed(), charts.styles(known.labels, known.without_steps))
+        figure = chart.build(rows, charts.styles(known.labels, known.without_steps))
     if figure:
         figure.spec["description"] = figure.description
     shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
@@ -158,9 +164,7 @@ def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
 def _imported(shown: list[Row]) -> list[tuple[str, str]]:
     foreign = [run["label"] for run in shown if run["imported"]]
     named = f"{len(foreign)} of {len(shown)} runs ({', '.join(dict.fromkeys(foreign))}), by other programs"
-    wrong = dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])
-    said = [("Imported", f"{named}: no certificate")] if foreign else []
-    return [*said, ("Wrong in its log", f"{', '.join(wrong)}: see the overview")] if wrong else said
+    return [("Imported", f"{named}: no certificate")] if foreign else []
 
 
 def _left_out(runs: list[Row]) -> str:

@@ -27,6 +27,8 @@ from tests.analysis import fabricate
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
+OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith("sweep")]  # see test_sweeps.py
+
 
 def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
     """A chart as the report builds it."""
@@ -65,7 +67,7 @@ def test_every_chart_says_what_it_is(name: str) -> None:
     assert "$study" in chart.sql
 
 
-@pytest.mark.parametrize("name", charts.names())
+@pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
     figure = draw(demo, name)
     assert figure
@@ -78,14 +80,14 @@ def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
     assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
 
 
-@pytest.mark.parametrize("name", charts.names())
+@pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_every_chart_is_left_out_of_a_study_that_has_not_started(root: Path, name: str) -> None:
     Folder(root, plan("r1"))
     collect(root)
     assert draw(root, name) is None
 
 
-@pytest.mark.parametrize("name", charts.names())
+@pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_every_chart_draws_a_single_run(root: Path, name: str) -> None:
     """All but comparisons with other backends, and the certificates, which this run is older than."""
     completed(root, "r1", steps=20)
@@ -93,7 +95,7 @@ def test_every_chart_draws_a_single_run(root: Path, name: str) -> None:
     assert (draw(root, name) is None) == (name in ("ratios", "loss_difference", "certificates"))
 
 
-@pytest.mark.parametrize("name", charts.names())
+@pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_no_chart_inlines_more_points_than_a_page_can_hold(root: Path, name: str) -> None:
     folder = Folder(root, plan("r1", steps=4000))
     folder.start()
@@ -141,7 +143,7 @@ def test_a_line_has_fewer_points_only_of_more_lines_than_a_page_can_hold_or_of_v
     assert "count(*) > 1250" in POINTS
 
 
-@pytest.mark.parametrize("name", charts.names())
+@pytest.mark.parametrize("name", OF_EVERY_STUDY)
 def test_a_reports_tables_answer_as_the_views_do(demo: Path, name: str) -> None:
     """A report computes the views once; its SQL, run by hand, computes them again."""
     sql = facts.literal(charts.load(name).sql, "backends")

@@ -1,0 +1,112 @@
+"""What a sweep can show of a cell: a quantity with its unit, and how it is estimated from the cell's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis import stats
+from analysis.findings.losses import final_loss
+
+if TYPE_CHECKING:
+    from analysis.charts import Row
+
+Estimates = dict[str, stats.Estimate]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One number of a run.
+
+    Attributes:
+        name: what it is called.
+        unit: in which it is; empty where the name says it.
+        number: format, which d3 and Python read alike.
+        what: what it is and how it is measured, in sentences.
+        estimates: completed runs -> the estimate by label, of those that have the number.
+        zero: whether an axis starts at zero.
+    """
+
+    name: str
+    unit: str
+    number: str
+    what: str
+    estimates: Callable[[list[Row]], Estimates]
+    zero: bool = True
+
+    @property
+    def title(self) -> str:
+        """With its unit, as an axis says it."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
+
+def _rate(column: str) -> Callable[[list[Row]], Estimates]:
+    return lambda rows: stats.estimates(_having(column, rows), stats.rate(column))
+
+
+def _having(column: str, rows: list[Row]) -> list[Row]:
+    return [row for row in rows if row[column] is not None and row["step_seconds"]]
+
+
+def _step_seconds(rows: list[Row]) -> Estimates:
+    return stats.estimates(_having("step_seconds", rows), lambda _row, seconds: seconds)
+
+
+def _peak_memory(rows: list[Row]) -> Estimates:
+    known = stats.by_label(row for row in rows if row["peak_memory_bytes"])
+    return {
+        label: stats.over_runs([row["peak_memory_bytes"] / 2**30 for row in mine])
+        for label, mine in known.items()
+    }
+
+
+def _final_loss(rows: list[Row]) -> Estimates:
+    found = {label: final_loss(mine) for label, mine in stats.by_label(rows).items()}
+    return {label: estimate for label, estimate in found.items() if estimate}
+
+
+TOKENS = Quantity(
+    "tokens per second", "", ",.0f",
+    "Tokens per second, including padding: tokens per step divided by the median seconds per step.",
+    _rate("tokens_per_second"),
+)  # fmt: skip
+MFU = Quantity(
+    "MFU", "percent", ".1f",
+    "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak. N "
+    "excludes the input embedding; no causal discount, no recomputation.",
+    _rate("mfu"),
+)  # fmt: skip
+TFLOPS = Quantity(
+    "model TFLOP/s", "", ".3g",
+    "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second. N excludes the "
+    "input embedding; no causal discount, no recomputation. Not comparable with a kernel's TFLOP/s.",
+    _rate("tflops"),
+)  # fmt: skip
+STEP_SECONDS = Quantity(
+    "seconds per step", "", ".3g",
+    "Seconds per step: the median of a run's step records after the warm-up.",
+    _step_seconds,
+)  # fmt: skip
+PEAK_MEMORY = Quantity(
+    "peak memory", "GiB", ",.2f",
+    "Peak over the whole run: device memory that PyTorch allocated on a GPU, resident memory of the process "
+    "on a CPU.",
+    _peak_memory,
+)  # fmt: skip
+FINAL_LOSS = Quantity(
+    "final loss", "nats per token", ".3f",
+    "Loss at the last logged step: one step's, not a mean. The median is over seeds; repeats of a seed count "
+    "once, as their mean.",
+    _final_loss,
+    zero=False,
+)  # fmt: skip
+
+
+def utilisation(rows: list[Row]) -> tuple[Quantity, str]:
+    """MFU, or the rate that it would divide by the peak where no run's peak is known, and then why."""
+    measured = [row for row in rows if row["tflops"] is not None]
+    if not measured or any(row["mfu"] is not None for row in rows):
+        return MFU, ""
+    devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in measured}))
+    return TFLOPS, f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known."

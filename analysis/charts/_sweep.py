@@ -1,0 +1,228 @@
+"""Finds the numeric axes of a study, and sorts its runs into the cells that these axes span."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, log2
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+from analysis import stats
+
+if TYPE_CHECKING:
+    from analysis.charts import Row
+
+FEWEST = 3  # values; a number that has fewer in the study is a category
+_WORDS = {"oom_gpu": "OOM", "oom_host": "OOM", "node_failed": "node failed", None: "no outcome yet"}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A numeric factor.
+
+    Attributes:
+        name: as the study has it, such as train.sequence_length.
+        title: for readers; unique among the axes of its study.
+        values: sorted, each once.
+    """
+
+    name: str
+    title: str
+    values: tuple[float, ...]
+
+    @property
+    def base(self) -> int | None:
+        """Of its logarithmic scale: 2 where all values are powers of two; None for a linear scale.
+
+        Logarithmic is what makes the gaps between its values the more even ones.
+        """
+        if self.values[0] <= 0 or _unevenness(list(map(log, self.values))) >= _unevenness(self.values):
+            return None
+        return 2 if all(log2(value).is_integer() for value in self.values) else 10
+
+    @property
+    def number(self) -> str:
+        """d3 format, also understood by `text`, in which its values remain distinct."""
+        return next(form for form in (",d", ".6~g", ".2~e", ".16~g") if self._distinct(form))
+
+    def _distinct(self, form: str) -> bool:
+        exact = form != ",d" or all(float(value).is_integer() for value in self.values)
+        small = form == ".6~g" and self.values[0] and abs(self.values[0]) < 1e-3
+        return exact and not small and len({_text(value, form) for value in self.values}) == len(self.values)
+
+    def text(self, value: float) -> str:
+        """A value as the axis labels it."""
+        return _text(value, self.number)
+
+    def of(self, cell: Cell) -> str:
+        """A cell's value as the axis labels it."""
+        return self.text(cell.at[self.name])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one configuration, seed and repeat apart.
+
+    Attributes:
+        at: its value on each axis of the sweep, by the axis's name.
+        rest: what else varies, in words.
+        estimate: of its completed runs that have a value; None if there are none.
+        missing: how the others ended, in a word, and how many did.
+        runs: their ids.
+    """
+
+    label: str
+    at: dict[str, float]
+    rest: str
+    estimate: stats.Estimate | None
+    missing: dict[str, int]
+    runs: tuple[str, ...]
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """What tells it from the other cells of its sweep."""
+        return (*self.at.values(), self.rest)
+
+    @property
+    def word(self) -> str:
+        """How runs without a value ended: `OOM`, or `OOM 1/3` where it is some of the runs."""
+        partly = "" if len(self.missing) == 1 and not self.estimate else f"/{len(self.runs)}"
+        return ", ".join(f"{word} {n}{partly}" if partly else word for word, n in self.missing.items())
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A study's cells over its numeric axes.
+
+    Attributes:
+        axes: most values first.
+        together: factors whose value one axis determines, by that axis's title.
+        cells: in the study's order.
+        ambiguous: labels of groups that share a cell with another, as after a launch with other settings.
+    """
+
+    axes: tuple[Axis, ...]
+    together: dict[str, tuple[str, ...]]
+    cells: tuple[Cell, ...]
+    ambiguous: tuple[str, ...]
+
+    def by(self, axes: Sequence[Axis]) -> dict[str, list[Cell]]:
+        """The cells by what varies besides these axes, in words: other numeric axes are named there."""
+        others = [axis for axis in self.axes if axis not in axes]
+        found: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            name = ", ".join([cell.rest, *(f"{axis.title} {axis.of(cell)}" for axis in others)])
+            found.setdefault(name, []).append(cell)
+        return found
+
+
+def axes(rows: Sequence[Row]) -> tuple[Axis, ...]:
+    """The numeric factors that vary independently of each other: most values first."""
+    return _axes(rows)[0]
+
+
+def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Estimate]]) -> Sweep:
+    """Sort runs into cells.
+
+    Args:
+        rows: the answer to SWEEP_RUNS.
+        estimates: completed runs that have the quantity -> its estimate by label.
+    """
+    found, tied = _axes(rows)
+    mine = {axis.name for axis in found} | {name for names in tied.values() for name in names}
+    words = _rest(rows, mine)
+    known = estimates([row for row in rows if row["outcome"] == "completed"])
+    cells = []
+    for label, group in stats.by_label(rows).items():
+        at = {axis.name: group[0]["factors"][axis.name] for axis in found}
+        cells.append(_cell(label, group, at, words[label], known.get(label)))
+    shared = Counter(cell.place for cell in cells)
+    clear = tuple(cell for cell in cells if shared[cell.place] == 1)
+    doubled = tuple(cell.label for cell in cells if shared[cell.place] > 1)
+    together = {axis.title: tuple(map(_title, tied[axis.name])) for axis in found if tied[axis.name]}
+    return Sweep(found, together, clear, doubled)
+
+
+def _cell(
+    label: str, runs: list[Row], at: dict[str, float], rest: str, estimate: stats.Estimate | None
+) -> Cell:
+    ended = Counter(_word(run["outcome"]) for run in runs if run["outcome"] != "completed")
+    if not estimate and not ended:
+        ended = Counter({"not measured": len(runs)})
+    return Cell(label, at, rest, estimate, dict(ended), tuple(run["run_id"] for run in runs))
+
+
+def _word(outcome: str | None) -> str:
+    return _WORDS.get(outcome, outcome or "")
+
+
+def _axes(rows: Sequence[Row]) -> tuple[tuple[Axis, ...], dict[str, list[str]]]:
+    """The independent axes, and by the name of each the factors that follow from it."""
+    columns = {name: [row["factors"].get(name) for row in rows] for name in _factors(rows)}
+    numeric = {name: values for name, values in columns.items() if _is_axis(values)}
+    kept: dict[str, list[str]] = {}
+    for name in sorted(numeric, key=lambda name: (-len(set(numeric[name])), name)):
+        leader = next((first for first in kept if _follows(numeric[name], numeric[first])), None)
+        if leader is None:
+            kept[name] = []
+        else:
+            kept[leader].append(name)
+    short = Counter(map(_title, kept))
+    made = tuple(
+        Axis(name, _title(name) if short[_title(name)] == 1 else name, tuple(sorted(set(numeric[name]))))
+        for name in kept
+    )
+    return made, kept
+
+
+def _factors(rows: Sequence[Row]) -> list[str]:
+    return [name for name in (rows[0]["factors"] if rows else {}) if name not in ("seed", "repeat")]
+
+
+def _is_axis(values: list[Any]) -> bool:
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    return numbers and len(set(values)) >= FEWEST
+
+
+def _follows(values: list[Any], leader: list[Any]) -> bool:
+    """Whether each value of the leader comes with one value."""
+    return len(set(zip(leader, values, strict=True))) == len(set(leader))
+
+
+def _rest(rows: list[Row], apart: set[str]) -> dict[str, str]:
+    """By label, the factors that vary besides these: as labels name groups, the backend first."""
+    given = {row["label"]: {**row["factors"], "scale": row["scale"]} for row in rows}
+    names = [name for name in (*_factors(rows), "scale") if name not in apart]
+    varying = [name for name in names if len({str(factors.get(name)) for factors in given.values()}) > 1]
+    varying.sort(key=lambda name: (name != "attention", name))
+    backends = {row["label"]: row["attention"] or "all runs" for row in rows}
+    return {
+        label: ", ".join(_named(name, factors.get(name)) for name in varying) or backends[label]
+        for label, factors in given.items()
+    }
+
+
+def _named(name: str, value: Any) -> str:
+    return str(value) if name == "attention" else f"{_title(name)} {value}"
+
+
+def _title(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")
+
+
+def _unevenness(values: Sequence[float]) -> float:
+    gaps = [after - before for before, after in pairwise(values)]
+    return pstdev(gaps) / fmean(gaps)
+
+
+def _text(value: float, form: str) -> str:
+    """What d3 makes of these formats."""
+    if form == ",d":
+        return f"{value:,.0f}"
+    if form == ".2~e":
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power):+d}"
+    return f"{value:.{form[1:-2]}g}"

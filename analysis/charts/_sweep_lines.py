@@ -1,0 +1,133 @@
+"""A quantity over one numeric axis: a line for each combination of the other factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analysis.charts import Figure
+from analysis.charts import _sweep_words as words
+from analysis.charts._quantities import Quantity
+from analysis.charts._style import styles
+from analysis.charts._sweep import Cell, sweep
+from analysis.charts._sweep_plot import Plot, spec
+
+if TYPE_CHECKING:
+    from analysis.charts import Row, Styles
+
+MOST = 12  # lines in a figure
+_SPREAD = 20  # of values, from which their axis is logarithmic
+_CLAUSES = 2  # lines of which a figure's finding says where they end
+
+
+def lines(quantity: Quantity) -> Callable[[list[Row], Styles], Figure | None]:
+    """How a chart file builds the figure of a quantity."""
+    return lambda rows, _styles: figure(rows, quantity)
+
+
+def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None:
+    """Draw a quantity over the axis with the most values; None if no run has it.
+
+    Args:
+        rows: the answer to SWEEP_RUNS.
+        note: what to say first.
+    """
+    if not rows:
+        return None
+    found = sweep(rows, quantity.estimates)
+    x = found.axes[0]
+    every = found.by([x])
+    shown = {
+        name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in list(every.items())[:MOST]
+    }
+    cells = [cell for line in shown.values() for cell in line]
+    if not any(cell.estimate for cell in cells):
+        return None
+    plot = Plot(x, shown, styles(list(shown)), quantity, *_span(cells, quantity))
+    return Figure(
+        spec=spec(plot),
+        caption=_caption(plot),
+        description=f"Line plot over {x.title}: {words.description(cells, found.axes, quantity)}",
+        interval=words.interval(cells),
+        used=frozenset(run for cell in cells if cell.estimate for run in cell.runs),
+        title=f"{words.capital(quantity.name)} over {x.title}",
+        note=" ".join([note, *words.notes(found, every, MOST, "lines"), *_nowhere(plot)]).strip() or None,
+        finding=_finding(plot),
+        table=words.table(found, quantity),
+    )
+
+
+def _span(cells: list[Cell], quantity: Quantity) -> tuple[float, float, bool]:
+    """The ends of the vertical axis, and whether it is logarithmic."""
+    known = [cell.estimate for cell in cells if cell.estimate]
+    ends = [end for it in known for end in (it.median, it.low, it.high) if end is not None]
+    low, high, medians = min(ends), max(ends), [it.median for it in known]
+    if low > 0 and max(medians) > _SPREAD * min(medians):
+        return low / 1.15, high * 1.15, True
+    room = 0.05 * ((high - low) or abs(high) or 1)
+    return (0.0 if quantity.zero and low >= 0 else low - room), high + room, False
+
+
+def _nowhere(plot: Plot) -> list[str]:
+    """Which lines have no value at all, and no row below the axis either."""
+    ended: dict[str, list[str]] = {}
+    for name, line in plot.lines.items():
+        if name not in plot.strip and not any(cell.estimate for cell in line):
+            ended.setdefault(line[0].word, []).append(name)
+    return [f"No value at all: {'; '.join(names)} ({word})." for word, names in ended.items()]
+
+
+def _caption(plot: Plot) -> str:
+    said = [plot.quantity.what, "Each mark is the median of a cell's runs, the bar its interval."]
+    if any(len(line) > 1 for line in plot.lines.values()):
+        said.append(
+            "Lines join neighbouring values at which runs completed; nothing was measured in between."
+        )
+    if len(plot.lines) > 1:
+        said.append("Marks of different lines at one value stand side by side.")
+    logarithmic = [
+        title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
+    ]
+    if logarithmic:
+        said.append(f"Logarithmic: {' and '.join(logarithmic)}.")
+    if not plot.log and plot.low != 0:
+        said.append("The vertical axis does not start at zero.")
+    if plot.strip:
+        said.append("Crosses below the axis: runs that did not complete there.")
+    return " ".join([*said, *words.abbreviations(cell for line in plot.lines.values() for cell in line)])
+
+
+def _finding(plot: Plot) -> str | None:
+    """The last value against the first on lines that have both; None if any line's intervals overlap."""
+    first, last = plot.x.values[0], plot.x.values[-1]
+    pairs = [
+        (line[0].estimate, line[-1].estimate)
+        for line in plot.lines.values()
+        if (line[0].at[plot.x.name], line[-1].at[plot.x.name]) == (first, last)
+    ]
+    known = [(a, b) for a, b in pairs if a and b]
+    if not known or any(words.overlap(a, b) for a, b in known):
+        return None
+    observed = "Observed: " if any(1 in (a.n, b.n) for a, b in known) else ""
+    name = plot.quantity.name if observed else words.capital(plot.quantity.name)
+    if plot.quantity.zero:
+        by = words.between([b.median / a.median for a, b in known], ".2g") + " times that at"
+    else:
+        by = words.between([b.median - a.median for a, b in known], "+.2g") + " against that at"
+    where = f"{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
+    return "; ".join([observed + where, *_ends(plot)])
+
+
+def _ends(plot: Plot) -> list[str]:
+    """From where on lines have no value, if that is all that happened to them, and it is few lines."""
+    said = []
+    for name in plot.strip:
+        words_ = [cell.word for cell in plot.lines[name]]
+        start = next(place for place, word in enumerate(words_) if word)
+        if (
+            start
+            and len(set(words_[start:])) == 1
+            and not any(cell.estimate for cell in plot.lines[name][start:])
+        ):
+            said.append(f"{name}: {words_[start]} from {plot.x.of(plot.lines[name][start])}")
+    return said if len(said) <= _CLAUSES else []

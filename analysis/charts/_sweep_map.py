@@ -1,0 +1,208 @@
+"""A quantity over two numeric axes: heat maps with the value in each cell, one for each group of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Figure
+from analysis.charts import _sweep_words as words
+from analysis.charts._quantities import Quantity
+from analysis.charts._style import INK, chart, config, drawn
+from analysis.charts._sweep import Axis, Cell, axes, sweep
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from analysis.charts import Row, Styles
+
+MOST = 12  # heat maps in a figure
+_WIDEST = 8  # values of the axis with more of them, from which it goes down and not across
+_ROW = 26  # pixels
+_SPREAD = 20  # of values, from which their shades are logarithmic
+# From light to dark, of one hue: lightness alone orders them, on paper and for every eye.
+_SHADES = ((0xEA, 0xF2, 0xFB), (0x9E, 0xC5, 0xE8), (0x4A, 0x8F, 0xCB), (0x1B, 0x5A, 0x9E), (0x08, 0x2F, 0x66))
+
+
+def two_axes(rows: list[Row]) -> bool:
+    """Whether a study has anything for a heat map."""
+    return len(axes(rows)) > 1
+
+
+def maps(quantity: Quantity) -> Callable[[list[Row], Styles], Figure | None]:
+    """How a chart file builds the heat maps of a quantity."""
+    return lambda rows, _styles: figure(rows, quantity)
+
+
+def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None:
+    """Draw a quantity over the two axes with the most values; None if no run has it, or there are no two.
+
+    Args:
+        rows: the answer to SWEEP_RUNS.
+        note: what to say first.
+    """
+    if not two_axes(rows):
+        return None
+    found = sweep(rows, quantity.estimates)
+    across, down = _across_and_down(found.axes)
+    every = found.by([across, down])
+    panels = dict(list(every.items())[:MOST])
+    cells = [cell for panel in panels.values() for cell in panel]
+    if not any(cell.estimate for cell in cells):
+        return None
+    over = words.swept((across, down))
+    return Figure(
+        spec=_spec(panels, across, down, quantity),
+        caption=_caption(cells, quantity, len(panels) > 1),
+        description=f"Heat map by {over}: {words.description(cells, found.axes, quantity)}",
+        interval=words.interval(cells),
+        used=frozenset(run for cell in cells if cell.estimate for run in cell.runs),
+        title=f"{words.capital(quantity.name)} by {over}",
+        note=" ".join([note, *words.notes(found, every, MOST, "heat maps")]).strip() or None,
+        table=words.table(found, quantity),
+    )
+
+
+def _across_and_down(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
+    first, second = found[:2]
+    return (second, first) if len(first.values) > _WIDEST else (first, second)
+
+
+def _caption(cells: list[Cell], quantity: Quantity, several: bool) -> str:
+    said = [quantity.what, "Each number is the median of a cell's runs; darker is more"]
+    said[-1] += ", on one scale for all heat maps." if several else "."
+    if _logarithmic(_values(cells)):
+        said.append("Shades are on a logarithmic scale.")
+    if any(cell.missing and not cell.estimate for cell in cells):
+        said.append("A cell with a dashed edge has no value, and says how its runs ended.")
+    return " ".join([*said, *words.abbreviations(cells)])
+
+
+def _values(cells: list[Cell]) -> list[float]:
+    return [cell.estimate.median for cell in cells if cell.estimate]
+
+
+def _logarithmic(values: list[float]) -> bool:
+    return min(values) > 0 and max(values) > _SPREAD * min(values)
+
+
+def _spec(panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Quantity) -> dict[str, Any]:
+    shade = _shades(_values([cell for panel in panels.values() for cell in panel]))
+    bands: list[str] = []  # from the top: each heat map's name, and its rows
+    marks = []
+    for place, (name, panel) in enumerate(panels.items()):
+        used = {cell.at[down.name] for cell in panel}
+        bands += [_band(place), *(_band(place, down.text(at)) for at in reversed(down.values) if at in used)]
+        marks += [
+            _mark(cell, across, quantity, shade) | {"band": _band(place, down.of(cell)), "group": name}
+            for cell in panel
+        ]
+    names = [{"band": _band(place), "group": name} for place, name in enumerate(panels)]
+    y = _y(bands, down)
+    layers = [*_cells(marks, across, quantity, y), _names(names, y)]
+    return drawn(layers, _ROW * len(bands)) | {
+        "config": config(),
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": {"left": 2, "top": 6, "right": 2, "bottom": 4},
+    }
+
+
+def _band(panel: int, value: str = "") -> str:
+    return f"{panel}|{value}"
+
+
+def _mark(cell: Cell, across: Axis, quantity: Quantity, shade: Callable[[float], str]) -> dict[str, Any]:
+    """A cell as data of the figure."""
+    it = cell.estimate
+    known: dict[str, Any] = {"across": across.of(cell), "ended": cell.word}
+    if not it:
+        return known | {"text": cell.word}
+    fill = shade(it.median)
+    return known | {
+        "text": _short(it.median, quantity.number),
+        "fill": fill,
+        "ink": _ink(fill),
+        "value": it.median,
+        "interval": words.ends(it, quantity.number),
+        "n": it.n,
+    }
+
+
+def _short(value: float, number: str) -> str:
+    """As a cell has room for it: thousands beyond 100,000."""
+    return f"{value / 1000:,.0f}k" if value >= 100_000 else format(value, number)
+
+
+def _shades(values: list[float]) -> Callable[[float], str]:
+    """From the smallest to the largest value."""
+    scale: Callable[[float], float] = log if _logarithmic(values) else float
+    low, high = scale(min(values)), scale(max(values))
+
+    def shade(value: float) -> str:
+        place = (scale(value) - low) / (high - low) * (len(_SHADES) - 1) if high > low else 1.0
+        below = min(int(place), len(_SHADES) - 2)
+        mixed = (a + (b - a) * (place - below) for a, b in zip(*_SHADES[below : below + 2], strict=True))
+        return "#" + "".join(f"{round(part):02x}" for part in mixed)
+
+    return shade
+
+
+def _ink(fill: str) -> str:
+    """Black or white, whichever stands out more: at least 4.5:1 from any colour."""
+    red, green, blue = (int(fill[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)
+    ]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"
+
+
+def _y(bands: list[str], down: Axis) -> alt.Y:
+    import altair as alt
+
+    # The expression is the same whatever the values are called.
+    axis = alt.Axis(labelExpr="split(datum.label, '|')[1]", domain=False, ticks=False, labelPadding=6)
+    return alt.Y(
+        "band:N", sort=None, title=down.title, axis=axis, scale=alt.Scale(domain=bands, padding=0.04)
+    )
+
+
+def _cells(marks: list[dict[str, Any]], across: Axis, quantity: Quantity, y: alt.Y) -> list[alt.Chart]:
+    import altair as alt
+
+    used = {mark["across"] for mark in marks}
+    order = [text for text in map(across.text, across.values) if text in used]
+    axis = alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, labelOverlap=False)
+    x = alt.X(
+        "across:N", sort=None, title=across.title, axis=axis, scale=alt.Scale(domain=order, padding=0.02)
+    )
+    where = [alt.Tooltip("group:N"), alt.Tooltip("across:N", title=across.title)]
+    valued, empty = [mark for mark in marks if "fill" in mark], [mark for mark in marks if "fill" not in mark]
+    tips = [
+        *where,
+        alt.Tooltip("value:Q", title=quantity.title, format=quantity.number),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("n:N", title="runs"),
+        alt.Tooltip("ended:N", title="not completed"),
+    ]
+    base = chart(valued).encode(x=x, y=y, tooltip=tips)
+    layers = [
+        base.mark_rect().encode(color=alt.Color("fill:N", scale=None)),
+        base.mark_text(fontSize=12).encode(text="text:N", color=alt.Color("ink:N", scale=None)),
+    ]
+    if empty:
+        base = chart(empty).encode(x=x, y=y, tooltip=[*where, alt.Tooltip("ended:N", title="not completed")])
+        layers.append(base.mark_rect(filled=False, stroke=INK, strokeDash=[3, 3], strokeOpacity=0.6))
+        layers.append(base.mark_text(fontSize=12, color=INK).encode(text="text:N"))
+    return layers
+
+
+def _names(names: list[dict[str, Any]], y: alt.Y) -> alt.Chart:
+    import altair as alt
+
+    left: Any = alt.XValue
+    mark: alt.Chart = chart(names).mark_text(
+        align="left", baseline="middle", fontWeight=600, color=INK, dx=2, dy=3
+    )
+    return mark.encode(x=left(0), y=y, text="group:N")

@@ -1,0 +1,333 @@
+"""Studies over numbers get line plots and heat maps by themselves, which show what did not complete, too."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import pytest
+import vl_convert
+
+from analysis import charts
+from analysis.charts import Figure, Row
+from analysis.charts._quantities import FINAL_LOSS, PEAK_MEMORY, TOKENS
+from analysis.charts._sweep import Axis, axes, sweep
+from analysis.charts._sweep_lines import figure as draw_lines
+from analysis.charts._sweep_map import _ink, _shades
+from analysis.charts._sweep_map import figure as draw_maps
+from analysis.query.ask import answer, ask
+from analysis.query.sweeps import SWEEP_RUNS
+from analysis.report import facts
+from analysis.store import database as store
+from analysis.store.collect import collect
+from tests.analysis.fabricate import completed
+from tests.analysis.swept import write_sweep
+
+LENGTH, BATCH, RATE = "train.sequence_length", "train.batch_size", "train.learning_rate"
+LENGTHS, BATCHES, RATES = (256, 512, 1024, 2048), (1, 2, 4), (1e-4, 3e-4, 1e-3)
+SWEEPS = sorted(name for name in charts.names() if name.startswith("sweep"))
+
+
+def run(factors: dict[str, Any], seed: int = 0, **changes: Any) -> Row:
+    """A run as SWEEP_RUNS has it, that completed unless `changes` say otherwise."""
+    label = ", ".join(map(str, factors.values()))
+    tokens = factors.get(LENGTH, 1024) * factors.get(BATCH, 1)
+    return {
+        "label": label, "run_id": f"{label} {seed}", "attention": factors.get("attention", "auto"),
+        "scale": "full", "factors": {**factors, "seed": seed}, "seed": seed, "repeat": 1, "outcome": "completed",
+        "step_seconds": 0.1, "tokens_per_second": 10.0 * tokens + seed, "mfu": None, "tflops": 1.5,
+        "peak_memory_bytes": 2**30 * tokens, "final_loss": 3.0 + seed / 10, "device": "a CPU",
+        "counted_step_seconds": [0.1] * 30,
+    } | changes  # fmt: skip
+
+
+def grid(seeds: int = 1, **named: Any) -> list[Row]:
+    """Completed runs over all values of factors, whose names' dots are written as underscores twice."""
+    names = [name.replace("__", ".") for name in named]
+    cells = (dict(zip(names, values, strict=True)) for values in product(*named.values()))
+    return [run(cell, seed) for cell in cells for seed in range(seeds)]
+
+
+def ended(rows: list[Row], outcome: str | None, **where: Any) -> list[Row]:
+    """The same runs, of which those with these factors ended otherwise."""
+    wanted = {name.replace("__", "."): value for name, value in where.items()}
+    other = {"outcome": outcome, "step_seconds": None, "final_loss": None}
+    return [row | other if row["factors"].items() >= wanted.items() else row for row in rows]
+
+
+def lines(rows: list[Row], quantity: Any = TOKENS) -> Figure:
+    found = draw_lines(rows, quantity)
+    assert found
+    return found
+
+
+def maps(rows: list[Row], quantity: Any = TOKENS) -> Figure:
+    found = draw_maps(rows, quantity)
+    assert found
+    return found
+
+
+def data(figure: Figure, *fields: str) -> list[Row]:
+    """The data of the layer whose rows have these fields and fewest others."""
+    found = [rows for rows in figure.spec["datasets"].values() if set(fields) <= set(rows[0])]
+    return min(found, key=lambda rows: len(rows[0]))
+
+
+def figure_x(point: Row) -> int:
+    """The value of LENGTHS that a mark stands beside."""
+    return min(LENGTHS, key=lambda value: abs(log2(point["x"] / value)))
+
+
+def encoded(figure: Figure, channel: str, field: str) -> dict[str, Any]:
+    """How the first layer that shows a field on a channel does so."""
+    layers = (layer["encoding"].get(channel, {}) for layer in figure.spec["layer"])
+    return next(each for each in layers if each.get("field") == field)
+
+
+@pytest.mark.parametrize(
+    ("values", "base", "texts"),
+    [
+        ((256, 512, 1024, 4096), 2, ["256", "512", "1,024", "4,096"]),
+        ((1e-4, 3e-4, 1e-3), 10, ["1e-4", "3e-4", "1e-3"]),
+        ((100, 200, 400, 800), 10, ["100", "200", "400", "800"]),
+        ((8, 16, 24, 32), None, ["8", "16", "24", "32"]),
+        ((0, 0.1, 0.2), None, ["0", "0.1", "0.2"]),
+        ((-1, 1, 10), None, ["-1", "1", "10"]),
+    ],
+)
+def test_an_axis_is_logarithmic_where_its_values_are_spaced_so(
+    values: tuple[float, ...], base: int | None, texts: list[str]
+) -> None:
+    axis = Axis("x", "x", values)
+    assert axis.base == base
+    assert [axis.text(value) for value in values] == texts
+
+
+@pytest.mark.parametrize("form", [",d", ".6~g", ".2~e", ".16~g"])
+def test_python_writes_an_axis_values_as_the_drawn_axis_does(form: str) -> None:
+    values = [1.5e-4, 3e-4, 0.25, 2.0, 16384.0]
+    spec = {"data": {"values": [{"x": value} for value in values]}, "mark": "text", "encoding": {
+        "y": {"field": "x", "type": "ordinal", "axis": None}, "text": {"field": "x", "format": form}}}  # fmt: skip
+    exact = [value for value in values if form != ",d" or value >= 1]
+    axis = type("Fixed", (Axis,), {"number": form})("x", "x", tuple(exact))
+    svg = vl_convert.vegalite_to_svg(json.dumps(spec))
+    assert all(f">{axis.text(value)}<" in svg for value in exact)
+
+
+def test_axes_are_numbers_with_three_values_that_no_other_axis_determines() -> None:
+    rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS, train__batch_size=[1, 2])
+    assert [axis.title for axis in axes(rows)] == ["sequence length"]
+    tied = [row | {"factors": {**row["factors"], "layers": row["factors"][LENGTH] // 128}} for row in rows]
+    found = sweep(tied, TOKENS.estimates)
+    assert [axis.title for axis in found.axes] == ["layers"]
+    assert found.together == {"layers": ("sequence length",)}
+    assert axes(grid(attention=["a", "b", "c"])) == ()
+    assert axes([row | {"factors": {"compile": True, "seed": row["seed"]}} for row in rows]) == ()
+    assert axes(grid(seeds=5, attention=["auto"])) == (), "a seed is no axis"
+
+
+def test_two_axes_of_one_last_name_are_told_apart() -> None:
+    rows = grid(model__size=[1, 2, 3], data__size=[1, 2, 3])
+    assert [axis.title for axis in axes(rows)] == ["data.size", "model.size"]
+
+
+def test_every_other_factor_makes_a_line_and_each_has_a_mark_and_an_interval() -> None:
+    figure = lines(grid(3, attention=["auto", "math"], compile=[False, True], train__sequence_length=LENGTHS))
+    names = ["auto, compile False", "auto, compile True", "math, compile False", "math, compile True"]
+    points = data(figure, "value", "n")
+    assert list(dict.fromkeys(point["label"] for point in points)) == names
+    assert len(points) == 16
+    assert {point["n"] for point in points} == {3}
+    assert figure.interval == "n = 3: 95 % t interval over 3 runs, which takes their logs as normal"
+    for channel in ("color", "shape", "strokeDash"):
+        scale = encoded(figure, channel, "label")["scale"]
+        assert scale["domain"] == names
+        assert len(set(map(str, scale["range"]))) == 4, channel
+
+
+def test_ticks_are_the_values_of_the_axis() -> None:
+    x = encoded(lines(grid(train__sequence_length=LENGTHS)), "x", "x")
+    assert x["axis"]["values"] == list(LENGTHS)
+    assert (x["scale"]["type"], x["scale"]["base"]) == ("log", 2)
+    assert x["scale"]["domain"] == [256, 2048]
+
+
+def test_a_line_ends_where_a_value_is_missing_and_a_cross_says_why() -> None:
+    rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS)
+    figure = lines(ended(rows, "oom_gpu", attention="math", train__sequence_length=512))
+    joined = [point for point in data(figure, "part", "value") if point["label"] == "math"]
+    assert [(figure_x(point), point["part"]) for point in joined] == [(1024, 1), (2048, 1)], (
+        "neither across the gap, nor a line of one point"
+    )
+    (cross,) = data(figure, "ended")
+    assert (cross["label"], cross["x"], cross["ended"]) == ("math", 512, "OOM")
+    assert cross["at"] < encoded(figure, "y", "value")["scale"]["domain"][0], "below the axis"
+    assert "OOM: out of memory." in figure.caption
+    assert "math 512 0" not in {run for run in figure.used if run.startswith("math, 512")}
+
+
+def test_a_cell_of_which_some_runs_completed_has_a_value_and_says_how_many_did_not() -> None:
+    rows = grid(3, train__sequence_length=LENGTHS)
+    rows[0] |= {"outcome": "timeout", "step_seconds": None}
+    figure = lines(rows)
+    assert data(figure, "value", "n")[0]["n"] == 2
+    assert [mark["ended"] for mark in data(figure, "ended")] == ["timeout 1/3"]
+    assert figure.table
+    assert figure.table.rows[0][-2:] == ("2", "timeout 1/3")
+
+
+def test_a_group_that_never_completes_is_said_and_takes_no_room() -> None:
+    rows = grid(attention=["auto", "flash4"], train__sequence_length=LENGTHS)
+    figure = lines(ended(rows, "unsupported", attention="flash4"))
+    assert figure.note == "No value at all: flash4 (unsupported)."
+    assert all("ended" not in row for rows in figure.spec["datasets"].values() for row in rows)
+
+
+def test_the_finding_compares_the_ends_of_the_axis_and_says_where_memory_runs_out() -> None:
+    rows = grid(3, attention=["auto", "math"], train__sequence_length=LENGTHS)
+    figure = lines(ended(rows, "oom_gpu", attention="math", train__sequence_length=2048))
+    assert figure.finding == (
+        "Tokens per second at sequence length 2,048: 8 times that at 256; math: OOM from 2,048"
+    )
+    assert lines(rows, FINAL_LOSS).finding is None, "the intervals overlap"
+    single = lines(grid(train__sequence_length=LENGTHS), PEAK_MEMORY)
+    assert single.finding == "Observed: peak memory at sequence length 2,048: 8 times that at 256"
+
+
+def test_runs_of_other_settings_in_one_cell_are_not_mixed() -> None:
+    rows = grid(train__sequence_length=LENGTHS)
+    twin = rows[0] | {"label": "256 #abc", "run_id": "twin"}
+    figure = lines([*rows, twin])
+    assert figure.note == "Not shown: 256, 256 #abc, whose runs have the same factors but other settings."
+    assert len(data(figure, "value", "n")) == 3
+    assert not {"twin", "256 0"} & figure.used
+
+
+def test_more_lines_than_fit_are_said_and_their_values_are_in_the_table() -> None:
+    figure = lines(grid(attention=[f"b{number:02}" for number in range(20)], train__sequence_length=LENGTHS))
+    assert figure.note == "The figure shows the first 12 of 20 lines; the table has all values."
+    assert figure.table
+    assert len(figure.table.rows) == 80
+    assert len({point["label"] for point in data(figure, "value", "n")}) == 12
+
+
+def test_two_axes_make_a_heat_map_for_each_group_with_the_value_in_each_cell() -> None:
+    rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS, train__batch_size=BATCHES)
+    figure = maps(ended(rows, "oom_gpu", attention="math", train__batch_size=4))
+    cells = {(mark["group"], mark["band"], mark["across"]): mark for mark in data(figure, "fill", "value")}
+    assert len(cells) == 20
+    assert cells["auto", "0|4", "2,048"]["text"] == "81,920"
+    empty = [mark for mark in data(figure, "band", "text") if mark["group"] == "math" and "fill" not in mark]
+    assert {(mark["band"], mark["text"]) for mark in empty} == {("1|4", "OOM")}
+    bands = encoded(figure, "y", "band")["scale"]["domain"]
+    assert bands == ["0|", "0|4", "0|2", "0|1", "1|", "1|4", "1|2", "1|1"]
+
+
+def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
+    rows = grid(train__sequence_length=LENGTHS, train__batch_size=BATCHES, train__learning_rate=RATES)
+    figure = maps(rows)
+    assert [name["group"] for name in data(figure, "band", "group")] == [
+        f"auto, learning rate {rate}" for rate in ("1e-4", "3e-4", "1e-3")
+    ]
+    assert figure.title == "Tokens per second by sequence length and batch size"
+    named = {f"{name}": BATCHES for name in ("a", "b", "c")}
+    beyond = maps(grid(train__sequence_length=LENGTHS, **named))
+    assert beyond.note is None, "nine heat maps fit"
+    more = maps(grid(attention=["auto", "math"], train__sequence_length=LENGTHS, **named))
+    assert more.note == "The figure shows the first 12 of 18 heat maps; the table has all values."
+
+
+def test_an_axis_of_many_values_goes_down_where_there_is_room() -> None:
+    rows = grid(train__sequence_length=[2**power for power in range(4, 14)], train__batch_size=BATCHES)
+    assert encoded(maps(rows), "x", "across")["scale"]["domain"] == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [1.0, 10.0, 1000.0], [5.0], [-1.0, 0.0, 1.0]])
+def test_the_number_in_a_cell_stands_out_from_its_shade_and_more_is_darker(values: list[float]) -> None:
+    shade = _shades(values)
+    lights = [luminance(shade(value)) for value in values]
+    assert lights == sorted(lights, reverse=True)
+    low, high = min(values), max(values)
+    for part in range(101):
+        fill = shade(low + (high - low) * part / 100)
+        light, ink = sorted((luminance(fill), luminance(_ink(fill))), reverse=True)
+        assert (light + 0.05) / (ink + 0.05) >= 4.5
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, as WCAG defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_where_no_run_completed_there_is_no_figure() -> None:
+    rows = ended(grid(train__sequence_length=LENGTHS, train__batch_size=BATCHES), "oom_gpu")
+    assert draw_lines(rows, TOKENS) is None
+    assert draw_maps(rows, TOKENS) is None
+
+
+def test_without_a_known_peak_the_rate_is_shown_and_said() -> None:
+    rows = grid(train__sequence_length=LENGTHS)
+    figure = charts.load("sweep_mfu").build(rows, {})
+    assert figure
+    assert figure.title == "Model TFLOP/s over sequence length"
+    assert figure.note == "MFU is not shown: the peak FLOP/s of a CPU at this precision is not known."
+    assert not charts.load("sweep_mfu_map").applies(rows), "one axis has no heat map"
+
+
+def test_labels_cannot_become_expressions() -> None:
+    evil = "'); alert(1); ('</script>\u2028"
+    rows = grid(attention=[evil, "b"], train__sequence_length=LENGTHS, train__batch_size=BATCHES)
+    for figure in (lines(rows), maps(rows)):
+        plain = {name: value for name, value in figure.spec.items() if name != "datasets"}
+        for key, value in walk(plain):
+            assert key not in ("labelExpr", "expr", "calculate", "filter") or evil not in value
+
+
+def walk(value: Any, key: str = "") -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [found for name, each in value.items() for found in walk(each, name)]
+    if isinstance(value, list):
+        return [found for each in value for found in walk(each, key)]
+    return [(key, str(value))]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two axes and two backends, of which one runs out of memory."""
+    root = tmp_path_factory.mktemp("runs")
+    named = {"attention": ["auto", "math"], LENGTH: LENGTHS[:3], BATCH: BATCHES}
+    write_sweep(root, named, seeds=2, oom={"math": 1024})
+    completed(root, "r1", study="plain")
+    collect(root)
+    return root
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_each_sweep_is_drawn_and_a_study_without_numeric_axes_has_none(swept: Path, name: str) -> None:
+    chart = charts.load(name)
+    rows = {study: ask(swept, facts.literal(chart.sql, study)).parsed() for study in ("sweep", "plain")}
+    assert rows["plain"] == []
+    assert not chart.applies(rows["plain"])
+    assert chart.applies(rows["sweep"])
+    figure = chart.build(rows["sweep"], {})
+    assert figure
+    assert figure.table
+    assert len(figure.table.rows) == 18
+    assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
+
+
+def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept: Path) -> None:
+    sql = facts.literal(SWEEP_RUNS, "sweep")
+    with store.open_for_reading(swept) as connection:
+        found = answer(connection, sql)
+        facts.snapshot(connection, "sweep")
+        assert answer(connection, sql).rows == found.rows, "as in a report, which computes the views once"
+    rows = found.parsed()
+    assert len(rows) == 36
+    assert {row["outcome"] for row in rows} == {"completed", "oom_gpu"}
+    assert {row["counted_step_seconds"] for row in rows} == {None}, "each cell has two runs"
