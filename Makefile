@@ -7,16 +7,24 @@ STDLIB = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('s
 DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: demo test check docs soak system clean
+.PHONY: demo test tools suite check docs soak system clean
 
 demo: $(VENV)/ready data/text.parquet
 	$(BIN)/runner launch experiments/backends.yaml
 	$(BIN)/runner collect
 	@echo; echo "The report:"; $(BIN)/runner report backends
 
+# Two things at once, twice: what one waits for, a network or a cluster, leaves a core to the other.
+test:
+	+@$(MAKE) --no-print-directory -j 2 tools
+	+@$(MAKE) --no-print-directory -j 2 check suite
+
+tools: $(VENV)/ready system
+
 # More workers than cores, each with its own Slurm cluster: the tests spend much of their time waiting.
-test: $(VENV)/ready system check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadgroup
+# Python may keep what it compiles, whatever the caller's environment says: each worker starts hundreds of processes.
+suite: $(VENV)/ready
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadgroup
 
 # Runs a study of 200 runs on the test cluster under random faults; takes about 15 minutes on two cores.
 soak: $(VENV)/ready system
