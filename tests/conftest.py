@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
@@ -18,6 +19,10 @@ from typing import Any
 import pytest
 
 from tests.forked import Server
+
+# pyarrow looks for dateutil with each column that it makes of a list. Where there is none, that takes longer.
+if importlib.util.find_spec("dateutil") is None:
+    sys.modules["dateutil"] = None  # type: ignore[assignment]
 
 # A shell that runs the tests in the background makes them and all their child processes ignore SIGINT;
 # nohup makes them ignore SIGHUP.
@@ -117,6 +122,14 @@ def outcomes(rows: Callable[[], list[dict[str, Any]]]) -> Callable[[], dict[str,
     return lambda: {row["run_id"]: row["outcome"] or row["phase"] for row in rows()}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def blank() -> None:
+    """New databases are copies of one."""
+    from tests import blank
+
+    blank.install()
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Parquet file with this project's own sources."""
@@ -158,12 +171,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-# All roots of a test session share certificates, as a user's roots can; so do its workers, which inherit this.
-if "ASSAY_TEST_CERTIFICATES" not in os.environ:
-    _folder = tempfile.TemporaryDirectory(prefix="assay-certificates-")
-    os.environ["ASSAY_TEST_CERTIFICATES"] = _folder.name
-# Also for what is called in this process: nothing may reach the user's own cache.
-os.environ["RUNNER_CERTIFICATES"] = os.environ["ASSAY_TEST_CERTIFICATES"]
+# What all workers of a test session share: they inherit the name of its folder.
+if "ASSAY_TEST_SHARED" not in os.environ:
+    _folder = tempfile.TemporaryDirectory(prefix="assay-tests-")
+    os.environ["ASSAY_TEST_SHARED"] = _folder.name
+# All roots share certificates, as a user's roots can. Also for what is called in this process: nothing may reach
+# the user's own cache.
+CERTIFICATES = os.environ["RUNNER_CERTIFICATES"] = f"{os.environ['ASSAY_TEST_SHARED']}/certificates"
 
 
 # Local launches of one user wait for each other: each worker has its own queue, apart from the user's.
@@ -179,7 +193,7 @@ def environment(**more: str) -> dict[str, str]:
         "PYTHONPATH": str(REPOSITORY / "tests" / "faults" / "site"),
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
-        "RUNNER_CERTIFICATES": os.environ["ASSAY_TEST_CERTIFICATES"],
+        "RUNNER_CERTIFICATES": CERTIFICATES,
         "RUNNER_STATE": _state.name,
         **more,
     }

@@ -90,13 +90,17 @@ def started(env: dict[str, str]) -> dict[str, str]:
 
 
 def prepare() -> None:
-    """Import all verbs, and what they import inside functions; `runner.cli.main` arms signals and is left out."""
+    """Import all verbs, and what they import inside functions; `runner.cli.main` arms signals and is left out.
+
+    New databases are copies of one, as in the tests' own processes.
+    """
     import runner.cli.run
     import runner.commands
 
     verbs = (f"runner.commands.{verb.name}" for verb in pkgutil.iter_modules(runner.commands.__path__))
     for name in (*verbs, *LAZY):
         importlib.import_module(name)
+    runpy.run_path(str(Path(__file__).with_name("blank.py")))["install"]()
     gc.collect()
     gc.freeze()  # so that no fork copies these pages to count references
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from analysis.audit import folders
 from analysis.audit.compare import Alike, compare_files, compare_tables
@@ -19,6 +20,7 @@ from analysis.report import carried, output
 from analysis.report.build import write_certificates, write_report
 from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
 from analysis.report.figures.drawn import csv_bytes
+from analysis.several.pair import SIDES, write_pair
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from model.disk.files import Unreadable, no_link, read, sha256
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
 
 _CHANGED = "its content is not what was written: its SHA-256 differs from the manifest's"
 _SCRIPT = "assets/vega.js"  # a library, which no number depends on unless somebody changes it
+
+
+class Write(Protocol):
+    """Makes a report in an empty folder."""
+
+    def __call__(self, *, out: Path) -> None:
+        """Write everything to `out`."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,8 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     done = Compared()
     done.findings += _files(report, manifest)
     try:
-        with open_records(report / RECORDS) as connection:
-            output.load(connection, report / RECORDS)
-            _records(done, connection, manifest.study, root)
-            _compare(done, report, manifest, connection)
+        with ExitStack() as opened:
+            _compare(done, report, manifest, _again(done, report, manifest, root, opened))
     except AssayError as error:
         done.findings.append(Finding(RECORDS, f"the records cannot be used: {error}"))
     return Audit(
@@ -130,24 +137,43 @@ def _without_digests(findings: list[Finding]) -> list[Finding]:
     return [found for found in findings if found.what != _CHANGED or found.file not in explained]
 
 
+def _again(
+    done: Compared, report: Path, manifest: ReportManifest, root: Path | None, opened: ExitStack
+) -> Write:
+    """Open the records, check them, and return what makes the report again from them."""
+    if manifest.pair:
+        a, b = (opened.enter_context(open_records(report / RECORDS / side)) for side in SIDES)
+        for connection in (a, b):
+            done.findings += contradictions(connection)
+        if root is not None:
+            done.notes.append("the records of a comparison are not held against run folders")
+        return partial(write_pair, a, b, manifest.pair, records=False)
+    connection = opened.enter_context(open_records(report / RECORDS))
+    output.load(connection, report / RECORDS)
+    _records(done, connection, manifest.study, root)
+    if manifest.study is None:
+        return partial(write_certificates, connection, records=False, figures=manifest.figures)
+    return partial(write_report, connection, manifest.study, records=False, figures=manifest.figures)
+
+
 def _records(done: Compared, connection: DuckDBPyConnection, study: str | None, root: Path | None) -> None:
     done.findings += contradictions(connection)
     if root is not None:
         folders.compare(done, connection, study, root)
 
 
-def _compare(done: Compared, report: Path, manifest: ReportManifest, connection: DuckDBPyConnection) -> None:
+def _compare(done: Compared, report: Path, manifest: ReportManifest, write: Write) -> None:
     alike = _alike(done, manifest)
     with TemporaryDirectory(prefix="assay-audit-") as scratch:
         try:
-            _write(connection, manifest, Path(scratch))
+            _write(write, Path(scratch))
         except UserError as error:
             if alike.code:
                 raise
             done.notes.append(f"pages were not compared: {error}")
         else:
             _compare_all(done, report, manifest, Path(scratch), alike)
-    if not alike.code:
+    if not (alike.code or manifest.pair):  # a comparison has no table that is a query's answer
         _carried_queries(done, report)
 
 
@@ -165,13 +191,10 @@ def _compare_all(done: Compared, report: Path, manifest: ReportManifest, again: 
     _pages(done, manifest, expected, there, alike)
 
 
-def _write(connection: DuckDBPyConnection, manifest: ReportManifest, out: Path) -> None:
+def _write(write: Write, out: Path) -> None:
     """Make the report again. The records may hold anything, and so make any part of it fail."""
     try:
-        if manifest.study is None:
-            write_certificates(connection, out, False, figures=manifest.figures)
-        else:
-            write_report(connection, manifest.study, out, False, figures=manifest.figures)
+        write(out=out)
     except AssayError:
         raise
     except Exception as error:
@@ -228,7 +251,9 @@ def _pages(
 def _strays(there: set[str]) -> set[str]:
     """Files among the records that no table is read from."""
     with closing(in_memory()) as connection:
-        tables = {f"{RECORDS}/{table}.parquet" for table in selections(connection, None)}
+        names = selections(connection, None)
+    places = [RECORDS, *(f"{RECORDS}/{side}" for side in SIDES)]
+    tables = {f"{folder}/{name}.parquet" for folder in places for name in names}
     tables.add(f"{RECORDS}/{output.FILE}")
     return {path for path in there if path.startswith(f"{RECORDS}/")} - tables
 

@@ -78,17 +78,19 @@ def read(a: Source, b: Source) -> tuple[Measured, Measured]:
         UserError: no database, no such study in it, or no run of that commit.
     """
     with open_for_reading(a.root) as first, open_for_reading(b.root) as second:
-        sides = [
-            (source, connection, _runs(connection, source))
-            for source, connection in ((a, first), (b, second))
-        ]
-        lengths = [row["steps"] for *_, rows in sides for row in rows if row["outcome"] == "completed"]
-        since = int(_TAIL * min((steps for steps in lengths if steps is not None), default=0))
-        one, other = (
-            Measured(source.text, rows, _records(connection, source.study, rows, since))
-            for source, connection, rows in sides
-        )
-        return one, other
+        return read_open((a, first), (b, second))
+
+
+def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measured]:
+    """Read two sources from open databases, whatever their roots. Raises UserError as `read` does."""
+    sides = [(source, connection, _runs(connection, source)) for source, connection in both]
+    lengths = [row["steps"] for *_, rows in sides for row in rows if row["outcome"] == "completed"]
+    since = int(_TAIL * min((steps for steps in lengths if steps is not None), default=0))
+    one, other = (
+        Measured(source.text, rows, _records(connection, source.study, rows, since))
+        for source, connection, rows in sides
+    )
+    return one, other
 
 
 def _runs(connection: DuckDBPyConnection, source: Source) -> list[Row]:

@@ -45,11 +45,31 @@ _PROBE: dict[str, Any] = {
 }
 
 
+class SideManifest(Frozen):
+    """One of two sources that a report compares: the runs of a study, or those planned at a commit."""
+
+    name: str
+    study: str
+    commit: str | None
+
+
+class PairManifest(Frozen):
+    """The two sources of a comparison, and its options, as `runner compare` was given them."""
+
+    a: SideManifest
+    b: SideManifest
+    match: list[str]
+    margins: dict[str, float]
+    across: list[str]
+    single_runs: bool
+
+
 class ReportManifest(Frozen):
     """`data/manifest.json`: what made a report, and what belongs to it.
 
     Attributes:
-        study: None for the page of `runner verify`.
+        study: None for the page of `runner verify`, and for a comparison.
+        pair: what a comparison compares; its records lie in two folders, `a` and `b`.
         code: SHA-256 of the code and templates that decide what pages say.
         packages: version by package, of those that numbers or drawings depend on.
         renderer: SHA-256 of a fixed drawing: it depends on the machine's fonts.
@@ -61,6 +81,7 @@ class ReportManifest(Frozen):
 
     schema_version: Literal[1] = 1
     study: str | None
+    pair: PairManifest | None = None
     code: str
     packages: dict[str, str]
     renderer: str
@@ -113,14 +134,25 @@ def carry(
         queries: SQL by name.
         parts: what else the report has; without records it can not be audited.
     """
-    (folder / QUERIES).mkdir(parents=True)
-    for name, sql in {**scripts(), **{f"{name}.sql": sql for name, sql in queries.items()}}.items():
-        (folder / QUERIES / name).write_text(sql.rstrip() + "\n", encoding="utf-8")
+    write_queries(folder, queries)
     if parts.records:
         write_records(connection, study, folder / RECORDS)
         output.carry(connection, folder / RECORDS)
+    seal(folder, study, parts)
+
+
+def write_queries(folder: Path, queries: Mapping[str, str]) -> None:
+    """Write queries by name, and before them the scripts that make what they read."""
+    (folder / QUERIES).mkdir(parents=True)
+    for name, sql in {**scripts(), **{f"{name}.sql": sql for name, sql in queries.items()}}.items():
+        (folder / QUERIES / name).write_text(sql.rstrip() + "\n", encoding="utf-8")
+
+
+def seal(folder: Path, study: str | None, parts: Parts, pair: PairManifest | None = None) -> None:
+    """Write the manifest of a folder that has all else."""
     made = ReportManifest(
         study=study,
+        pair=pair,
         code=code(),
         packages=packages(),
         renderer=renderer(),

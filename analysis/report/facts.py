@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
@@ -99,19 +100,20 @@ class Facts:
         """Labels of the groups none of whose runs did a step: they are on no figure of the training."""
         return set(self.labels) - {row["label"] for row in self.runs if row["steps"]}
 
-    @property
+    @cached_property  # asked for in every row of a table
     def imported(self) -> set[str]:
         """Labels of the groups whose runs another program made."""
         return {row["label"] for row in self.runs if row["imported"]}
 
+    @cached_property  # asked for in every row of a table
+    def flagged(self) -> set[str]:
+        """Labels of the groups in whose logs an error was found."""
+        return {row["label"] for row in self.runs if in_logs([row])["error"]}
+
     @property
     def in_logs(self) -> dict[str, list[str]]:
         """What was found in imported logs, by level: sentences that name the logs."""
-        found: dict[str, dict[str, None]] = {"error": {}, "note": {}}
-        for run in self.runs:
-            for finding in (run["imported"] or {}).get("findings", ()):
-                found[finding["level"]][finding["sentence"]] = None
-        return {level: list(sentences) for level, sentences in found.items()}
+        return in_logs(self.runs)
 
     @property
     def repeated(self) -> bool:
@@ -126,11 +128,23 @@ class Facts:
     @property
     def outcomes(self) -> list[str]:
         """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
-        kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in self.runs)
-        ordered = sorted(
-            kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or "")
-        )
-        return [f"{count} {_ending(*kind)}" for kind, count in ordered]
+        return endings(self.runs)
+
+
+def endings(runs: Iterable[Row]) -> list[str]:
+    """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
+    kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in runs)
+    ordered = sorted(kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or ""))
+    return [f"{count} {_ending(*kind)}" for kind, count in ordered]
+
+
+def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
+    """What was found in imported logs, by level: sentences that name the logs."""
+    found: dict[str, dict[str, None]] = {"error": {}, "note": {}}
+    for run in runs:
+        for finding in (run["imported"] or {}).get("findings", ()):
+            found[finding["level"]][finding["sentence"]] = None
+    return {level: list(sentences) for level, sentences in found.items()}
 
 
 def _ending(outcome: str | None, expected: bool) -> str:

@@ -176,6 +176,7 @@ def _imported_row(run: ImportedRun) -> Row:
     return {
         **{name: getattr(run, name) for name in same},
         "group_id": run.group,
+        "repeat": 1,  # said, since a run beside it in the same batch has the column
         "design": dumps({**_NO_DESIGN, "baseline": run.baseline, "margins": run.margins}),
         "factors": dumps(run.factors),
         "config": dumps(run.config),

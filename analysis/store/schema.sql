@@ -40,7 +40,7 @@ COMMENT ON COLUMN run_records.scale_description IS 'What the study says of the s
 COMMENT ON COLUMN run_records.study_file IS 'YAML file that the run was expanded from.';
 COMMENT ON COLUMN run_records.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN run_records.seed IS 'Seed of the weights and of the order of the documents.';
-COMMENT ON COLUMN run_records.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. NULL where an imported log does not say.';
+COMMENT ON COLUMN run_records.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. Logs do not say it: 1 for an imported run.';
 COMMENT ON COLUMN run_records.position IS 'Planned place in the order of starting, from 1; runs.started_at says when it began. NULL in records of versions without an order.';
 COMMENT ON COLUMN run_records.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
 COMMENT ON COLUMN run_records.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';

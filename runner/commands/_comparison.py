@@ -2,150 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from analysis.compare.comparison import Comparison, Result
-from analysis.compare.difference import Difference
 from analysis.compare.match import Group
-from analysis.stats.verdict import Verdict
+from analysis.compare.words import sections
 from runner.commands._console import show as show_line
 from runner.commands._console import table
 
 
-def summary(found: Comparison) -> str:
-    """What the exit code means, in words."""
-    if found.regressions:
-        return "\n".join(["regressions:", *(f"  {what}" for what in found.regressions)])
-    stated = [f"{name} {_margin(name, value)}" for name, value in sorted(found.options.margins.items())]
-    if not stated:
-        return "no margin was stated, so no change of speed or loss can be a regression: state --margin"
-    return f"no regression is established (margins: {', '.join(stated)}); not settled: {len(found.unsettled)}"
-
-
-def _margin(name: str, value: float) -> str:
-    return f"{value:g} nats" if name == "loss" else f"{100 * value:g} %"
-
-
 def show(found: Comparison) -> None:
-    """Print what changed: settings, groups, what else differs, results, and the reasons of the verdicts."""
-    a, b = found.names
-    _section("Settings that changed", ["setting", a, b, "groups"], _settings(found))
-    alone = [(a, found.a_alone), (b, found.b_alone)]
-    rows = [[group.label, name, str(len(group.runs))] for name, groups in alone for group in groups]
-    _section("Groups without a partner", ["group", "only in", "runs"], rows)
-    _section(
-        "Before comparing",
-        ["topic", "withholds", "groups", "what differs"],
-        [
-            [each.topic, _withholds(each, found), _labels(labels, found), each.sentence]
-            for each, labels in found.said
-        ],
-    )
-    _section(f"{b} compared to {a}", _COLUMNS, [_row(one) for one in found.results])
-    _section("Verdicts", ["group", "of", "why"], [row for one in found.results for row in _reasons(one)])
-
-
-def _settings(found: Comparison) -> list[list[str]]:
-    """A line for each change, and one for all that is unknown on a side, as most is of imported logs."""
-    lines = [
-        [each.name, str(each.a), str(each.b), _labels(labels, found)]
-        for each, labels in found.settings
-        if each.known
-    ]
-    changes = [each for each, _ in found.settings]
-    unknown = [
-        len({each.name for each in changes if each.a is None}),
-        len({each.name for each in changes if each.b is None}),
-    ]
-    if any(unknown):
-        lines.append(["(settings)", *(f"{n} unknown" if n else "" for n in unknown), ""])
-    return lines
-
-
-def _withholds(difference: Difference, found: Comparison) -> str:
-    """The verdicts that are withheld because of it."""
-    return (
-        "(meant)"
-        if difference.breaks and found.options.meant(difference)
-        else ", ".join(sorted(difference.breaks))
-    )
-
-
-def _section(title: str, columns: Sequence[str], rows: list[list[str]]) -> None:
-    if rows:
-        show_line(f"\n{title}")
-        table(columns, rows)
-
-
-_NAMED = 3  # groups that a cell names
-_COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
-
-
-def _row(one: Result) -> list[str]:
-    return [
-        one.pair.label,
-        f"{len(one.pair.a.runs)} -> {len(one.pair.b.runs)}",
-        _arrow(one.step_seconds, 1.0, ".4g"),
-        _percent(one.speed),
-        _speed_word(one.speed),
-        _nats(one.loss),
-        one.loss.kind if one.loss else "",
-        _outcome(one),
-        _arrow(one.peak_memory_bytes, 2.0**30, ".1f"),
-    ]
-
-
-def _arrow(pair: tuple[float | None, float | None], unit: float, form: str) -> str:
-    if pair == (None, None):
-        return ""
-    return " -> ".join("?" if value is None else format(value / unit, form) for value in pair)
-
-
-def _percent(verdict: Verdict | None) -> str:
-    return _with_ends(verdict, 100.0, "+.2f", " %")
-
-
-def _nats(verdict: Verdict | None) -> str:
-    return _with_ends(verdict, 1.0, "+.4f", "")
-
-
-def _with_ends(verdict: Verdict | None, times: float, form: str, unit: str) -> str:
-    if verdict is None or verdict.difference is None:
-        return ""
-    text = f"{times * verdict.difference:{form}}{unit}"
-    if verdict.low is None or verdict.high is None:
-        return text
-    return f"{text} ({times * verdict.low:{form}} to {times * verdict.high:{form}})"
-
-
-def _speed_word(verdict: Verdict | None) -> str:
-    if verdict is None or verdict.kind != "different":
-        return verdict.kind if verdict else ""
-    return "faster" if (verdict.difference or 0) > 0 else "slower"
-
-
-def _outcome(one: Result) -> str:
-    a, b = (", ".join(f"{n} {what}" if len(side) > 1 else what for what, n in sorted(side.items()))
-            for side in (one.outcomes.a, one.outcomes.b))  # fmt: skip
-    return a if a == b else f"{a} -> {b}{' (worse)' if one.outcomes.worse else ''}"
-
-
-def _reasons(one: Result) -> list[list[str]]:
-    """Of the verdicts that need a word."""
-    verdicts = (("speed", one.speed), ("loss", one.loss))
-    return [
-        [one.pair.label, what, found.sentence]
-        for what, found in verdicts
-        if found and found.kind != "equivalent"
-    ]
-
-
-def _labels(labels: list[str], found: Comparison) -> str:
-    if len(labels) == len(found.results):
-        return "all"
-    return ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} of {len(found.results)}"
+    """Print what changed."""
+    for section in sections(found):
+        show_line(f"\n{section.title}")
+        table(section.columns, section.rows)
 
 
 def document(found: Comparison) -> dict[str, Any]:

@@ -7,6 +7,7 @@ than the margin, trains to another loss, or ended worse; otherwise 0.
 Examples:
   runner compare backends ../main/runs/backends
   runner compare backends@a1b2c3d backends@e4f5a6b --margin tokens_per_second=2% --margin loss=0.005
+  runner compare backends@a1b2c3d backends@e4f5a6b --html reports/build/change
   runner compare published mine --match fa3=flash3 --across device
 """
 
@@ -60,6 +61,13 @@ Strict = Annotated[
     typer.Option("--strict", help="Exit code 1 also where nothing is established, or B lacks a group of A."),
 ]
 
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="DIR", help="Also write a page of it, with the records, for `runner audit`."
+    ),
+]
+
 
 def command(
     a: Annotated[str, typer.Argument(metavar="A", help="What B is compared to, such as before a change.")],
@@ -69,11 +77,14 @@ def command(
     across: Across = None,
     single_runs: SingleRuns = False,
     strict: Strict = False,
+    html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     from analysis.compare.comparison import Options, compare
     from analysis.compare.source import read
-    from runner.commands._comparison import document, show, summary
+    from analysis.compare.words import summary
+    from analysis.several.pair import build_pair
+    from runner.commands._comparison import document, show
     from runner.execute.collected import collected
 
     options = Options(match or (), _margins(margin or ()), _topics(across or ()), single_runs)
@@ -83,6 +94,8 @@ def command(
     for each in dict.fromkeys((each.root, each.study) for each in (before, after)):
         collected(*each)
     found = compare(*read(before, after), options)
+    if html:
+        say(f"written: {build_pair(before, after, options, html)}")
     if as_json:
         print_json(document(found))
     else:

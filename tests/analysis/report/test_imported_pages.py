@@ -63,7 +63,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_imported_runs_are_marked_in_tables_and_captions(pages: dict[str, str]) -> None:
     assert "fa3 (imported)" in pages["index"]
-    assert "fa3 (imported) , sdpa (imported)" in pages["comparison"]
+    assert "fa3 (imported) wrong in its log , sdpa (imported)" in pages["comparison"]
     assert "Import again with --baseline FACTOR=VALUE --margin loss=NATS" in pages["comparison"]
     assert "Imported 2 of 2 runs (fa3, sdpa), by other programs: no certificate" in pages["tokens"]
 
@@ -71,6 +71,14 @@ def test_imported_runs_are_marked_in_tables_and_captions(pages: dict[str, str]) 
 def test_they_have_no_certificate_and_say_so(pages: dict[str, str]) -> None:
     assert pages["index"].count("no certificate: imported") == 2
     assert "fa3 : no certificate: imported, from the log of another program" in pages["certificates"]
+
+
+def test_groups_in_whose_logs_an_error_was_found_are_flagged(pages: dict[str, str]) -> None:
+    for page in ("index", "runs", "run-log-fa30000000"):
+        assert "fa3 (imported) wrong in its log" in pages[page], page
+        assert "sdpa (imported) wrong" not in pages[page]
+    for page in ("tokens", "loss", "time"):
+        assert "Wrong in its log fa3: see the overview" in pages[page], page
 
 
 def test_errors_in_their_logs_are_named_on_the_overview(pages: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from model.disk.record import Manifest, Outcome, Result
 from runner.state.ledger import brief_state
 from runner.state.runs import last_step
 from tests.analysis.conftest import Ask
-from tests.analysis.fabricate import START
+from tests.analysis.fabricate import START, completed
 
 
 def write_log(root: Path, run_id: str = "log-0123456789ab", **changes: Any) -> Path:
@@ -96,3 +96,16 @@ def test_the_status_of_an_imported_run_is_known_and_its_plan_is_refused(root: Pa
     assert newest and (newest.step, newest.tokens_per_second) == (20, None)
     with pytest.raises(NoPlan, match=r"theirs/log-0123456789ab was imported from /logs/first\.csv"):
         _ = state.run
+
+
+def test_an_imported_run_is_the_same_whatever_is_collected_with_it(root: Path, sql: Ask) -> None:
+    """A run of this program in the same batch has columns that a log cannot fill."""
+    write_log(root)
+    completed(root, "r1", study="own")
+    collect(root)
+    together = sql("SELECT * FROM run_records WHERE study = 'theirs'")
+    (root / "own" / "r1" / "run.json").unlink()
+    (root / "results.duckdb").unlink()
+    collect(root, "theirs")
+    assert sql("SELECT * FROM run_records WHERE study = 'theirs'") == together
+    assert together[0]["repeat"] == 1

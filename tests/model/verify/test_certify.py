@@ -12,6 +12,7 @@ import torch
 from model import attention
 from model.attention import Case
 from model.verify import cases, right
+from model.verify import certify as module
 from model.verify.call import Subject
 from model.verify.certify import certify, certify_case
 from tests.model.verify import planted, planted_habits, planted_numbers, planted_shapes  # noqa: F401  they plant
@@ -84,11 +85,41 @@ def test_results_that_differ_in_the_last_bit_from_call_to_call_are_right_and_sai
 # ------------------------------------------------------------------------------------------ the planted
 
 
+class _Refused(Exception):
+    """A check that is there for the planted fault has failed."""
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Ends a trial at the first stage after a check of this name has failed: no later check takes that back.
+
+    The backends outside PLANTED here are tried to the end.
+    """
+
+    def until(fault: set[str]) -> None:
+        class Brief(module._Trial):
+            def _stage(self, what: str, case: Case) -> None:
+                if any(check.name in fault for check in self.checks if not check.passed):
+                    raise _Refused
+                super()._stage(what, case)
+
+            def _verdict(self, *variants):
+                try:
+                    return super()._verdict(*variants)
+                except _Refused:
+                    return "wrong", self._failed()
+
+        monkeypatch.setattr(module, "_Trial", Brief)
+
+    return until
+
+
 @pytest.mark.refused
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_backend_is_refused(name: str, plant, by_inductor) -> None:
+def test_a_planted_backend_is_refused(name: str, plant, brief, by_inductor) -> None:
     wrong = PLANTED[name]
     plant(name, wrong.backend)
+    brief(wrong.fault)
     precision = torch.get_float32_matmul_precision()
     try:
         found = certify_case(name, wrong.case)

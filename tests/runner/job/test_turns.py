@@ -12,7 +12,7 @@ from model.verify.certificate import Certificate
 from runner.job import admission
 from runner.job.trial import Trial
 from runner.job.turns import turn
-from tests.conftest import environment, until
+from tests.conftest import CERTIFICATES, environment, until
 from tests.model.verify.planted import CASE
 
 KEY = "k" * 64
@@ -146,8 +146,7 @@ def test_the_cache_is_where_the_user_keeps_caches(monkeypatch, tmp_path) -> None
 
 
 def test_nothing_that_a_test_does_reaches_the_users_own_cache() -> None:
-    ours = os.environ["ASSAY_TEST_CERTIFICATES"]
-    assert os.environ["RUNNER_CERTIFICATES"] == environment()["RUNNER_CERTIFICATES"] == ours
+    assert os.environ["RUNNER_CERTIFICATES"] == environment()["RUNNER_CERTIFICATES"] == CERTIFICATES
 
 
 @pytest.mark.fault

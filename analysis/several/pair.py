@@ -1,0 +1,151 @@
+"""The page of a comparison: what `runner compare` prints, with the records of both sides."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.compare.comparison import Comparison, Options, compare
+from analysis.compare.source import Measured, Source, read_open
+from analysis.compare.words import Section, sections, summary
+from analysis.query.ask import recording
+from analysis.report import facts, render
+from analysis.report.carried import (
+    FINDINGS,
+    RECORDS,
+    PairManifest,
+    Parts,
+    SideManifest,
+    complete,
+    named,
+    seal,
+    write_queries,
+)
+from analysis.store.database import open_for_reading
+from analysis.store.records import write_records
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SIDES = ("a", "b")
+_ORDER = ("results", "verdicts", "before", "settings", "alone")  # what a reader wants first, first
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the page says of one side: (topic, text), and whether it was imported."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    imported: bool
+
+
+def build_pair(a: Source, b: Source, options: Options, out: Path, records: bool = True) -> Path:
+    """Write the page of a comparison.
+
+    Args:
+        a, b: what is compared; both were collected.
+        out: folder to write to; made if missing; the report that was there is replaced.
+        records: whether it carries the records of both sides, from which it can be audited.
+
+    Returns:
+        Path of its index.html.
+
+    Raises:
+        UserError: as `compare` and `read` do.
+    """
+    pair = PairManifest(
+        a=_side(a),
+        b=_side(b),
+        match=list(options.names),
+        margins=dict(options.margins),
+        across=list(options.across),
+        single_runs=options.single_runs,
+    )
+    with open_for_reading(a.root) as first, open_for_reading(b.root) as second, complete(out) as folder:
+        write_pair(first, second, pair, folder, records)
+    return out / "index.html"
+
+
+def _side(source: Source) -> SideManifest:
+    """A source under a name that says nothing of where it lies on this machine."""
+    where = Path(source.text)
+    name = "/".join(where.parts[-2:]) if where.is_absolute() else source.text
+    return SideManifest(name=name, study=source.study, commit=source.commit)
+
+
+def write_pair(
+    first: DuckDBPyConnection, second: DuckDBPyConnection, pair: PairManifest, out: Path, records: bool
+) -> None:
+    """Write the page of `build_pair` from open databases to an empty folder."""
+    with recording() as asked:
+        both = read_open((_source(pair.a), first), (_source(pair.b), second))
+        options = Options(pair.match, pair.margins, pair.across, pair.single_runs)
+        found = compare(*both, options)
+    _write_page(out, both, found, list(dict.fromkeys(asked)))
+    write_queries(out, named({}, asked))
+    if records:
+        for name, side, connection in zip(SIDES, (pair.a, pair.b), (first, second), strict=True):
+            write_records(connection, side.study, out / RECORDS / name)
+    seal(out, None, Parts(records), pair)
+
+
+def _source(side: SideManifest) -> Source:
+    return Source(side.name, Path(), side.study, side.commit)
+
+
+def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, asked: list[str]) -> None:
+    told = sorted(sections(found), key=lambda section: _ORDER.index(section.name))
+    (out / "assets").mkdir()
+    style = (render.templates() / "style.css").read_text(encoding="utf-8")
+    (out / "assets" / "style.css").write_text(style, encoding="utf-8")
+    (out / FINDINGS).mkdir(parents=True)
+    for section in told:
+        (out / FINDINGS / f"{section.name}.csv").write_text(_csv(section), encoding="utf-8")
+    values = {
+        "found": found,
+        "sides": [_facts(side) for side in both],
+        "summary": summary(found),
+        "sections": told,
+        "wrong": wrong(found),
+        "queries": asked,
+    }
+    page = render.environment().get_template("pair.html").render(values)
+    (out / "index.html").write_text(page, encoding="utf-8")
+
+
+def _facts(side: Measured) -> Side:
+    runs = side.runs
+    started = [run["started_at"] for run in runs if run["started_at"]]
+    when = f"{render.moment(min(started))} to {render.moment(max(started))}" if started else "unknown"
+    where = [(topic, ", ".join(entries) or "unknown") for topic, entries in facts.environment(runs).items()]
+    origin = sorted({Path(run["imported"]["file"]).name for run in runs if run["imported"]})
+    return Side(
+        side.name,
+        [
+            ("Study", f"{runs[0]['study']}: {runs[0]['title']}"),
+            ("Runs", "; ".join(facts.endings(runs))),
+            ("Started", when),
+            *where,
+            *([("Imported from", ", ".join(origin))] if origin else []),
+        ],
+        bool(origin),
+    )
+
+
+def wrong(found: Comparison) -> dict[str, list[str]]:
+    """By label of a group or of a pair of them, the errors that were found in the logs of its runs."""
+    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in found.results}
+    runs |= {group.label: group.runs for group in (*found.a_alone, *found.b_alone)}
+    errors = {label: facts.in_logs(mine)["error"] for label, mine in runs.items()}
+    return {label: sentences for label, sentences in errors.items() if sentences}
+
+
+def _csv(section: Section) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([section.columns, *section.rows])
+    return text.getvalue()
