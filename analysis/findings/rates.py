@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, log1p
 
@@ -90,10 +90,18 @@ def rates(rows: Sequence[Row]) -> Rates:
     """
     groups, baseline = groups_of(rows), declared(rows)
     rankings, unranked = _rankings([group for group in groups.values() if len(group.runs) > 1])
-    verdicts = {frozenset(pair): said for ranking in rankings for pair, said in ranking.verdicts.items()}
-    pairs = compared(groups, baseline)
-    found = [_compare(a, b, verdicts.get(frozenset((a.label, b.label)))) for a, b in pairs]
+    verdicts = {pair: said for ranking in rankings for pair, said in ranking.verdicts.items()}
+    found = [_compare(a, b, _of_pair(verdicts, a.label, b.label)) for a, b in compared(groups, baseline)]
     return Rates(baseline, tuple(found), tuple(rankings), tuple(unranked))
+
+
+def _of_pair(verdicts: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdict | None:
+    """What the ranking says of a against b; it has each pair once, the faster first."""
+    if (a, b) in verdicts or (b, a) not in verdicts:
+        return verdicts.get((a, b))
+    found = verdicts[b, a]
+    difference, high, low = (x and -x / (1 + x) for x in (found.difference, found.low, found.high))
+    return replace(found, difference=difference, low=low, high=high)
 
 
 def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
@@ -185,9 +193,8 @@ def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
         f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} in single runs: observed, not a "
         f"finding. {_what_it_takes([*a.runs, *b.runs])}"
     )
-    return Verdict(
-        "observed", sentence, ratio.ratio - 1, ratio.low, ratio.high, ratio.n, ratio.level, ratio.method
-    )
+    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    return Verdict("observed", sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)
 
 
 def _what_it_takes(runs: Sequence[Row]) -> str:

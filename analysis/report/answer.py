@@ -63,8 +63,13 @@ def answer(
     return Answer(
         question=facts.question,
         ran=ran.sentence(facts),
-        findings=[each for each in (*speed, *loss) if each not in unclear],
+        findings=sorted((each for each in (*speed, *loss) if each not in unclear), key=_last),
         expected=outcomes.expected(facts.runs),
         unexpected=[*outcomes.unexpected(facts, trust), *limits.disturbed(comparison)],
         cannot_say=[*unclear, *limits.sentences(facts, comparison, differences)],
     )
+
+
+def _last(sentence: Sentence) -> bool:
+    """What was only observed comes after the findings."""
+    return sentence.kind == "observed"

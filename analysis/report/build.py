@@ -21,6 +21,7 @@ from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
 from analysis.report.listing import MOST_NAMED, parts
 from analysis.report.run_pages import RunPages
+from analysis.report.settings.backends import lines as table_of_backends
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
 
@@ -212,6 +213,7 @@ def _write_pages(
     common: dict[str, Any] = {
         "answer": answer_of(known, found, trust, differences),
         "setup": setup.setup(known, found),
+        "kinds": table_of_backends(known.runs, trust),
         "facts": known,
         "backends": trust,
         "comparison": found,

@@ -24,6 +24,7 @@ from analysis import drawings
 from analysis.report import output, render
 from analysis.store.database import scripts
 from analysis.store.records import write_records
+from model.attention._described import described
 from model.config import Frozen
 from model.disk.files import Unreadable, read, require_own_folder, sha256, write_text
 
@@ -177,11 +178,14 @@ def files(folder: Path) -> list[str]:
 
 @cache
 def code() -> str:
-    """SHA-256 of what decides which numbers pages show: this package's code and SQL, units and templates."""
+    """SHA-256 of what decides what pages say: this package's code and SQL, templates, parts of `model`."""
     package = Path(__file__).parents[1]
     sources = {path for pattern in ("*.py", "*.sql") for path in package.rglob(pattern)}
-    sources |= {Path(model.__path__[0]) / "units.py", *render.templates().iterdir()}
+    here = Path(model.__path__[0])
+    sources |= {here / "units.py", here / "flops.py", here / "config.py", *render.templates().iterdir()}
     found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources if path.is_file()}
+    backends = (path.stem for path in (here / "attention").glob("[!_]*.py"))
+    found |= {f"attention/{name}": str(described(name)) for name in backends}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 

@@ -125,11 +125,6 @@ class Facts:
         """Whether any run has a place in the order of starting."""
         return any(row["position"] is not None for row in self.runs)
 
-    @property
-    def outcomes(self) -> list[str]:
-        """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""
-        return endings(self.runs)
-
 
 def endings(runs: Iterable[Row]) -> list[str]:
     """Number of runs by outcome, and whether it was expected: `1 oom_gpu as expected`."""

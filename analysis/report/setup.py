@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.report.settings import conditions, design, training
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
     from analysis.report.facts import Facts
 
-__all__ = ["Setting", "parts", "setup"]
+__all__ = ["Setting", "setup"]
 
 
 def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
@@ -22,9 +21,3 @@ def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
         *design.settings(facts, comparison),
         *conditions.settings(facts, comparison),
     ]
-
-
-def parts(table: Sequence[Setting]) -> Iterator[tuple[str, list[Setting]]]:
-    """The lines by part of the table."""
-    for part in dict.fromkeys(line.part for line in table):
-        yield part, [line for line in table if line.part == part]

@@ -81,7 +81,8 @@ def _unfinished(facts: Facts) -> Iterator[Sentence]:
     waiting = [run for run in facts.runs if run["outcome"] is None]
     if waiting:
         groups = listed(list(dict.fromkeys(name(run["label"]) for run in waiting)))
-        yield Sentence(f"{counted(len(waiting), 'run')} of {groups} without an outcome yet.")
+        have = "has" if len(waiting) == 1 else "have"
+        yield Sentence(f"{counted(len(waiting), 'run')} of {groups} {have} no outcome yet.")
     if facts.quarantine:
         files = counted(len(facts.quarantine), "file")
         yield Sentence(f"{files} could not be read: nothing from there is in this report.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.losses import Compared
 from analysis.report.said.sentence import Number, Sentence, listed, name
+from analysis.stats.paired import RECORDS
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
@@ -50,7 +51,9 @@ def _sentence(
     text = {
         "equivalent": f"The loss of {groups} {same}.",
         "different": f"The loss of {groups} is not that of {name(baseline)}{share and f', beyond{share}'}.",
-    }.get(kind, f"Whether the loss of {groups} {same} cannot be said.{'' if share else _UNSTATED}")
+    }.get(kind, f"It is not shown whether the loss of {groups} {same}.{'' if share else _UNSTATED}")
+    if level == RECORDS:
+        text = f"In one pair of runs each: {text[:1].lower()}{text[1:]}"
     return Sentence(text, tuple(map(_number, items)), kind, level, method)
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared
-from analysis.report.said.sentence import Number, Sentence, counted, listed, name
-from analysis.stats.verdict import percent
+from analysis.report.said.sentence import Number, Sentence, counted, listed, name, percentage
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
@@ -20,8 +19,10 @@ _SAID = {
     "faster": "{groups} {trains} faster than {baseline}{beyond}.",
     "slower": "{groups} {trains} more slowly than {baseline}{beyond}.",
     "equivalent": "{groups} {trains} as fast as {baseline}{within}.",
-    "inconclusive": "Whether {groups} {trains} as fast as {baseline}{within} cannot be said: more repeats "
-    "would narrow the intervals.",
+    "inconclusive": "It is not shown whether {groups} {trains} as fast as {baseline}{within}: the "
+    "intervals are too wide. More repeats would narrow them.",
+    "alike": "The rate of {groups} cannot be told from that of {baseline}, which does not make them equal: "
+    "that takes `margins: {{tokens_per_second: PERCENT}}` in the study before it runs.",
     "observed": "Observed, not a finding: {groups} ran at another rate than {baseline}, in one run each.",
 }
 
@@ -46,6 +47,8 @@ def _class(it: Compared, runs: dict[str, Row]) -> _Class:
     if said == "withheld":
         return it.baseline, verdict.sentence, None, verdict.level, ""
     margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
+    if said == "inconclusive" and not margin:
+        said = "alike"
     return it.baseline, said, margin, verdict.level, verdict.method
 
 
@@ -78,13 +81,8 @@ def _group(it: Compared, comparison: Comparison) -> str:
     found = it.verdict
     if found.difference is None:
         return name(it.label)
-    ends = "" if found.low is None or found.high is None else f"; {_ends(found.low, found.high)}"
     other = "; its loss differs" if it.label in comparison.unlike else ""
-    return f"{name(it.label)} ({percent(found.difference)} %{ends}{other})"
-
-
-def _ends(low: float, high: float) -> str:
-    return f"{percent(low)} to {percent(high)} %"
+    return f"{name(it.label)} ({percentage(found.difference, found.low, found.high)}{other})"
 
 
 def _number(it: Compared) -> Number:

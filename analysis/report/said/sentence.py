@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
+
+from analysis.stats.verdict import percent
 
 MOST = 12  # items of a list within a sentence
 
@@ -47,8 +50,8 @@ class Sentence:
     def inference(self) -> str:
         """How far it reaches, in words; empty where nothing is inferred."""
         reach = {
-            "runs": "Holds for further runs under the same conditions",
-            "records of one run each": "Speaks of these runs alone, not of further ones",
+            "runs": "About further runs under the same conditions",
+            "records of one run each": "About these runs alone, not about further ones",
         }.get(self.level, "")
         return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."
 
@@ -64,6 +67,15 @@ def listed(items: Sequence[str]) -> str:
     if len(shown) > MOST:
         shown = [*shown[: MOST - 1], f"{len(shown) - MOST + 1} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def percentage(share: float, low: float | None, high: float | None) -> str:
+    """`-5.22 %; -5.54 to -4.91 %`, with as many digits as tell the ends of the interval apart."""
+    if low is None or high is None:
+        return f"{percent(share)} %"
+    width = 100 * (high - low)
+    digits = min(4, max(0, 1 - floor(log10(width)))) if width > 0 else 2
+    return f"{100 * share:+.{digits}f} %; {100 * low:+.{digits}f} to {100 * high:+.{digits}f} %"
 
 
 def counted(count: int, noun: str) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from analysis.compare import values as of
-from analysis.report.settings.values import Row, Setting, value
+from analysis.report.settings.values import UNKNOWN, Of, Row, Setting, value
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
@@ -39,11 +39,9 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
     driver = value(runs, of.DRIVER.of) if on_gpu else "none: no run used a GPU"
     yield Setting("Driver", driver, "", "Software")
     yield Setting("Packages", _packages(runs), "", "Software")
-    yield Setting("Commit", value(own, of.commit, "the runs were imported"), "", "Code")
-    yield Setting("Code that the jobs ran", value(own, _code), "", "Code")
-    yield Setting(
-        "Study file", value(own, lambda run: run["study_file"] and f"`{run['study_file']}`"), "", "Code"
-    )
+    yield Setting("Commit", _of_own(own, of.commit), "", "Code")
+    yield Setting("Code that the jobs ran", _of_own(own, _code), "", "Code")
+    yield Setting("Study file", _of_own(own, _study_file), "", "Code")
 
 
 def _clocks(run: Row) -> str | None:
@@ -94,3 +92,12 @@ def _packages(runs: Sequence[Row]) -> str:
 
 def _code(run: Row) -> str | None:
     return run["code"] and f"`{run['code'][:12]}` (SHA-256 of the snapshot)"
+
+
+def _study_file(run: Row) -> str | None:
+    return run["study_file"] and f"`{run['study_file']}`"
+
+
+def _of_own(runs: Sequence[Row], of_run: Of) -> str:
+    """What only runs of this program have."""
+    return value(runs, of_run) if runs else f"{UNKNOWN}: the runs were imported"

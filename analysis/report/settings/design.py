@@ -60,12 +60,15 @@ def _repeats(runs: Sequence[Row]) -> str:
     for run in runs:
         key = (run["label"], run["seed"])
         cells[key] = cells.get(key, 0) + 1
-    counts: dict[int, set[str]] = {}
+    counts: dict[int, list[str]] = {}
     for (label, _), count in cells.items():
-        counts.setdefault(count, set()).add(label)
+        counts.setdefault(count, []).append(label)
     if len(counts) == 1:
         return f"{counted(next(iter(counts)), 'run')} of each group and seed"
-    spread = [f"{count} ({listed(sorted(map(name, labels)))})" for count, labels in sorted(counts.items())]
+    spread = [
+        f"{count} ({listed(list(dict.fromkeys(map(name, labels))))})"
+        for count, labels in sorted(counts.items())
+    ]
     return f"runs of each group and seed: {'; '.join(spread)}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from analysis.compare.values import in_warm_up
 from analysis.report import models
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
 
@@ -65,8 +64,8 @@ def _warm_up(run: Row) -> str | None:
         return None
     if steps == 0:
         return "none: constant from the first step"
-    if in_warm_up(run) or (run["steps"] is None and planned <= steps):
-        return f"linear over {steps:,d} steps: all {run['steps'] or planned:,d} steps lie inside it"
+    if planned <= steps:
+        return f"linear over {steps:,d} steps: all {planned:,d} steps lie inside it"
     return f"linear over the first {steps:,d} of {planned:,d} steps, then constant"
 
 

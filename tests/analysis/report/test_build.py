@@ -100,7 +100,7 @@ def test_every_run_is_on_the_index_with_its_outcome_and_reason(report: Path) -> 
         "waiting",
         "backends/93torn00aa11/run.json",
         "16 completed",
-        "1 oom_gpu as expected",
+        "math ended as oom_gpu (out of GPU memory) in 1 run, as the study expected",
     ):
         assert expected in text, expected
 

@@ -1,0 +1,105 @@
+"""The table of a study's backends: what each is, its package, its verdict, and the kernels that ran. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from analysis.report.backends import Backends, short_kernels
+from analysis.report.facts import Row
+from model.attention import _described
+
+_PYTORCH = ("at::native::", "Memset", "Memcpy")  # fills, copies and sums, which any backend launches
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One certificate of a backend: its verdict and the key by which its page lists it."""
+
+    verdict: str
+    key: str
+    device: str | None
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of one pass, by short names.
+
+    Attributes:
+        own: those that compute attention.
+        others: how many of PyTorch's fills, copies and sums came with them.
+    """
+
+    own: tuple[str, ...]
+    others: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One backend.
+
+    Attributes:
+        summary: what it is; None for a backend of another package, which is not read.
+        packages: the packages that it computes with, and their versions.
+        verdicts: of its certificates; none if its runs have no valid one.
+        kernels: by pass, `forward` and `backward`; none where the profiler saw nothing.
+        without: how many runs have no valid certificate, though they started or were imported.
+    """
+
+    name: str
+    summary: str | None
+    packages: str
+    verdicts: tuple[Verdict, ...]
+    kernels: dict[str, Kernels]
+    runs: int
+    without: int
+
+
+def lines(runs: Sequence[Row], trust: Backends) -> list[Line]:
+    """The backends in the study's order."""
+    names = dict.fromkeys(run["attention"] for run in runs if run["attention"])
+    return [_line(name, [run for run in runs if run["attention"] == name], trust) for name in names]
+
+
+def _line(name: str, runs: Sequence[Row], trust: Backends) -> Line:
+    certificates = [row for row in trust.certificates if row["attention"] == name]
+    said = _described.described(name)
+    imported = all(run["imported"] for run in runs)
+    return Line(
+        name=name,
+        summary=said.summary if said and not imported else None,
+        packages=" / ".join(dict.fromkeys(_packages(name, row, runs) for row in certificates)),
+        verdicts=tuple(Verdict(row["verdict"], row["key"], row["device_name"]) for row in certificates),
+        kernels=_kernels(certificates),
+        runs=len(runs),
+        without=sum(len(group.runs) for group in trust.without if group.attention == name),
+    )
+
+
+def _packages(name: str, certificate: Row, runs: Sequence[Row]) -> str:
+    """The packages that its certificate records for it alone, or PyTorch."""
+    software: Mapping[str, str] = certificate["software"]
+    common = {package for run in runs for package in run["software"] or {}}
+    said = _described.described(name)
+    modules = said.modules if said else ()
+    own = [package for package in software if package not in common and not package.startswith("nvidia-")]
+    own += [package for package in software if package in modules or package.startswith(f"nvidia-{name}-")]
+    if modules and not own:
+        return f"version of `{modules[0]}` not recorded"
+    if not modules and "torch" in software:
+        own.insert(0, "torch")
+    return ", ".join(f"{package} {software[package]}" for package in dict.fromkeys(own))
+
+
+def _kernels(certificates: Sequence[Row]) -> dict[str, Kernels]:
+    found = {}
+    for each in ("forward", "backward"):
+        names = list(dict.fromkeys(name for row in certificates for name in row["kernels"].get(each, ())))
+        if names:
+            found[each] = _pass(names)
+    return found
+
+
+def _pass(names: Sequence[str]) -> Kernels:
+    own = [name for name in names if not name.removeprefix("void ").startswith(_PYTORCH)]
+    return Kernels(tuple(short_kernels(own or names)), len(names) - len(own) if own else 0)

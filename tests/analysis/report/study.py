@@ -1,0 +1,96 @@
+"""A study's facts and comparison, made up without a database: what sentences and tables are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.findings import conditions
+from analysis.findings.groups import compared, declared, groups_of
+from analysis.findings.losses import loss_verdicts
+from analysis.findings.rates import rates
+from analysis.report.backends import Backends
+from analysis.report.comparison import Comparison
+from analysis.report.facts import Facts, Group
+from analysis.stats import by_label
+from tests.analysis.findings.rows import run
+
+Row = dict[str, Any]
+MODEL = {
+    "dim": 192,
+    "layers": 3,
+    "heads": 6,
+    "kv_heads": 2,
+    "ffn_dim": 512,
+    "vocab_size": 512,
+    "rope_theta": 500000.0,
+    "norm_eps": 1e-5,
+}
+TRAIN = {
+    "steps": 100,
+    "sequence_length": 4096,
+    "batch_size": 1,
+    "learning_rate": 2e-3,
+    "warmup_steps": 20,
+    "clip_norm": 1.0,
+    "weight_decay": 0.01,
+    "log_every": 5,
+    "dtype": "bfloat16",
+    "compile": False,
+}
+DATA = {"path": "../data/text.parquet", "mode": "pad", "tokenizer": "bytes", "text_column": "text"}
+NOBODY = Backends([], [], [])
+
+
+def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
+    """A completed run as the report's query gives it; `train` and other parts of `config` may be given apart."""
+    train = TRAIN | changes.pop("train", {})
+    fields = {
+        "expected_outcome": "completed",
+        "because": None,
+        "reason": None,
+        "config": {"model": MODEL, "data": DATA, "train": train},
+        "planned_steps": train["steps"],
+        "steps": train["steps"],
+        "sequence_length": train["sequence_length"],
+        "batch_size": train["batch_size"],
+        "overridden": {},
+        "command": ["runner", "launch", "study.yaml"],
+        "scale_description": "",
+        "tokenizer": "bytes",
+        "study_file": "study.yaml",
+        "peak_source": "a data sheet",
+        "certificate": None,
+    }
+    return run(label, seconds, **fields | changes)
+
+
+def facts(
+    runs: Sequence[Row], description: str = "Which is fastest? All read one text.", **changes: Any
+) -> Facts:
+    """The facts of these runs."""
+    groups = [
+        Group(label, len(mine), sum(run["outcome"] == "completed" for run in mine), None, None, None, None)
+        for label, mine in by_label(runs).items()
+    ]
+    given: dict[str, Any] = {"quarantine": [], "dictionary": [], "groups": groups} | changes
+    return Facts("study", "Backends", description, list(runs), **given)
+
+
+def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
+    """What they say of each other, as `comparison.of_study` puts it together."""
+    done = [run for run in runs if run["outcome"] == "completed"]
+    groups, baseline = groups_of(done), declared(done)
+    paired = {group.label for pair in compared(groups, baseline) for group in pair}
+    return Comparison(
+        rates=rates(done),
+        losses=loss_verdicts(done, logged),
+        singles=[label for label, group in groups.items() if len(group.runs) == 1],
+        alone=[label for label in groups if baseline and label not in paired],
+        drift=conditions.drift_of(done),
+        order=conditions.order_of(done),
+        load=conditions.load_of(done),
+        busy=conditions.busy(done),
+        advice=None if baseline else "baseline: {attention: auto}",
+        queries=[],
+    )

@@ -1,0 +1,194 @@
+"""The answer says what the verdicts say, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.compare.difference import Difference
+from analysis.report.answer import Answer, answer
+from analysis.report.backends import Backends
+from tests.analysis.findings.rows import DESIGN
+from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
+
+MARGIN = {"design": DESIGN | {"margins": {"tokens_per_second": 0.01, "loss": 0.005}}}
+NOISE = (1.0, 1.002, 0.999)
+
+
+def repeats(label: str, factor: float, **changes: object) -> list[Row]:
+    """Three repeats, each block as fast as it is."""
+    return [planned(label, 0.4 * each / factor, repeat=n, **changes) for n, each in enumerate(NOISE, start=1)]
+
+
+def of(
+    runs: list[Row], trust: Backends = NOBODY, logged: list[Row] | None = None, **changes: object
+) -> Answer:
+    return answer(facts(runs, **changes), comparison(runs, logged or []), trust, [])  # type: ignore[arg-type]
+
+
+def test_the_question_is_the_studys_own_and_its_title_if_it_asks_none() -> None:
+    runs = repeats("cudnn", 1)
+    assert of(runs).question == "Which is fastest?"
+    assert facts(runs).about == "All read one text."
+    assert of(runs, description="It only tells.").question == "Backends"
+
+
+def test_what_was_run_is_one_sentence_with_its_numbers() -> None:
+    ran = of([*repeats("cudnn", 1), *repeats("flash", 1.02)]).ran
+    assert ran.text == (
+        "A llama of 1.38 million parameters was trained for 100 steps of 4,096 tokens on NVIDIA H200, "
+        "under each of 2 attention backends: 6 runs, 3 of each, of which 6 completed."
+    )
+    assert {number.name: number.value for number in ran.numbers}["runs"] == 6
+
+
+def test_groups_with_one_verdict_share_a_sentence_with_their_intervals_and_what_it_is_about() -> None:
+    rows = [planned("cudnn", 0.4, repeat=n, **MARGIN) for n in (1, 2, 3)]
+    for label, factor in (("flash", 1.05), ("flash3", 1.1), ("slow", 0.9), ("same", 1.0)):
+        rows += repeats(label, factor, **MARGIN)
+    faster, slower, same, ranking = of(rows).findings
+    assert faster.text.startswith("`flash` (+")
+    assert " %; +" in faster.text
+    assert faster.text.endswith(
+        "and `flash3` (+9.96 %; +9.68 to +10.25 %) train faster than `cudnn`, by more than the stated margin of "
+        "1 % of its tokens per second."
+    )
+    assert slower.text.startswith("`slow` (-10.")
+    assert "trains more slowly than `cudnn`" in slower.text
+    assert "`same` (-0.03 %" in same.text
+    assert "trains as fast as `cudnn`, within the stated margin of 1 %" in same.text
+    assert "give this order from the fastest: `flash3`; `flash`;" in ranking.text
+    assert faster.inference.startswith("About further runs under the same conditions: 90 % t interval")
+    number = {each.name: each for each in faster.numbers}["rate of flash3 against cudnn"]
+    assert number.value == pytest.approx(9.96, abs=0.01)
+    assert (number.low or 0) < number.value < (number.high or 0)
+    assert number.unit == "percent"
+
+
+def test_a_slower_group_is_called_slower_where_the_verdict_is_the_rankings() -> None:
+    """The ranking has each pair once, the faster first, whichever of the two is the baseline."""
+    found = of([*repeats("cudnn", 1.0), *repeats("flash", 0.9)]).findings[0]
+    assert "`flash` (-10.00 %" in found.text
+    assert "trains more slowly than `cudnn`" in found.text
+
+
+def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> None:
+    times = {
+        "counted_steps": list(range(20, 80)),
+        "counted_step_seconds": [0.4 + n % 3 / 1e3 for n in range(60)],
+    }
+    slower = times | {"counted_step_seconds": [2 * each for each in times["counted_step_seconds"]]}
+    found = of([planned("cudnn", 0.4, **times), planned("flash", 0.8, **slower)])
+    (observed,) = found.findings
+    assert observed.kind == "observed"
+    assert observed.text.startswith("Observed, not a finding: `flash` (-50")
+    assert "-50.00 to -50.00 %" in observed.text, "ends of the difference, not of the ratio"
+    assert "faster" not in observed.text
+    assert observed.inference.startswith("About these runs alone")
+    assert any("write `repeats: 6` in the study" in each.text for each in found.cannot_say)
+
+
+def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
+    rows = [planned("cudnn", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1, 1.1, 0.9), start=1)]
+    rows += [
+        planned("flash", 0.4 * each, repeat=n, **MARGIN) for n, each in enumerate((1.1, 0.9, 1), start=1)
+    ]
+    found = of(rows)
+    assert found.findings == []
+    assert found.cannot_say[0].text.startswith("It is not shown whether `flash` (")
+
+
+def test_that_two_rates_cannot_be_told_apart_does_not_make_them_equal() -> None:
+    found = of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)])
+    assert "cannot be told from that of `cudnn`, which does not make them equal" in found.cannot_say[0].text
+
+
+def test_runs_that_are_not_comparable_get_no_verdict_but_the_reason() -> None:
+    rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.1, git_sha="b" * 40, code="d" * 64)]
+    found = of(rows)
+    assert found.findings == []
+    withheld = found.cannot_say[0].text
+    assert withheld.startswith("No verdict is given on the rate of `flash` against that of `cudnn`.")
+    assert "at commit bbbbbbbbbb" in withheld
+
+
+def losses(run_ids: list[str], away: float) -> list[Row]:
+    steps = list(range(1, 201))
+    return [
+        {"run_id": each, "steps": steps, "losses": [3 + away + n % 5 / 1e4 for n in steps]}
+        for each in run_ids
+    ]
+
+
+def test_losses_are_said_with_their_margin_and_a_wrong_one_beside_the_speed() -> None:
+    rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.0), *repeats("flash3", 1.1)]
+    logged = losses(["cudnn01", "cudnn02", "cudnn03", "flash01", "flash02", "flash03"], 0)
+    logged += losses(["flash301", "flash302", "flash303"], 0.1)
+    texts = [each.text for each in of(rows, logged=logged).findings]
+    assert any("its loss differs) trains faster than `cudnn`" in text for text in texts)
+    assert "In one pair of runs each: the loss of `flash3` (+0.1000; +0.1000 to +0.1000) is not that of `cudnn`, " \
+        "beyond the stated margin of 0.005 nats per token." in texts  # fmt: skip
+    assert any(
+        "the loss of `flash` (+0.0000" in text and "is that of `cudnn` within" in text for text in texts
+    )
+
+
+def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
+    rows = repeats("cudnn", 1)
+    ends = {"outcome": "oom_gpu", "steps": 0, "device_users": None}
+    rows.append(planned("math", **ends, expected_outcome="oom_gpu", because="it stores all scores"))
+    rows.append(planned("flex", **ends, reason="CUDA out of memory"))
+    rows.append(planned("late", outcome=None, steps=None))
+    found = of(rows, trust=Backends([wrong()], [], []), quarantine=[{"path": "a", "reason": "torn"}])
+    assert [each.text for each in found.expected] == [
+        "3 of 6 runs completed, as the study expected.",
+        "`math` ended as `oom_gpu` (out of GPU memory) in 1 run, as the study expected: it stores all scores.",
+    ]
+    assert [each.text for each in found.unexpected] == [
+        "`flex` ended as `oom_gpu` (out of GPU memory) in 1 run, where the study expected `completed`: "
+        "CUDA out of memory.",
+        "`flash9` computes attention wrongly on NVIDIA H200: 3 of 50 checks of its certificate failed.",
+    ]
+    said = [each.text for each in found.cannot_say]
+    assert "1 run of `late` has no outcome yet." in said
+    assert "1 file could not be read: nothing from there is in this report." in said
+
+
+def wrong() -> Row:
+    return {
+        "attention": "flash9",
+        "verdict": "wrong",
+        "device_name": "NVIDIA H200",
+        "failed": 3,
+        "checks": 50,
+        "software": {},
+    }
+
+
+def test_without_a_baseline_the_line_to_write_is_said() -> None:
+    rows = [planned(label, design=None) for label in ("auto", "flash")]
+    said = [each.text for each in of(rows).cannot_say]
+    assert any("for example `baseline: {attention: auto}`" in text for text in said)
+
+
+def test_what_the_guard_found_among_the_runs_is_said() -> None:
+    runs = repeats("cudnn", 1)
+    difference = Difference("warmup", "All steps of cudnn lie in the learning-rate warm-up.")
+    found = answer(facts(runs), comparison(runs), NOBODY, [difference])
+    assert difference.sentence in [each.text for each in found.cannot_say]
+
+
+def test_names_of_groups_are_code_whatever_they_are() -> None:
+    rows = [*repeats("cudnn", 1.0), *repeats("a`b{0}, c", 1.1, factors={"attention": "x", "seed": 0})]
+    assert "`a'b{0}, c` (+10.00 %" in of(rows).findings[0].text
+
+
+def test_many_groups_are_not_all_named_in_a_sentence() -> None:
+    rows = [planned(f"g{n}", outcome="timeout", steps=5) for n in range(60)]
+    (ended,) = of(rows).unexpected
+    assert "`g10` and 49 more ended as `timeout`" in ended.text
+
+
+def test_names_of_numbers_are_unique() -> None:
+    rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.1), *repeats("flash3", 0.9)]
+    names = [number.name for number in of(rows).numbers]
+    assert len(names) == len(set(names)) > 5

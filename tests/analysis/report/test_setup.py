@@ -1,0 +1,190 @@
+"""The setup table says what the runs have, where they differ, and what overrode the study."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from analysis.report.backends import Backends, Without
+from analysis.report.settings.backends import lines
+from analysis.report.setup import setup
+from model.attention import load, names
+from model.attention._described import described
+from tests.analysis.findings.rows import START
+from tests.analysis.report.study import NOBODY, TRAIN, Row, comparison, facts, planned
+
+
+def table(runs: list[Row]) -> dict[str, str]:
+    return {line.topic: line.value for line in setup(facts(runs), comparison(runs))}
+
+
+def changes(runs: list[Row]) -> dict[str, str]:
+    return {line.topic: line.changed for line in setup(facts(runs), comparison(runs)) if line.changed}
+
+
+def test_the_workload_is_all_there() -> None:
+    said = table([planned("cudnn"), planned("flash", seed=1)])
+    assert said == said | {
+        "Parameters": "1,377,600, of which 1,279,296 are not the input embedding",
+        "Layers": "3",
+        "Dimension": "192",
+        "Attention heads": "6 of queries and 2 of keys and values, each of dimension 32",
+        "Sequence length": "4,096",
+        "Batch": "1",
+        "Tokens per step": "4,096",
+        "Precision": "bfloat16",
+        "Steps": "100 of 100 planned",
+        "Learning rate": "0.002",
+        "Learning-rate warm-up": "linear over the first 20 of 100 steps, then constant",
+        "`torch.compile`": "no",
+        "Text": "`text.parquet`",
+        "Fingerprint": f"`{'f' * 16}`",
+        "Tokenizer": "bytes: one token a byte",
+        "Padding": "50.0 % of the tokens, which tokens per second include",
+        "Seeds": "0 and 1",
+        "Repeats": "1 run of each group and seed",
+        "Baseline": "`attention` cudnn",
+        "Margins": "loss 0.005 nats per token",
+        "Device": "NVIDIA H200",
+        "Clocks and power": "power limit 700 W, GPU clock 1,980 MHz, memory clock 3,201 MHz",
+        "Clocks held back": "by the power limit for at most 50 % of a run's time, by heat or the power supply for "
+        "at most 0 % of a run's time",
+        "Packages": "torch 2.13.0",
+        "Driver": "unknown: not recorded",
+        "Commit": "aaaaaaaaaa",
+    }
+
+
+def test_all_steps_inside_the_learning_rate_warm_up_are_said_to_be() -> None:
+    said = table([planned("cudnn", train={"steps": 15})])
+    assert said["Learning-rate warm-up"] == "linear over 20 steps: all 15 steps lie inside it"
+    assert table([planned("a", train={"warmup_steps": 0})])["Learning-rate warm-up"].startswith("none")
+
+
+def test_values_that_differ_stand_beside_their_groups() -> None:
+    runs = [planned("cudnn"), planned("flash"), planned("math", outcome="oom_gpu", steps=0)]
+    assert table(runs)["Steps"] == "100 of 100 planned (`cudnn` and `flash`); 0 of 100 planned (`math`)"
+    many = [planned(f"g{n}", train={"sequence_length": 512 if n else 1024}) for n in range(9)]
+    assert table(many)["Sequence length"] == "1,024 (`g0`); 512 (8 groups)"
+    halves = [
+        planned("a", seed=seed, device=device) for seed, device in enumerate(("NVIDIA H200", "Tesla T4"))
+    ]
+    assert table(halves)["Device"] == "NVIDIA H200 (1 run); Tesla T4 (1 run)"
+    sixty = [planned(f"g{n}", train={"learning_rate": n / 1000}) for n in range(1, 61)]
+    assert table(sixty)["Learning rate"].endswith("0.008 (`g8`); 52 more values")
+
+
+def test_what_is_unknown_is_said_to_be() -> None:
+    said = table([planned("cudnn", power_limit_watts=None, sm_mhz=None, memory_mhz=None), planned("flash")])
+    assert said["Clocks and power"].endswith("(`flash`); unknown (`cudnn`)")
+    imported = {"findings": [], "sources": {}}
+    said = table([planned("log", imported=imported, config={}, git_sha=None, design=None, tokenizer=None)])
+    assert said["Layers"] == said["Learning rate"] == "unknown: the logs do not say"
+    assert said["Commit"] == "unknown: the runs were imported"
+    nothing = table([planned("waits", outcome=None, device=None, started_at=None, ended_at=None)])
+    assert nothing["Device"] == "unknown: no run has started"
+
+
+def test_what_scale_and_options_changed_is_set_off_with_the_studys_own_value() -> None:
+    by_scale = {"model.layers": {"own": 32, "by": "scale laptop"}}
+    by_option = {
+        "train.steps": {"own": 1000, "by": "`--set`"},
+        "train.compile": {"own": None, "by": "`--set`"},
+    }
+    command = ["runner", "launch", "x.yaml", "--set", "train.steps=50", "--only=attention=cudnn,flash"]
+    found = changes([planned("cudnn", overridden=by_scale | by_option, command=command)])
+    assert found == {
+        "Layers": "scale laptop; the study says 32",
+        "Steps": "`--set`; the study says 1,000",
+        "`torch.compile`": "`--set`; the study leaves it at its default",
+        "Varied": "`--only attention=cudnn,flash`",
+    }
+
+
+def test_records_without_the_studys_own_values_still_show_what_was_set() -> None:
+    command = ["runner", "launch", "x.yaml", "--set", "train.steps=50", "--set=train.dtype=float32"]
+    found = changes([planned("cudnn", overridden=None, command=command)])
+    assert found == {
+        "Steps": "`--set train.steps=50`; these records do not hold the study's own value",
+        "Precision": "`--set train.dtype=float32`; these records do not hold the study's own value",
+    }
+
+
+@pytest.mark.parametrize(("minutes", "said"), [
+    ((0, 10), "no: one run at a time on each machine"),
+    ((0, 5), "up to 2 at a time on one machine"),
+])  # fmt: skip
+def test_whether_runs_ran_side_by_side_is_said(minutes: tuple[int, int], said: str) -> None:
+    runs = [
+        planned(
+            f"g{n}", started_at=START + timedelta(minutes=each), ended_at=START + timedelta(minutes=each + 10)
+        )
+        for n, each in enumerate(minutes)
+    ]
+    assert table(runs)["Runs side by side"] == said
+
+
+def certificate(attention: str, **changes: object) -> Row:
+    return {
+        "attention": attention,
+        "key": f"key of {attention}",
+        "verdict": "right",
+        "device_name": "NVIDIA H200",
+        "software": {
+            "torch": "2.13.0",
+            "nvidia-cudnn-cu13": "9.19",
+            "flash_attn_3": "3.0.0",
+            "triton": "3.6",
+        },
+        "kernels": {
+            "forward": ["void cutlass::device_kernel<flash::Fwd<1>>(int)", "void at::native::fill<2>(int)"],
+            "backward": [],
+        },
+    } | changes
+
+
+def test_a_backend_is_told_with_its_package_its_verdict_and_its_kernels() -> None:
+    software = {"torch": "2.13.0", "triton": "3.6"}
+    runs = [planned(each, software=software) for each in ("flash3", "cudnn", "custom", "mine", "late")]
+    own = {"software": software | {"nvidia-cudnn-cu13": "9.19"}}
+    trust = Backends(
+        [
+            certificate("flash3"),
+            certificate("cudnn", **own),
+            certificate("custom", **own),
+            certificate("mine"),
+        ],
+        [Without("late", False, None, None, ("r1", "r2"))],
+        [],
+    )
+    flash3, cudnn, custom, mine, late = lines(runs, trust)
+    assert flash3.summary == "FlashAttention-3 for Hopper, the authors' package"
+    assert flash3.packages == "flash_attn_3 3.0.0"
+    assert cudnn.packages == "torch 2.13.0, nvidia-cudnn-cu13 9.19"
+    assert custom.packages == "triton 3.6"
+    assert (mine.summary, mine.packages) == (None, "torch 2.13.0, flash_attn_3 3.0.0")
+    assert flash3.kernels["forward"].own == ("cutlass::device_kernel<flash::Fwd>",)
+    assert (flash3.kernels["forward"].others, list(flash3.kernels)) == (1, ["forward"])
+    assert (flash3.verdicts[0].verdict, flash3.verdicts[0].key) == ("right", "key of flash3")
+    assert (late.verdicts, late.without) == ((), 2)
+
+
+def test_a_package_whose_version_was_not_recorded_is_not_passed_over() -> None:
+    runs = [planned("flash3", software={"torch": "2.13.0"})]
+    (line,) = lines(runs, Backends([certificate("flash3", software={"torch": "2.13.0"})], [], []))
+    assert line.packages == "version of `flash_attn_interface` not recorded"
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_backends_file_tells_without_torch_what_it_tells_with_it(name: str) -> None:
+    backend, said = load(name), described(name)
+    if said is not None:
+        assert (said.summary, said.modules) == (backend.summary, backend.modules)
+
+
+def test_the_default_settings_of_these_tests_are_those_of_a_run() -> None:
+    from model.config import TrainConfig
+
+    assert TRAIN.keys() == TrainConfig.model_fields.keys()
+    assert lines([], NOBODY) == []
