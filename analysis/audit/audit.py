@@ -16,10 +16,12 @@ from analysis.audit.compare import Alike, compare_files, compare_tables
 from analysis.audit.finding import Compared, Finding
 from analysis.audit.records import contradictions
 from analysis.query.ask import answer
-from analysis.report import carried, output
+from analysis.report import carried
 from analysis.report.build import write_certificates, write_report
 from analysis.report.carried import FINDINGS, LIVE, MANIFEST, QUERIES, RECORDS, ReportManifest
 from analysis.report.figures.drawn import csv_bytes
+from analysis.report.runs import output
+from analysis.several.index import write_index
 from analysis.several.pair import SIDES, write_pair
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
@@ -114,7 +116,7 @@ def _manifest(report: Path) -> ReportManifest:
 
 def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
     """Files that are missing, were added, are links, or changed since the report was written."""
-    there = {path for path in carried.files(report) if path != MANIFEST}
+    there = _there(report, manifest) - {MANIFEST}
     for path in sorted(there | manifest.files.keys()):
         if path not in there:
             yield Finding(path, "the file is missing")
@@ -124,6 +126,12 @@ def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
             yield Finding(path, "the file was added: the manifest does not list it")
         elif sha256(report / path) != manifest.files[path]:
             yield Finding(path, _CHANGED)
+
+
+def _there(report: Path, manifest: ReportManifest) -> set[str]:
+    """The files of the report; the folder of an index has those of others, too."""
+    found = set(carried.files(report))
+    return found if manifest.reports is None else found & {*manifest.files, MANIFEST}
 
 
 def _is_link(report: Path, path: str) -> bool:
@@ -141,6 +149,8 @@ def _again(
     done: Compared, report: Path, manifest: ReportManifest, root: Path | None, opened: ExitStack
 ) -> Write:
     """Open the records, check them, and return what makes the report again from them."""
+    if manifest.reports is not None:
+        return partial(write_index, report, names=manifest.reports)
     if manifest.pair:
         a, b = (opened.enter_context(open_records(report / RECORDS / side)) for side in SIDES)
         for connection in (a, b):
@@ -173,13 +183,14 @@ def _compare(done: Compared, report: Path, manifest: ReportManifest, write: Writ
             done.notes.append(f"pages were not compared: {error}")
         else:
             _compare_all(done, report, manifest, Path(scratch), alike)
-    if not (alike.code or manifest.pair):  # a comparison has no table that is a query's answer
+    of_study = manifest.pair is None and manifest.reports is None  # others have no table that a query gives
+    if of_study and not alike.code:
         _carried_queries(done, report)
 
 
 def _compare_all(done: Compared, report: Path, manifest: ReportManifest, again: Path, alike: Alike) -> None:
     expected = set(carried.files(again)) - {MANIFEST}
-    there = {path for path in carried.files(report) if not _is_link(report, path)}
+    there = {path for path in _there(report, manifest) if not _is_link(report, path)}
     for path in sorted(expected & there):
         if path == _SCRIPT and not _same_script(manifest):
             done.notes.append(f"{_SCRIPT} was not compared: another version of vl-convert made it")

@@ -12,7 +12,7 @@ from analysis.compare import guard
 from analysis.drawings import Format
 from analysis.query.ask import answer, recording
 from analysis.query.sweeps import SWEEP_RUNS
-from analysis.report import backends, comparison, facts, live, render, run_pages, setup
+from analysis.report import backends, comparison, facts, live, render, setup, summary
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import Parts, carry, complete, named
@@ -20,7 +20,8 @@ from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
 from analysis.report.listing import MOST_NAMED, parts
-from analysis.report.run_pages import RunPages
+from analysis.report.runs import pages as run_pages
+from analysis.report.runs.pages import RunPages
 from analysis.report.settings.backends import lines as table_of_backends
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
@@ -154,6 +155,7 @@ def write_certificates(
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
     _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
+    summary.write(out, summary.of_machine(trust))
     carry(connection, None, out, named(queries | _by_file_name(trust), asked), Parts(records, figures))
 
 
@@ -192,12 +194,10 @@ def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None
 
 
 def _write_assets(out: Path) -> None:
-    assets = out / "assets"
-    for folder in (assets, out / "data", out / "figures"):
-        folder.mkdir(parents=True, exist_ok=True)
-    (assets / "vega.js").write_text(render.vega(), encoding="utf-8")
-    for name in ("style.css", "page.js"):
-        (assets / name).write_text((render.templates() / name).read_text(encoding="utf-8"), encoding="utf-8")
+    render.write_assets(out)
+    for folder in ("data", "figures"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    (out / "assets" / "vega.js").write_text(render.vega(), encoding="utf-8")
 
 
 def _write_figure(out: Path, drawn: Drawn) -> None:
@@ -226,6 +226,7 @@ def _write_pages(
         "parts": parts(known.runs),
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
     }
+    summary.write(out, summary.of_study(known, common["answer"]))
     for page in pages:
         _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import model
 from analysis import drawings
-from analysis.report import output, render
+from analysis.report import render
+from analysis.report.runs import output
 from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.attention._described import described
@@ -69,8 +70,9 @@ class ReportManifest(Frozen):
     """`data/manifest.json`: what made a report, and what belongs to it.
 
     Attributes:
-        study: None for the page of `runner verify`, and for a comparison.
+        study: None for the page of `runner verify`, a comparison and an index.
         pair: what a comparison compares; its records lie in two folders, `a` and `b`.
+        reports: folders of the reports that an index lists.
         code: SHA-256 of the code and templates that decide what pages say.
         packages: version by package, of those that numbers or drawings depend on.
         renderer: SHA-256 of a fixed drawing: it depends on the machine's fonts.
@@ -83,6 +85,7 @@ class ReportManifest(Frozen):
     schema_version: Literal[1] = 1
     study: str | None
     pair: PairManifest | None = None
+    reports: list[str] | None = None
     code: str
     packages: dict[str, str]
     renderer: str
@@ -149,18 +152,30 @@ def write_queries(folder: Path, queries: Mapping[str, str]) -> None:
         (folder / QUERIES / name).write_text(sql.rstrip() + "\n", encoding="utf-8")
 
 
-def seal(folder: Path, study: str | None, parts: Parts, pair: PairManifest | None = None) -> None:
-    """Write the manifest of a folder that has all else."""
+def seal(
+    folder: Path,
+    study: str | None,
+    parts: Parts,
+    pair: PairManifest | None = None,
+    reports: list[str] | None = None,
+    only: Sequence[str] | None = None,
+) -> None:
+    """Write the manifest of a folder that has all else.
+
+    Args:
+        only: the files that are ours, where the folder has others.
+    """
     made = ReportManifest(
         study=study,
         pair=pair,
+        reports=reports,
         code=code(),
         packages=packages(),
         renderer=renderer(),
         records=parts.records,
         figures=parts.figures,
         latex=parts.latex,
-        files={path: sha256(folder / path) for path in files(folder)},
+        files={path: sha256(folder / path) for path in only or files(folder)},
     )
     write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.report.run_pages import MOST
+from analysis.report.runs.pages import MOST
 
 MOST_NAMED = 50  # runs or files that a list under a figure or a table names
 _ROWS = 1000  # of one page

@@ -24,6 +24,7 @@ from model.units import duration
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+ASSETS = ("style.css", "page.js")
 UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
 
 
@@ -32,6 +33,14 @@ def templates() -> Path:
     beside = Path(__file__).parents[2]
     packed = beside / "assay_data" / "templates"
     return packed if packed.is_dir() else beside / "reports" / "templates"
+
+
+def write_assets(out: Path) -> None:
+    """Write what every page of a report needs beside it to `out/assets`."""
+    assets = out / "assets"
+    assets.mkdir(parents=True, exist_ok=True)
+    for name in ASSETS:
+        write_text(assets / name, (templates() / name).read_text(encoding="utf-8"), sync=False)
 
 
 @cache

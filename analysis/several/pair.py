@@ -13,6 +13,7 @@ from analysis.compare.source import Measured, Source, read_open
 from analysis.compare.words import Section, sections, summary
 from analysis.query.ask import recording
 from analysis.report import facts, render
+from analysis.report import summary as summaries
 from analysis.report.carried import (
     FINDINGS,
     RECORDS,
@@ -24,6 +25,7 @@ from analysis.report.carried import (
     seal,
     write_queries,
 )
+from analysis.report.summary import Summary
 from analysis.store.database import open_for_reading
 from analysis.store.records import write_records
 
@@ -99,9 +101,7 @@ def _source(side: SideManifest) -> Source:
 
 def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, asked: list[str]) -> None:
     told = sorted(sections(found), key=lambda section: _ORDER.index(section.name))
-    (out / "assets").mkdir()
-    style = (render.templates() / "style.css").read_text(encoding="utf-8")
-    (out / "assets" / "style.css").write_text(style, encoding="utf-8")
+    render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
     for section in told:
         (out / FINDINGS / f"{section.name}.csv").write_text(_csv(section), encoding="utf-8")
@@ -113,6 +113,7 @@ def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, a
         "wrong": wrong(found),
         "queries": asked,
     }
+    summaries.write(out, _summary(both, found))
     page = render.environment().get_template("pair.html").render(values)
     (out / "index.html").write_text(page, encoding="utf-8")
 
@@ -133,6 +134,21 @@ def _facts(side: Measured) -> Side:
             *([("Imported from", ", ".join(origin))] if origin else []),
         ],
         bool(origin),
+    )
+
+
+def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
+    runs = [run for side in both for run in side.runs]
+    a, b = found.names
+    return Summary(
+        kind="comparison",
+        title=f"{b} compared to {a}",
+        study=None,
+        **summaries.moments(runs),
+        commits=summaries.commits(runs),
+        outcomes=facts.endings(runs),
+        answer=next(iter(found.regressions), summary(found)),
+        warnings=[f"wrong in its log: {label}" for label in wrong(found)],
     )
 
 

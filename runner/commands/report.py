@@ -6,6 +6,7 @@ Examples:
   runner report first --no-records
   runner report first --watch
   runner report first --figures svg,pdf,png
+  runner report --index reports/build
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _WORTH_SAYING = 25 * 2**20  # bytes
 
 
 def command(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    study: Annotated[
+        str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Output folder [default: reports/build/STUDY].")
     ] = None,
@@ -65,12 +68,23 @@ def command(
             help="Formats of the figures, of svg, pdf and png. PDF and PNG are 6.9 and 3.3 inches wide.",
         ),
     ] = "svg,pdf",
+    index: Annotated[
+        Path | None,
+        typer.Option("--index", metavar="DIR", help="Instead, list the reports that lie in this folder."),
+    ] = None,
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
+    from analysis.several.index import build_index
     from analysis.store.database import studies
     from runner.execute.collected import collected
 
+    if (study is None) == (index is None):
+        raise UserError("name either a study, or with --index a folder of reports")
+    if index is not None:
+        show(build_index(index))
+        return
+    assert study is not None
     root = Settings.root
     formats = _formats(figures)
     name = study_name(study, studies(root))
@@ -79,11 +93,11 @@ def command(
     if watching:
         watch(root, name, build, every, time.sleep)
     collected(root, name)
-    index = build()
-    carried = sum(path.stat().st_size for path in index.parent.glob(f"{RECORDS}/*"))
+    page = build()
+    carried = sum(path.stat().st_size for path in page.parent.glob(f"{RECORDS}/*"))
     if carried > _WORTH_SAYING:
         say(f"the report carries {carried / 2**20:,.0f} MiB of records; --no-records leaves them out")
-    show(index)
+    show(page)
 
 
 def _formats(figures: str) -> tuple[Format, ...]:

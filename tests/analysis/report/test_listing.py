@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from analysis.report import facts, render, run_pages
+from analysis.report import facts, render
 from analysis.report.facts import Facts
 from analysis.report.listing import MOST_NAMED, parts
-from analysis.report.run_pages import MOST
+from analysis.report.runs import pages as run_pages
+from analysis.report.runs.pages import MOST
 from analysis.store.database import open_for_reading
 from tests.analysis.report.test_build import words
 

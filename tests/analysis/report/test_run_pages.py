@@ -11,8 +11,10 @@ import pytest
 
 from analysis import charts
 from analysis.audit.audit import audit
-from analysis.report import output, render, run_pages
+from analysis.report import render
 from analysis.report.build import build_report
+from analysis.report.runs import output
+from analysis.report.runs import pages as run_pages
 from analysis.store.collect import collect
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.report.test_build import EVIL, Page, words

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.compare.settings import Settings, settings_of
-from analysis.report import output
 from analysis.report.facts import Row, literal, rows
+from analysis.report.runs import output
 from analysis.store.database import quoted
 
 if TYPE_CHECKING:

@@ -1,0 +1,90 @@
+"""An index over the reports of a folder, made from the summary that each of them carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from analysis.report import render
+from analysis.report.carried import MANIFEST, Parts, ReportManifest, seal
+from analysis.report.summary import FILE, Summary
+from model.disk.files import Unreadable, read, sha256, write_text
+from model.errors import UserError
+
+_OWN = ("index.html", *(f"assets/{name}" for name in render.ASSETS))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A report of the index.
+
+    Attributes:
+        folder: its name; `link` leads to its first page.
+        summary: None if it has none that can be trusted to be its own; `why` then says why.
+    """
+
+    folder: str
+    summary: Summary | None
+    why: str = ""
+
+    @property
+    def link(self) -> str:
+        """Relative, with the characters that a URL cannot have written otherwise."""
+        return f"{quote(self.folder)}/index.html"
+
+
+def build_index(folder: Path) -> Path:
+    """Write an index of the reports that lie in a folder, one folder each.
+
+    Returns:
+        Path of its index.html.
+
+    Raises:
+        UserError: there is no report, or the folder is a report itself, or has another index.html.
+    """
+    manifest = _manifest(folder)
+    if manifest and manifest.reports is None:
+        raise UserError(f"{folder} is a report itself: name the folder that has several")
+    if manifest is None and (folder / "index.html").exists():
+        raise UserError(f"{folder}/index.html is not one of ours: move it away")
+    names = sorted(path.parent.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    if not names:
+        raise UserError(f"no report lies in {folder}: build some into folders of it, with --out")
+    write_index(folder, folder, names)
+    return folder / "index.html"
+
+
+def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
+    """Write the index of these reports to another folder, or to the one that they lie in."""
+    listed = sorted(
+        (_listed(reports, name) for name in names),
+        key=lambda it: (-(it.summary.last.timestamp() if it.summary and it.summary.last else 0), it.folder),
+    )
+    render.write_assets(out)
+    (out / "data").mkdir(exist_ok=True)
+    page = render.environment().get_template("reports.html").render({"listed": listed})
+    write_text(out / "index.html", page, sync=False)
+    seal(out, None, Parts(records=True), reports=sorted(it.folder for it in listed), only=_OWN)
+
+
+def _listed(reports: Path, name: str) -> Listed:
+    manifest, path = _manifest(reports / name), reports / name / FILE
+    if manifest is None:
+        return Listed(name, None, "its manifest cannot be read")
+    if FILE not in manifest.files:
+        return Listed(name, None, "it is of a version before summaries: build it again")
+    try:
+        if sha256(path) != manifest.files[FILE]:
+            return Listed(name, None, "its summary was changed since it was written: run `runner audit`")
+        return Listed(name, read(path, Summary))
+    except (OSError, Unreadable):
+        return Listed(name, None, "its summary cannot be read")
+
+
+def _manifest(folder: Path) -> ReportManifest | None:
+    try:
+        return read(folder / MANIFEST, ReportManifest)
+    except (OSError, Unreadable):
+        return None
