@@ -111,11 +111,15 @@ def _finding(plot: Plot) -> str | None:
     observed = "Observed: " if any(1 in (a.n, b.n) for a, b in known) else ""
     name = plot.quantity.name if observed else words.capital(plot.quantity.name)
     if plot.quantity.zero:
-        by = words.between([b.median / a.median for a, b in known], ".2g") + " times that at"
+        by = words.between([_times(b.median / a.median) for a, b in known]) + " times that at"
     else:
-        by = words.between([b.median - a.median for a, b in known], "+.2g") + " against that at"
+        by = words.between([f"{b.median - a.median:+.2g}" for a, b in known]) + " against that at"
     where = f"{name} at {plot.x.title} {plot.x.text(last)}: {by} {plot.x.text(first)}"
     return "; ".join([observed + where, *_ends(plot)])
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def _ends(plot: Plot) -> list[str]:

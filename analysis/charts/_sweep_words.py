@@ -92,7 +92,7 @@ def overlap(a: Estimate, b: Estimate) -> bool:
     return low_a <= high_b and low_b <= high_a
 
 
-def between(values: Sequence[float], form: str) -> str:
-    """`1.2 to 3.4`, or one number where both read the same."""
-    low, high = (format(value, form) for value in (min(values), max(values)))
-    return low if low == high else f"{low} to {high}"
+def between(numbers: Sequence[str]) -> str:
+    """`1.2 to 3.4`, or one number where all read the same."""
+    ordered = sorted(set(numbers), key=lambda number: float(number.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))

@@ -18,6 +18,7 @@ from analysis.charts._sweep import Axis, axes, sweep
 from analysis.charts._sweep_lines import figure as draw_lines
 from analysis.charts._sweep_map import _ink, _shades
 from analysis.charts._sweep_map import figure as draw_maps
+from analysis.charts._sweep_words import between
 from analysis.query.ask import answer, ask
 from analysis.query.sweeps import SWEEP_RUNS
 from analysis.report import facts
@@ -331,3 +332,16 @@ def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept
     assert len(rows) == 36
     assert {row["outcome"] for row in rows} == {"completed", "oom_gpu"}
     assert {row["counted_step_seconds"] for row in rows} == {None}, "each cell has two runs"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        (["3.4", "1.2", "2"], "1.2 to 3.4"),
+        (["12", "1,024"], "12 to 1,024"),
+        (["8", "8"], "8"),
+        (["+1", "-2"], "-2 to +1"),
+    ],
+)
+def test_a_range_of_numbers_names_its_ends(numbers: list[str], said: str) -> None:
+    assert between(numbers) == said
