@@ -1,4 +1,4 @@
-"""One row per label: a dot for each run, the median and its interval. For one number per run."""
+"""One row per label: a mark for each run, the median and its interval. For one number per run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,67 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
-from analysis.charts._style import INK, chart, colours, config, drawn, right_edge
+from analysis.charts import Figure, Row, Styles
+from analysis.charts._axis import ends
+from analysis.charts._rows import PADDING, head, height, right, y_of
+from analysis.charts._style import INK, chart, colours, drawn, fitted, shapes
+from analysis.charts._values import estimates_table, number, range_of
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from analysis.charts import Row, Styles
-
-MARKS = "Each mark is a run, the bar its group's median, the line the interval."  # of all that `plot` draws
 ORDER = "Rows are in the order of the study, whatever their values."
+_BREAK = "M-0.9,1L-0.3,-1M0.3,1L0.9,-1"  # the sign of an axis that does not start at zero
+Point = tuple[str, str, float]  # label, what to call the run, value
+Found = dict[str, stats.Estimate]  # by label
+Span = tuple[float, float]  # of an axis
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What the horizontal axis shows.
+
+    Attributes:
+        title: with its unit.
+        number: d3 format of a value.
+        zero: whether the axis starts at zero whatever the values, as it must where lengths are compared.
+    """
+
+    title: str
+    number: str
+    zero: bool = False
+
+
+def figure(
+    points: list[Point],
+    found: Found,
+    styles: Styles,
+    axis: Axis,
+    what: str,
+    used: list[Row],
+) -> Figure:
+    """The figure of one number per run.
+
+    Args:
+        points: one per run.
+        found: the median and interval by label, in the same unit.
+        styles: by label, in the order of the rows, which is the study's: a value never decides it.
+        axis: what the values are.
+        what: the quantity in words, as the caption starts.
+        used: rows of the runs that it shows.
+    """
+    span = _span(points, found, axis)
+    medians = "; ".join(f"{label} {number(it.median, axis.number)}" for label, it in found.items())
+    start = f" The axis starts at {number(span[0], axis.number)}, not at zero." if span[0] else ""
+    return Figure(
+        spec=_plot(points, found, styles, axis, span),
+        caption=f"{what} {marks(found)}{start} {ORDER}",
+        description=f"Dot plot of {axis.title} by group. Medians: {medians}.",
+        interval=stats.methods(found),
+        used=frozenset(row["run_id"] for row in used),
+        finding=range_of(found, axis.title, axis.number),
+        table=estimates_table(found, list(styles), axis.title, axis.number),
+    )
 
 
 def called(row: Row) -> str:
@@ -24,116 +76,112 @@ def called(row: Row) -> str:
     return ", ".join([*said, row["run_id"]])
 
 
-@dataclass(frozen=True)
-class Axis:
-    """What the horizontal axis shows.
-
-    Attributes:
-        title: with its unit.
-        number: d3 format of the value written beside each row.
-        zero: whether the axis starts at zero, as it must where lengths are compared.
-    """
-
-    title: str
-    number: str
-    zero: bool = False
+def marks(found: Found) -> str:
+    """What is drawn, no more: a group may have no interval."""
+    without = [label for label, it in found.items() if it.low is None]
+    if len(without) == len(found):
+        return "Each mark is a run, the bar its group's median; no group has an interval."
+    said = "Each mark is a run, the bar its group's median, the line the interval."
+    return f"{said} Without a line: no interval." if without else said
 
 
-def plot(
-    points: list[tuple[str, str, float]], found: dict[str, stats.Estimate], styles: Styles, axis: Axis
+def _span(points: list[Point], found: Found, axis: Axis) -> Span:
+    drawn_ends = [end for it in found.values() for end in (it.low, it.high) if end is not None]
+    return ends([*(value for _, _, value in points), *drawn_ends], axis.zero or len(found) == 1)
+
+
+def _plot(
+    points: list[Point],
+    found: Found,
+    styles: Styles,
+    axis: Axis,
+    span: Span,
 ) -> dict[str, Any]:
-    """Draw the rows as Vega-Lite.
-
-    Args:
-        points: (label, what to call the run, value), one per run.
-        found: the median and interval by label, in the same unit.
-        styles: by label, in the order of the rows, which is the study's: a value never decides it.
-        axis: what the values are.
-    """
-    order = [label for label in styles if label in found]
-    marks = [
-        {"label": label, "zero": 0, "median": it.median, "low": it.low, "high": it.high, "n": it.n}
+    styles = {label: style for label, style in styles.items() if label in found}
+    rows = [
+        {"label": label, "median": it.median, "low": it.low, "high": it.high, "n": it.n}
         for label, it in found.items()
     ]
     layers = [
-        *_intervals(chart(marks), order, styles, axis),
-        *_medians(chart(marks), order, axis),
-        _runs(points, order, styles, axis),
+        *_medians(rows, styles, axis, span),
+        *_intervals([row for row in rows if row["low"] is not None], styles, axis, span),
+        _runs(points, styles, axis, span),
+        *_column(rows, styles, axis),
+        *([_broken()] if span[0] else []),
     ]
-    spec = drawn(layers, 30 * len(order))
-    # Only the width follows the page: fitting the height too would squeeze the rows.
-    fit = {"type": "fit-x", "contains": "padding"}
-    return spec | {
-        "config": config(),
-        "autosize": fit,
-        "padding": {"left": 2, "top": 22, "right": 2, "bottom": 4},
-    }
+    return fitted(drawn(layers, height(list(styles))), PADDING)
 
 
-def _y(order: list[str], axis: Axis) -> alt.Y:
+def _x(field: str, axis: Axis, span: Span) -> alt.X:
     import altair as alt
 
-    # A bar from zero already guides the eye.
-    axis_y = alt.Axis(labelLimit=170, labelPadding=8, grid=not axis.zero)
-    # The order is a domain: as a sort it would become an expression that contains the labels' text.
-    return alt.Y("label:N", scale=alt.Scale(domain=order), sort=None, title=None, axis=axis_y)
+    title = f"{axis.title} (from {number(span[0], axis.number)})" if span[0] else axis.title
+    scale = alt.Scale(domain=list(span), nice=False, zero=False)
+    form = axis.number if span[0] else alt.Undefined
+    return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5, format=form))
 
 
-def _x(field: str, axis: Axis) -> alt.X:
-    import altair as alt
-
-    scale = alt.Scale(zero=axis.zero, nice=True)
-    return alt.X(f"{field}:Q", title=axis.title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
-
-
-def _intervals(base: alt.Chart, order: list[str], styles: Styles, axis: Axis) -> list[alt.Chart]:
+def _medians(rows: list[Row], styles: Styles, axis: Axis, span: Span) -> list[alt.Chart]:
+    """The medians, from an axis at zero with the length that is compared."""
     import altair as alt
 
     tips = [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("median:Q", format=axis.number),
-        alt.Tooltip("low:Q", format=axis.number),
-        alt.Tooltip("high:Q", format=axis.number),
         alt.Tooltip("n:Q", title="runs"),
     ]
-    y, colour = _y(order, axis), colours(styles)
-    stem = base.mark_rule(strokeWidth=7, opacity=0.22)
-    stem = stem.encode(x=_x("zero", axis), x2="median:Q", y=y, color=colour)
-    line = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.5, strokeCap="round")
-    line = line.encode(x=_x("low", axis), x2="high:Q", y=y, color=colour, tooltip=tips)
-    middle = base.mark_tick(thickness=2.5, size=16)
-    middle = middle.encode(x=_x("median", axis), y=y, color=colour, tooltip=tips)
-    return [*([stem] if axis.zero else []), line, middle]
+    y, colour = y_of(list(styles)), colours(styles)
+    tick = chart(rows).mark_tick(thickness=2.5, size=16)
+    tick = tick.encode(x=_x("median", axis, span), y=y, color=colour, tooltip=tips)
+    if span[0]:
+        return [tick]
+    stem = chart([row | {"zero": 0} for row in rows]).mark_rule(strokeWidth=7, opacity=0.22)
+    return [stem.encode(x=_x("zero", axis, span), x2="median:Q", y=y, color=colour), tick]
 
 
-def _medians(base: alt.Chart, order: list[str], axis: Axis) -> list[alt.Chart]:
+def _intervals(rows: list[Row], styles: Styles, axis: Axis, span: Span) -> list[alt.Chart]:
+    """A layer only if there is an interval: an empty one is an image without a name to a screen reader."""
+    import altair as alt
+
+    if not rows:
+        return []
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        *(alt.Tooltip(f"{name}:Q", format=axis.number) for name in ("median", "low", "high")),
+        alt.Tooltip("n:Q", title="runs"),
+    ]
+    line = chart(rows).mark_rule(strokeWidth=2.5, strokeCap="round")
+    x, y = _x("low", axis, span), y_of(list(styles))
+    return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=tips)]
+
+
+def _column(rows: list[Row], styles: Styles, axis: Axis) -> list[alt.Chart]:
     """The medians as a column of numbers to the right."""
     import altair as alt
 
-    top: Any = alt.YValue
-    place: dict[str, Any] = {"align": "right", "dx": 56, "color": INK}
-    text = base.mark_text(**place).encode(
-        x=right_edge(), y=_y(order, axis), text=alt.Text("median:Q", format=axis.number)
-    )
-    head = chart([{"text": "median"}]).mark_text(**place, opacity=0.7)
-    return [text, head.encode(x=right_edge(), y=top(-12), text="text:N")]
+    text = right(rows).encode(y=y_of(list(styles)), text=alt.Text("median:Q", format=axis.number))
+    return [text, head("median")]
 
 
-def _runs(points: list[tuple[str, str, float]], order: list[str], styles: Styles, axis: Axis) -> alt.Chart:
+def _runs(points: list[Point], styles: Styles, axis: Axis, span: Span) -> alt.Chart:
     import altair as alt
 
     values = [{"label": label, "run": run, "value": value} for label, run, value in points]
-    shapes = alt.Scale(domain=list(styles), range=[style.shape for style in styles.values()])
     tips = [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("run:N"),
         alt.Tooltip("value:Q", title=axis.title, format=axis.number),
     ]
-    mark: alt.Chart = chart(values).mark_point(filled=True, size=55, opacity=0.85)
-    return mark.encode(
-        x=_x("value", axis),
-        y=_y(order, axis),
-        color=colours(styles),
-        shape=alt.Shape("label:N", scale=shapes, legend=None),
-        tooltip=tips,
+    mark: alt.Chart = chart(values).mark_point(filled=True, size=50, opacity=0.8)
+    x, y = _x("value", axis, span), y_of(list(styles))
+    return mark.encode(x=x, y=y, color=colours(styles), shape=shapes(styles), tooltip=tips)
+
+
+def _broken() -> alt.Chart:
+    import altair as alt
+
+    place: Any = (alt.XValue, alt.YValue)
+    mark: alt.Chart = chart([{"what": "axis break"}]).mark_point(
+        shape=_BREAK, size=45, stroke=INK, strokeWidth=1.5, opacity=0.8, aria=False
     )
+    return mark.encode(x=place[0](0), y=place[1]("height"))

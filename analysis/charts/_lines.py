@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts._style import INK, chart, colours, config, drawn, right_edge
+from analysis.charts import Row, Styles, Table
+from analysis.charts._labels import LINE, MOST, named, names, places
+from analysis.charts._style import INK, chart, colours, dashes, drawn, fitted, right_edge
+from analysis.charts._values import number
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from analysis.charts import Row, Styles
-
-_MOST_POINTS, _FEWEST = 20_000, 20  # of a figure's solid lines, and of one line
-_MOST_RUNS, _COARSE, _FINE = 1_250, 32, 256  # beyond so many runs, lines are of the coarse curves
-# Common table expressions: `points`, a study's curves with the place `bin` of each on a line of at most $most
-# points; fewer in a study of so many groups that a page could not hold them. A bin's width is a multiple of
-# the curves' widths, so that nothing lies in two bins.
-POINTS = f"""\
-size AS (
-  SELECT CASE WHEN count(*) > {_MOST_RUNS} THEN {_COARSE} ELSE {_FINE} END AS most,
-    greatest({_FEWEST}, least($most, {_MOST_POINTS} // count(DISTINCT label))) AS points
-  FROM runs WHERE study = $study
-), bins AS (
-  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
-  FROM curves JOIN size USING (most) WHERE study = $study AND $wanted GROUP BY most
-), points AS (
-  SELECT c.*, (step - 1) // b.width AS bin
-  FROM curves c JOIN bins b USING (most) WHERE study = $study AND $wanted
-)"""
 _HEIGHT = 360
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
-_LABEL_HEIGHT = 15  # of a line of text
+_PADDING = {"left": 2, "top": 6, "right": 2, "bottom": 4}
+_COLUMNS = 5  # steps that a table shows
+_COINCIDE = 0.02  # of the axis: lines that stay as close look like one
 
 
 @dataclass(frozen=True)
@@ -45,10 +32,11 @@ class Lines:
         faint: the same with run_id, drawn behind them; one line per run.
         ends: label, step, value and outcome of runs that stopped early.
         warmup_steps: shade up to this step; None for no shading.
-        rule: height of a horizontal line; None for none.
+        rule: height of a horizontal line, around which the axis reaches; None for none.
         zero: whether the vertical axis starts at zero.
-        least: how far the vertical axis reaches at least on either side of zero, so that rounding looks flat.
-        band: shade so far on either side of zero; None for no shading.
+        least: how far the vertical axis reaches at least on either side of the rule, so that rounding looks
+            flat.
+        band: shade so far on either side of the rule; None for no shading.
     """
 
     title: str
@@ -62,47 +50,62 @@ class Lines:
     least: float | None = None
     band: float | None = None
 
+    @property
+    def last(self) -> dict[str, Row]:
+        """The last point of each line that has a value, by label."""
+        return {row["label"]: row for row in self.rows if row["value"] is not None}
+
+    @property
+    def height(self) -> int:
+        """In pixels: higher where more names would not fit."""
+        return max(_HEIGHT, LINE * min(len(self.last), MOST))
+
 
 def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
-
-    layers = [_lines(lines, styles), *_names(lines, styles)]
-    if lines.faint:
-        layers.insert(0, _faint(lines, styles))
-    if lines.ends:
-        layers.append(_ends(lines, styles))
-    if lines.rule is not None:
-        layers.insert(0, chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y="at:Q"))
-    if lines.band:
-        layers.insert(0, _band(lines.band))
-    if lines.warmup_steps:
-        layers.insert(0, _warmup(lines.warmup_steps))
-    spec = drawn(layers, _HEIGHT)
-    fit = {"type": "fit-x", "contains": "padding"}
-    padding = {"left": 2, "top": 6, "right": 2, "bottom": 4}
-    return spec | {"config": config(), "autosize": fit, "padding": padding}
+    styles = {label: style for label, style in styles.items() if label in _labels(lines)}
+    layers = [*_behind(lines), *_faint(lines, styles), _lines(lines, styles), *_names(lines, styles)]
+    layers += _ends(lines, styles)
+    return fitted(drawn(layers, lines.height), _PADDING)
 
 
-def limit(most: int, rows: list[Row], runs: int) -> int:
-    """How many points a line has at most, as `points` has it."""
-    held = max(_FEWEST, min(most, _MOST_POINTS // len({row["label"] for row in rows})))
-    return min(held, _COARSE) if runs > _MOST_RUNS else held
+def table(lines: Lines, styles: Styles) -> Table:
+    """The values of each line at a few steps, the last included: the CSV has all."""
+    steps = sorted({row["step"] for row in lines.rows})
+    shown = [steps[round(place * (len(steps) - 1) / (_COLUMNS - 1))] for place in range(_COLUMNS)]
+    shown = list(dict.fromkeys(shown))
+    values = {(row["label"], row["step"]): row["value"] for row in lines.rows}
+    labels = [label for label in styles if label in {row["label"] for row in lines.rows}]
+    rows = [(label, *(number(values.get((label, step)), lines.number) for step in shown)) for label in labels]
+    return Table(("group", *(f"step {step:,}" for step in shown)), tuple(rows))
 
 
-def points(most: int, wanted: str = "true") -> str:
-    """The expressions `POINTS` for lines of at most so many points, of the points that are wanted."""
-    return POINTS.replace("$most", str(most)).replace("$wanted", wanted)
+def crowd(lines: Lines) -> str:
+    """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
+    said = ""
+    if len(lines.last) > MOST:
+        said += f" Only the {MOST} outermost of {len(lines.last)} lines are named; the table has all."
+    by_step: dict[int, list[float]] = {}
+    for row in lines.rows:
+        if row["value"] is not None:
+            by_step.setdefault(row["step"], []).append(row["value"])
+    gaps = [max(values) - min(values) for values in by_step.values() if len(values) > 1]
+    low, high = _domain(lines)
+    if gaps and max(gaps) < _COINCIDE * (high - low):
+        said += (
+            f" The {len(lines.last)} lines lie on each other, at most {max(gaps):.2g} apart: the leaders at "
+            "the right show that each ends there; the figure against the baseline shows such differences."
+        )
+    return said
 
 
-def smoothing(rows: list[Row]) -> str:
-    """How the lines were smoothed, for the caption: a short run is shown as it is."""
-    points = max(row["points"] for row in rows)
-    return f"smoothed over {points} points" if points > 1 else "not smoothed"
+def _labels(lines: Lines) -> set[str]:
+    return {row["label"] for row in (*lines.rows, *lines.faint, *lines.ends)}
 
 
-def _only(rows: list[Row], *names: str) -> list[Row]:
-    return [{name: row[name] for name in (*names, "step", "value")} for row in rows]
+def _only(rows: list[Row], *columns: str) -> list[Row]:
+    return [{name: row[name] for name in (*columns, "step", "value")} for row in rows]
 
 
 def _x() -> alt.X:
@@ -114,17 +117,36 @@ def _x() -> alt.X:
 def _y(lines: Lines, field: str = "value") -> alt.Y:
     import altair as alt
 
-    low, high = _domain(lines)
-    scale = alt.Scale(zero=lines.zero, domain=[low, high], nice=False)
+    scale = alt.Scale(zero=lines.zero, domain=list(_domain(lines)), nice=False)
     return alt.Y(f"{field}:Q", title=lines.title, scale=scale, axis=alt.Axis(tickCount=6))
 
 
 def _domain(lines: Lines) -> tuple[float, float]:
     values = [row["value"] for row in (*lines.rows, *lines.faint) if row["value"] is not None]
-    values += [end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
-    low, high = (0.0 if lines.zero else min(values)), max(values)
+    middle = lines.rule or 0.0
+    values += [middle + end for reach in (lines.least, lines.band) if reach for end in (-reach, reach)]
+    known = [value for value in values if isfinite(value)] or [0.0, 1.0]
+    low, high = (0.0 if lines.zero else min(known)), max(known)
     room = 0.04 * ((high - low) or abs(high) or 1)
     return (low if lines.zero else low - room), high + room
+
+
+def _behind(lines: Lines) -> list[alt.Chart]:
+    """The shades and the rule that the lines are read against."""
+    import altair as alt
+
+    found, middle = [], lines.rule or 0.0
+    if lines.warmup_steps:
+        shade = chart([{"from": 0, "to": lines.warmup_steps}]).mark_rect(color=INK, opacity=0.08)
+        found.append(shade.encode(x=alt.X("from:Q", title="step"), x2="to:Q"))
+    if lines.band:
+        shade = chart([{"from": middle - lines.band, "to": middle + lines.band}]).mark_rect(
+            color=INK, opacity=0.08
+        )
+        found.append(shade.encode(y=_y(lines, "from"), y2="to:Q"))
+    if lines.rule is not None:
+        found.append(chart([{"at": lines.rule}]).mark_rule(strokeOpacity=0.6).encode(y=_y(lines, "at")))
+    return found
 
 
 def _lines(lines: Lines, styles: Styles) -> alt.Chart:
@@ -136,62 +158,33 @@ def _lines(lines: Lines, styles: Styles) -> alt.Chart:
         alt.Tooltip("value:Q", title=lines.title, format=lines.number),
     ]
     mark: alt.Chart = chart(lines.rows).mark_line(strokeWidth=1.8, clip=True)
-    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), strokeDash=_dash(styles), tooltip=tips)
+    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=tips)
 
 
-def _faint(lines: Lines, styles: Styles) -> alt.Chart:
+def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
+    if not any(row["value"] is not None for row in lines.faint):
+        return []
     mark: alt.Chart = chart(lines.faint).mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
-    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), detail="run_id:N")
+    return [mark.encode(x=_x(), y=_y(lines), color=colours(styles), detail="run_id:N")]
 
 
 def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
-    """Each label in the text colour, which is always legible, after a sample of its line."""
-    base = chart(_apart(lines)).encode(y=_y(lines, "at"))
-    sample = base.mark_rule(strokeWidth=1.8, xOffset=6, x2Offset=26)
-    sample = sample.encode(x=right_edge(), x2=right_edge(2), color=colours(styles), strokeDash=_dash(styles))
-    return [sample, base.mark_text(align="left", dx=32, color=INK).encode(x=right_edge(), text="label:N")]
+    ends, longest = lines.last, max((row["step"] for row in lines.rows), default=0)
+    at = {label: row["value"] for label, row in ends.items()}
+    rows = places(at, *_domain(lines), lines.height)
+    found = names(rows, styles, _y(lines, "end"), _y(lines, "at"))
+    early = [ends[label] for label in named(at) if ends[label]["step"] < longest]
+    if early:
+        lead = chart(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
+        found.append(lead.encode(x=_x(), x2=right_edge(2), y=_y(lines), color=colours(styles)))
+    return found
 
 
-def _dash(styles: Styles) -> alt.StrokeDash:
+def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
     import altair as alt
 
-    scale = alt.Scale(domain=list(styles), range=[list(style.dash) for style in styles.values()])
-    return alt.StrokeDash("label:N", scale=scale, legend=None)
-
-
-def _apart(lines: Lines) -> list[Row]:
-    """The last point of every label, moved up or down so that no two names overlap."""
-    low, high = _domain(lines)
-    room = (high - low) * _LABEL_HEIGHT / _HEIGHT
-    last = {row["label"]: row["value"] for row in lines.rows if row["value"] is not None}
-    names = sorted(last, key=lambda label: last[label])
-    places: list[float] = []
-    for label in names:
-        places.append(max(last[label], places[-1] + room) if places else last[label])
-    # Whatever was pushed above the top is pushed back down, from the top.
-    for index in reversed(range(len(places))):
-        ceiling = high if index == len(places) - 1 else places[index + 1] - room
-        places[index] = min(places[index], ceiling)
-    return [{"label": label, "at": at} for label, at in zip(names, places, strict=True)]
-
-
-def _ends(lines: Lines, styles: Styles) -> alt.Chart:
-    import altair as alt
-
+    if not lines.ends:
+        return []
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
     mark: alt.Chart = chart(lines.ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), tooltip=tips)
-
-
-def _band(reach: float) -> alt.Chart:
-    import altair as alt
-
-    mark: alt.Chart = chart([{"from": -reach, "to": reach}]).mark_rect(color=INK, opacity=0.08)
-    return mark.encode(y=alt.Y("from:Q"), y2="to:Q")
-
-
-def _warmup(steps: int) -> alt.Chart:
-    import altair as alt
-
-    mark: alt.Chart = chart([{"from": 0, "to": steps}]).mark_rect(color=INK, opacity=0.08)
-    return mark.encode(x=alt.X("from:Q", title="step"), x2="to:Q")
+    return [mark.encode(x=_x(), y=_y(lines), color=colours(styles), tooltip=tips)]

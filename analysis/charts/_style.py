@@ -55,6 +55,22 @@ def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.C
     return alt.Color("label:N", scale=scale, legend=legend)
 
 
+def shapes(styles: dict[str, Style]) -> alt.Shape:
+    """The shape of a mark's label."""
+    import altair as alt
+
+    scale = alt.Scale(domain=list(styles), range=[style.shape for style in styles.values()])
+    return alt.Shape("label:N", scale=scale, legend=None)
+
+
+def dashes(styles: dict[str, Style]) -> alt.StrokeDash:
+    """The dash of a line's label."""
+    import altair as alt
+
+    scale = alt.Scale(domain=list(styles), range=[list(style.dash) for style in styles.values()])
+    return alt.StrokeDash("label:N", scale=scale, legend=None)
+
+
 def right_edge(end: int = 1) -> Any:
     """The right end of the plot, wherever the page's width puts it; `end` 2 for the second end of a rule."""
     import altair as alt
@@ -82,6 +98,15 @@ def drawn(layers: Sequence[Any], height: int) -> dict[str, Any]:
     )
     spec["datasets"] = {name: list(rows) for name, rows in spec["datasets"].items()}
     return spec
+
+
+def fitted(spec: dict[str, Any], padding: dict[str, int]) -> dict[str, Any]:
+    """The drawing with the configuration of every figure.
+
+    Only its width follows the page: fitting the height too would squeeze its rows.
+    """
+    fit = {"type": "fit-x", "contains": "padding"}
+    return spec | {"config": config(), "autosize": fit, "padding": padding}
 
 
 def config() -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._style import INK, colours, config, drawn, right_edge
 from analysis.charts._style import chart as over
 from analysis.charts._style import styles as styles_of
+from analysis.charts._values import UNKNOWN, names
 
 if TYPE_CHECKING:
     import altair as alt
@@ -53,7 +54,28 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
         + ".",
         interval="none: a mark is the worst of its checks, not a mean of them",
         used=frozenset(run for row in known for run in row.get("runs") or ()),
+        finding=_finding(worst),
+        table=_table(marks, worst),
     )
+
+
+def _finding(worst: dict[str, float]) -> str:
+    """Which backends exceed a limit, and which comes closest."""
+    wrong = [label for label, ratio in worst.items() if ratio > 1]
+    if wrong:
+        return f"Errors of {names(wrong)} exceed what is allowed"
+    nearest = max(worst, key=lambda label: worst[label])
+    return f"Every error is within what is allowed, at most {ratio_text(worst[nearest])} of it ({nearest})"
+
+
+def _table(marks: list[Row], worst: dict[str, float]) -> Table:
+    """The largest error of each tensor, as a fraction of the allowed error."""
+    found = {(mark["backend"], mark["label"]): mark["ratio"] for mark in marks}
+    rows = [
+        (backend, *(found.get((backend, tensor), UNKNOWN) for tensor in NAMES.values()), ratio_text(ratio))
+        for backend, ratio in worst.items()
+    ]
+    return Table(("backend", *NAMES.values(), "largest"), tuple(rows))
 
 
 def ratio_text(ratio: float) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, limit, plot, points, smoothing
+from analysis.charts._curves import limit, points, smoothing
+from analysis.charts._lines import Lines, crowd, plot, table
+from analysis.charts._values import names
 
 _SQL = f"""\
 WITH {points(200)}, binned AS (
@@ -60,11 +62,13 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             f"{limit(200, groups, len(used))} points, each the mean of the steps logged since the one "
             "before. Solid: the mean over a group's runs, "
             f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
-            f"training is one sequence.{said}"
+            f"training is one sequence.{crowd(lines)}{said}"
         ),
         description="Training loss over steps. Last loss of the solid line: " + _last(groups) + ".",
         interval="none: traces, not estimates",
         used=used,
+        finding=_finding(lines),
+        table=table(lines, styles),
     )
 
 
@@ -95,6 +99,20 @@ def _caution(traces: list[Row]) -> str:
     )
 
 
+def _finding(lines: Lines) -> str:
+    """How far apart the lines that reach the last step end, and which runs stopped before."""
+    last = max(row["step"] for row in lines.last.values())
+    ends = {label: row["value"] for label, row in lines.last.items() if row["step"] == last}
+    low, high = (end(ends, key=lambda label: ends[label]) for end in (min, max))
+    found = f"At step {last:,} the mean loss is {ends[low]:.4f} nats ({low})"
+    if low != high:
+        found = (
+            f"At step {last:,} the mean losses are {ends[low]:.4f} ({low}) to {ends[high]:.4f} nats ({high})"
+        )
+    early = list(dict.fromkeys(f"{row['label']} {row['outcome']}" for row in lines.ends))
+    return f"{found}; before it stopped {names(early)}" if early else found
+
+
 def _last(groups: list[Row]) -> str:
     last = {row["label"]: row["value"] for row in groups if row["value"] is not None}
     return "; ".join(f"{label} {value:.4f}" for label, value in last.items())
@@ -107,6 +125,6 @@ chart = Chart(
     question="Do all groups follow the same loss curve?",
     sql=_SQL,
     build=_build,
-    empty="No run has a step record with a loss.",
+    empty="No run logged a finite loss.",
     warmup=False,
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, plot, points, smoothing
+from analysis.charts._curves import points, smoothing
+from analysis.charts._lines import Lines, plot, table
+from analysis.charts._values import names
 
 _SQL = f"""\
 WITH alike AS (  -- runs that differ by attention alone read the same tokens; a path says nothing
@@ -79,9 +81,27 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())
         + ".",
-        interval="none shown",
+        interval="none drawn: the table of losses has those of the verdicts",
         used=frozenset(run for row in rows for run in (*row["run_ids"], *(row["baseline_run_ids"] or ()))),
+        finding=_finding(rows, baseline or "the median of the others", margin),
+        table=table(lines, styles),
     )
+
+
+def _finding(rows: list[Row], reference: str, margin: float | None) -> str:
+    """Which lines leave the margin; without one, how far they go."""
+    off = {
+        row["label"]: max(abs(other["value"]) for other in rows if other["label"] == row["label"])
+        for row in rows
+    }
+    if margin is None:
+        worst = max(off, key=lambda label: off[label])
+        return f"Observed: the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"
+    outside = [label for label, reach in off.items() if reach > margin]
+    if not outside:
+        return f"Observed: every group stays within the margin of {margin:g} nats around {reference}"
+    leave = "leaves" if len(outside) == 1 else "leave"
+    return f"Observed: {names(outside)} {leave} the margin of {margin:g} nats around {reference}"
 
 
 chart = Chart(

@@ -29,7 +29,7 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
         "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
         f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
     )
-    return dots(rows, styles, Axis("MFU, percent", ".1f"), rate("mfu"), what)
+    return dots(rows, styles, Axis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
 
 
 def _rate(rows: list[Row], styles: Styles) -> Figure:

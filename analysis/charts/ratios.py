@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import ORDER
-from analysis.charts._style import INK, colours, config, drawn, right_edge
+from analysis.charts._rows import PADDING, head, height, right, y_of
+from analysis.charts._style import INK, colours, drawn, fitted
 from analysis.charts._style import chart as chart_of
+from analysis.charts._values import UNKNOWN, names
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared, rates
 from analysis.query.findings import MEASURED_RUNS
@@ -16,7 +18,13 @@ from analysis.stats.paired import RECORDS
 if TYPE_CHECKING:
     import altair as alt
 
+OBSERVED = "observed"
 _NUMBER = ".4f"
+_MARKS: dict[str, dict[str, Any]] = {
+    "withheld": {"shape": "cross", "size": 70, "filled": True},
+    OBSERVED: {"size": 75, "filled": False, "strokeWidth": 2},
+    "": {"size": 75, "filled": True},
+}
 _LEAST = 0.01  # how far the axis reaches at least on either side of 1, so that rounding looks small
 
 
@@ -38,6 +46,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         + ".",
         interval="; ".join(dict.fromkeys(f"{it.ratio.level}: {it.ratio.method}" for it in found.compared)),
         used=frozenset(run for it in found.compared for run in it.runs),
+        finding=_finding(found.compared),
+        table=_table(found.compared),
     )
 
 
@@ -68,6 +78,64 @@ def _said(it: Compared) -> str:
     return f"{it.ratio.ratio:.4g}{ends}, {it.verdict.kind}"
 
 
+def _finding(found: tuple[Compared, ...]) -> str:
+    """The verdicts in a sentence; where there are none, what was observed."""
+    over = {it.baseline for it in found}
+    base = next(iter(over)) if len(over) == 1 else "their baselines"
+    kinds: dict[str, list[str]] = {}
+    for it in found:
+        kinds.setdefault(_kind(it), []).append(it.label)
+    said = [
+        f"{names(labels)} {_is(kind, len(labels) > 1)}" for kind, labels in kinds.items() if kind != OBSERVED
+    ]
+    if not (seen := [it for it in found if _kind(it) == OBSERVED]):
+        return f"Compared with {base}: {'; '.join(said)}"
+    low, high = (end(seen, key=lambda it: it.ratio.ratio) for end in (min, max))
+    ends = [f"{it.ratio.ratio:.3g} ({it.label})" for it in dict.fromkeys((low, high))]
+    said.append(f"observed in single runs: {' to '.join(ends)} of its rate")
+    return f"Compared with {base}: {'; '.join(said)}"
+
+
+def _kind(it: Compared) -> str:
+    if it.verdict.kind != "different":
+        return it.verdict.kind
+    return "faster" if it.ratio.ratio > 1 else "slower"
+
+
+def _is(kind: str, several: bool) -> str:
+    said = {
+        "equivalent": "equally fast within the margin",
+        "inconclusive": "not decided",
+        "withheld": "not comparable",
+    }
+    return f"{'are' if several else 'is'} {said.get(kind, kind)}"
+
+
+def _table(found: tuple[Compared, ...]) -> Table:
+    columns = ("group", "baseline", "rate over the baseline's", "95 % interval", "n", "verdict")
+    rows = [
+        (
+            it.label,
+            it.baseline,
+            f"{it.ratio.ratio:.4f}",
+            _ends(it),
+            f"{it.ratio.n} {_pairs(it)}",
+            it.verdict.kind,
+        )
+        for it in found
+    ]
+    return Table(columns, tuple(rows))
+
+
+def _ends(it: Compared) -> str:
+    low, high = it.shown.low, it.shown.high
+    return UNKNOWN if low is None or high is None else f"{low:.4f} to {high:.4f}"
+
+
+def _pairs(it: Compared) -> str:
+    return "records of one run each" if it.ratio.level == RECORDS else "pairs of runs"
+
+
 def _mark(it: Compared) -> Row:
     return {
         "label": it.label,
@@ -76,20 +144,18 @@ def _mark(it: Compared) -> Row:
         "low": it.shown.low,
         "high": it.shown.high,
         "verdict": it.verdict.kind,
-        "pairs": f"{it.ratio.n} {'records' if it.ratio.level == RECORDS else 'pairs of runs'}",
+        "pairs": f"{it.ratio.n} {_pairs(it)}",
     }
 
 
 def _plot(found: tuple[Compared, ...], margin: float | None, styles: Styles) -> dict[str, Any]:
-
     marks = [_mark(it) for it in found]
-    order = [label for label in styles if any(mark["label"] == label for mark in marks)]
-    domain = _domain(found, margin)
-    layers = [*_baseline(margin, domain), *_intervals(marks, order, domain, styles), *_column(marks, order)]
-    spec = drawn(layers, 30 * len(order))
-    fit = {"type": "fit-x", "contains": "padding"}
-    padding = {"left": 2, "top": 22, "right": 2, "bottom": 4}
-    return spec | {"config": config(), "autosize": fit, "padding": padding}
+    styles = {
+        label: style for label, style in styles.items() if any(mark["label"] == label for mark in marks)
+    }
+    order, domain = list(styles), _domain(found, margin)
+    layers = [*_baseline(margin, domain), *_intervals(marks, domain, styles), *_points(marks, domain, styles)]
+    return fitted(drawn([*layers, *_column(marks, order)], height(order)), PADDING)
 
 
 def _domain(found: tuple[Compared, ...], margin: float | None) -> list[float]:
@@ -106,13 +172,6 @@ def _x(field: str, domain: list[float]) -> alt.X:
     return alt.X(f"{field}:Q", title="rate over the baseline's", scale=scale, axis=axis)
 
 
-def _y(order: list[str]) -> alt.Y:
-    import altair as alt
-
-    axis = alt.Axis(labelLimit=170, labelPadding=8, grid=True)
-    return alt.Y("label:N", scale=alt.Scale(domain=order), sort=None, title=None, axis=axis)
-
-
 def _baseline(margin: float | None, domain: list[float]) -> list[alt.Chart]:
     rule = chart_of([{"one": 1}]).mark_rule(strokeWidth=1.5).encode(x=_x("one", domain))
     if not margin:
@@ -121,40 +180,46 @@ def _baseline(margin: float | None, domain: list[float]) -> list[alt.Chart]:
     return [band.encode(x=_x("from", domain), x2="to:Q"), rule]
 
 
-def _intervals(marks: list[Row], order: list[str], domain: list[float], styles: Styles) -> list[alt.Chart]:
+def _intervals(marks: list[Row], domain: list[float], styles: Styles) -> list[alt.Chart]:
+    """A layer only if there is an interval: an empty one is an image without a name to a screen reader."""
+    known = [mark for mark in marks if mark["low"] is not None]
+    if not known:
+        return []
+    line = chart_of(known).mark_rule(strokeWidth=2.5, strokeCap="round")
+    x, y = _x("low", domain), y_of(list(styles))
+    return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=_tips(("low", "high")))]
+
+
+def _points(marks: list[Row], domain: list[float], styles: Styles) -> list[alt.Chart]:
+    """Filled where a verdict is over runs, open where single runs are observed, a cross where withheld."""
+    found = []
+    for kind, how in _MARKS.items():
+        rows = [mark for mark in marks if (mark["verdict"] if mark["verdict"] in _MARKS else "") == kind]
+        if rows:
+            mark = chart_of(rows).mark_point(opacity=1, **how)
+            x, y = _x("ratio", domain), y_of(list(styles))
+            found.append(mark.encode(x=x, y=y, color=colours(styles), tooltip=_tips(())))
+    return found
+
+
+def _tips(ends: tuple[str, ...]) -> list[alt.Tooltip]:
     import altair as alt
 
-    tips = [
+    return [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("over:N", title="over"),
-        *(alt.Tooltip(f"{name}:Q", format=_NUMBER) for name in ("ratio", "low", "high")),
+        *(alt.Tooltip(f"{name}:Q", format=_NUMBER) for name in ("ratio", *ends)),
         alt.Tooltip("verdict:N"),
         alt.Tooltip("pairs:N", title="from"),
     ]
-    base = chart_of(marks).encode(y=_y(order), color=colours(styles), tooltip=tips)
-    line = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2.5, strokeCap="round")
-    shapes: dict[str, dict[str, Any]] = {
-        "datum.verdict == 'withheld'": {"shape": "cross", "size": 70},
-        "datum.verdict == 'observed'": {"size": 75, "filled": False, "strokeWidth": 2},
-        "datum.verdict != 'withheld' && datum.verdict != 'observed'": {"size": 75, "filled": True},
-    }
-    points = [
-        base.transform_filter(which).mark_point(opacity=1, **how).encode(x=_x("ratio", domain))
-        for which, how in shapes.items()
-    ]
-    return [line.encode(x=_x("low", domain), x2="high:Q"), *points]
 
 
 def _column(marks: list[Row], order: list[str]) -> list[alt.Chart]:
     """The ratios as a column of numbers to the right."""
     import altair as alt
 
-    top: Any = alt.YValue
-    place: dict[str, Any] = {"align": "right", "dx": 56, "color": INK}
-    text = chart_of(marks).mark_text(**place)
-    text = text.encode(x=right_edge(), y=_y(order), text=alt.Text("ratio:Q", format=_NUMBER))
-    head = chart_of([{"text": "ratio"}]).mark_text(**place, opacity=0.7)
-    return [text, head.encode(x=right_edge(), y=top(-12), text="text:N")]
+    text = right(marks).encode(y=y_of(order), text=alt.Text("ratio:Q", format=_NUMBER))
+    return [text, head("ratio")]
 
 
 chart = Chart(

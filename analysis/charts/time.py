@@ -1,41 +1,75 @@
-"""Training time of every completed run, including the warm-up."""
+"""Where the time of every completed run goes: start-up, what its first step takes longer, steps, the rest."""
 
 from __future__ import annotations
 
-from analysis import stats
-from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._dots import MARKS, ORDER, Axis, called, plot
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts._dots import ORDER, called
+from analysis.charts._stack import plot
+from analysis.charts._values import UNKNOWN, number
+from analysis.stats import by_label
 
+# Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a
+# usual step is shown in its place.
 _SQL = """\
-SELECT label, run_id, seed, repeat, steps, training_seconds, wall_seconds, attempts
-FROM runs
+WITH firsts AS (
+  SELECT run_id, attempt, arg_min(time, step) AS time, arg_min(step_seconds, step) AS seconds,
+    arg_min(steps, step) AS steps, arg_min(superseded, step) AS superseded
+  FROM step_records WHERE study = $study GROUP BY run_id, attempt
+), begun AS (
+  SELECT f.run_id,
+    sum(greatest(0, date_diff('microsecond', a.started_at, f.time) / 1e6 - f.seconds * f.steps)) AS startup,
+    sum(greatest(0, (f.seconds - r.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step
+  FROM firsts f
+  JOIN runs r ON r.study = $study AND r.run_id = f.run_id
+  JOIN attempts a ON a.study = $study AND a.run_id = f.run_id AND a.attempt = f.attempt
+  GROUP BY f.run_id
+)
+SELECT label, r.run_id, seed, repeat, steps, attempts, round(startup, 6) AS startup_seconds,
+  round(first_step, 6) AS first_step_seconds, round(training_seconds - first_step, 6) AS steps_seconds,
+  round(greatest(0, wall_seconds - startup - training_seconds), 6) AS rest_seconds
+FROM runs r LEFT JOIN begun b ON b.run_id = r.run_id
 WHERE study = $study AND outcome = 'completed' AND training_seconds IS NOT NULL
-ORDER BY place, seed, repeat, run_id"""
+ORDER BY place, seed, repeat, r.run_id"""
+_PARTS = {
+    "startup_seconds": "start-up",
+    "first_step_seconds": "first step's extra",
+    "steps_seconds": "steps",
+    "rest_seconds": "rest",
+}
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
-    if not rows:
+    known = [row for row in rows if row["first_step_seconds"] is not None]
+    if not known:
         return None
-    unit, factor = _unit(max(row["training_seconds"] for row in rows))
-    points = [(row["label"], called(row), row["training_seconds"] / factor) for row in rows]
-    labels = dict.fromkeys(row["label"] for row in rows)
-    found = {
-        label: stats.over_runs([value for name, _, value in points if name == label]) for label in labels
-    }
-    steps = sorted({row["steps"] for row in rows})
-    caption = (
-        f"Time spent in {_steps(steps)}, including the warm-up: the sum of the logged steps' seconds. "
-        "Start-up, checkpoints and waiting are not included; the table of runs has the wall time. "
-        f"{MARKS} {ORDER}"
-    )
-    seen = "; ".join(f"{label} {found[label].median:,.4g} {unit}" for label in sorted(found))
+    unit, factor = _unit(max(_whole(row) for row in known))
+    groups = by_label(known)
+    middle = {label: _middle(groups[label]) for label in styles if label in groups}
+    parts = {label: _parts(row, factor) for label, row in middle.items()}
+    wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in known]
     return Figure(
-        spec=plot(points, found, styles, Axis(f"training time, {unit}", ",.2f", zero=True)),
-        caption=caption,
-        description=f"Training time by group. Medians: {seen}.",
-        interval=stats.methods(found),
-        used=frozenset(row["run_id"] for row in rows),
+        spec=plot(_bars(parts), wholes, list(middle), list(_PARTS.values()), unit),
+        caption=(
+            f"The whole time of a run of {_steps(known)}, by its parts. The bar is the run of the group "
+            "whose whole is the median (the shorter of two in the middle), each mark is a run. Start-up: "
+            "from the start of the process to its first step, with the trial that certifies the backend "
+            "where it had no certificate. First step's extra: what it took beyond the run's median step; "
+            "compilation is in it, and is not recorded on its own. Steps: all else of the logged steps, the "
+            "warm-up included. Rest: checkpoints, the end, and steps that a later attempt did again."
+            f"{_gaps(known)} {ORDER}"
+        ),
+        description=f"Stacked bars of {unit} by group. "
+        + "; ".join(f"{label}: {_said(mine)}" for label, mine in parts.items())
+        + ".",
+        interval="none: the median run and every run",
+        used=frozenset(row["run_id"] for row in known),
+        finding=_finding(middle, groups),
+        table=_table(parts, groups, unit),
     )
+
+
+def _whole(row: Row) -> float:
+    return sum(row[part] or 0.0 for part in _PARTS)
 
 
 def _unit(longest_seconds: float) -> tuple[str, float]:
@@ -44,19 +78,80 @@ def _unit(longest_seconds: float) -> tuple[str, float]:
     return ("minutes", 60.0) if longest_seconds < 18000 else ("hours", 3600.0)
 
 
-def _steps(steps: list[int]) -> str:
+def _steps(rows: list[Row]) -> str:
+    counts = sorted({row["steps"] for row in rows})
     return (
-        f"all {steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps: not the same work"
+        f"{counts[0]} steps" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} steps, not the same work"
     )
 
 
+def _middle(rows: list[Row]) -> Row:
+    """The run whose whole time is the median: the parts of one run add up, medians of parts do not."""
+    return sorted(rows, key=lambda row: (_whole(row), row["run_id"]))[(len(rows) - 1) // 2]
+
+
+def _parts(row: Row, factor: float) -> dict[str, float | None]:
+    """The parts of a run's time in the figure's unit; None where unknown."""
+    return {part: None if row[name] is None else row[name] / factor for name, part in _PARTS.items()}
+
+
+def _bars(parts: dict[str, dict[str, float | None]]) -> list[Row]:
+    bars = []
+    for label, mine in parts.items():
+        start = 0.0
+        for part, value in mine.items():
+            if value:
+                place = {"start": start, "end": start + value}
+                bars.append({"label": label, "part": part, "value": value} | place)
+                start += value
+    return bars
+
+
+def _gaps(rows: list[Row]) -> str:
+    unknown = sorted({row["label"] for row in rows if None in (row["startup_seconds"], row["rest_seconds"])})
+    return f" Start-up or rest are not known of {', '.join(unknown)}." if unknown else ""
+
+
+def _said(mine: dict[str, float | None]) -> str:
+    return ", ".join(f"{part} {number(value, ',.2f')}" for part, value in mine.items())
+
+
+def _finding(middle: dict[str, Row], groups: dict[str, list[Row]]) -> str | None:
+    """How much of the time is not steps: an observation where an end of the range is a single run."""
+    shares = {
+        label: 1 - row["steps_seconds"] / _whole(row)
+        for label, row in middle.items()
+        if None not in (row["startup_seconds"], row["rest_seconds"])
+    }
+    if not shares:
+        return None
+    low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
+    start = "Observed in single runs: s" if min(len(groups[low]), len(groups[high])) == 1 else "S"
+    ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
+    return f"{start}tart-up, first step and rest take {' to '.join(ends)} of the whole time"
+
+
+def _table(parts: dict[str, dict[str, float | None]], groups: dict[str, list[Row]], unit: str) -> Table:
+    rows = [
+        (label, str(len(groups[label])), *(number(value, ",.2f") for value in mine.values()), _sum(mine))
+        for label, mine in parts.items()
+    ]
+    columns = ("group", "runs", *(f"{part}, {unit}" for part in _PARTS.values()), f"whole, {unit}")
+    return Table(columns, tuple(rows))
+
+
+def _sum(mine: dict[str, float | None]) -> str:
+    known = [value for value in mine.values() if value is not None]
+    return number(sum(known), ",.2f") if len(known) == len(mine) else UNKNOWN
+
+
 chart = Chart(
-    title="Training time",
+    title="Where the time goes",
     page="time",
     order=40,
-    question="How long does the whole training take?",
+    question="How long does the whole training take, and what for?",
     sql=_SQL,
     build=_build,
-    empty="No run completed.",
+    empty="No run completed with step records after the warm-up.",
     warmup=False,
 )

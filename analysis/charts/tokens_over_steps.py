@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._lines import Lines, limit, plot, points
+from analysis.charts._curves import limit, points
+from analysis.charts._lines import Lines, crowd, plot, table
+from analysis.stats import by_label
+from analysis.stats.estimate import median
 
 _SQL = f"""\
 WITH {points(100, "tokens > 0")}, traces AS (
@@ -28,12 +31,28 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         caption=(
             f"Tokens divided by seconds of the steps up to each point, at most {limit(100, rows, len(used))} "
             f"points per group, all of its runs together. The warm-up (shaded, up to step {warmup}) is shown "
-            "here but counts nowhere else."
+            f"here but counts nowhere else.{crowd(lines)}"
         ),
         description="Tokens per second over steps, one line per group. The figure above has the numbers.",
         interval="none: a trace, not an estimate",
         used=used,
+        finding=_finding(rows, warmup),
+        table=table(lines, styles),
     )
+
+
+def _finding(rows: list[Row], warmup: int) -> str | None:
+    """How far a rate goes from its group's median after the warm-up."""
+    after = by_label(row for row in rows if row["step"] > warmup)
+    off = {}
+    for label, mine in after.items():
+        middle = median([row["value"] for row in mine])
+        off[label] = max(abs(row["value"] / middle - 1) for row in mine)
+    if not off:
+        return None
+    worst = max(off, key=lambda label: off[label])
+    reach = f"{100 * off[worst]:.2g} % of its group's median"
+    return f"Observed: after the warm-up every point is within {reach} (farthest: {worst})"
 
 
 chart = Chart(

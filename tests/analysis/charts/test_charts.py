@@ -13,8 +13,7 @@ import vl_convert
 
 from analysis import charts
 from analysis.charts import Chart, Figure, styles
-from analysis.charts._dots import MARKS
-from analysis.charts._lines import POINTS, limit
+from analysis.charts._curves import POINTS, limit
 from analysis.compare import guard
 from analysis.query.ask import answer, ask
 from analysis.report import facts
@@ -75,6 +74,9 @@ def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
     assert figure.description
     assert figure.interval
     assert figure.used
+    assert figure.finding
+    assert figure.table
+    assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
     # Raises where it is not Vega-Lite, whose schema does not know that `background` may be null.
     alt.LayerChart.from_dict({name: value for name, value in figure.spec.items() if name != "config"})
     assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
@@ -92,7 +94,8 @@ def test_every_chart_draws_a_single_run(root: Path, name: str) -> None:
     """All but comparisons with other backends, and the certificates, which this run is older than."""
     completed(root, "r1", steps=20)
     collect(root)
-    assert (draw(root, name) is None) == (name in ("ratios", "loss_difference", "certificates"))
+    without = ("ratios", "loss_difference", "certificates", "tokens_against_baseline")
+    assert (draw(root, name) is None) == (name in without)
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
@@ -290,12 +293,12 @@ def test_losses_of_other_seeds_or_lengths_are_not_paired(root: Path) -> None:
     assert draw(root, "loss_difference") is None
 
 
-@pytest.mark.parametrize("name", ["memory", "time", "tokens_per_second", "step_time"])
+@pytest.mark.parametrize("name", ["memory", "tokens_per_second", "step_time"])
 def test_the_caption_calls_the_line_what_it_is(demo: Path, name: str) -> None:
     """It is an interval, and wider than the runs' range if they are few."""
     figure = draw(demo, name)
     assert figure
-    assert MARKS in figure.caption
+    assert "Each mark is a run, the bar its group's median, the line the interval." in figure.caption
     assert "interval" in figure.interval
 
 
@@ -304,12 +307,6 @@ def test_intervals_say_which_are_within_one_run(demo: Path) -> None:
     assert figure
     assert "n = 3: 95 % t interval over 3 runs" in figure.interval
     assert "custom, flash2, n = 1: 95 % interval over 198 records of one run" in figure.interval
-
-
-def test_no_two_labels_look_alike() -> None:
-    made = styles([f"label{number}" for number in range(28)])
-    assert len({(style.colour, style.dash) for style in made.values()}) == 28
-    assert len({(style.colour, style.shape) for style in made.values()}) == 28
 
 
 def test_labels_of_lines_that_end_together_do_not_overlap(demo: Path) -> None:

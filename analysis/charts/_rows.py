@@ -1,0 +1,57 @@
+"""What figures of one row per label share: the rows, their names, and a column of numbers at the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Row
+from analysis.charts._style import INK, chart, right_edge
+
+if TYPE_CHECKING:
+    import altair as alt
+
+PADDING = {"left": 2, "top": 22, "right": 2, "bottom": 4}
+_LINE = 14  # pixels of a line of a row's name
+_LONG = 20  # characters, beyond which a name is broken at its commas
+_MANY, _TALL, _LOW = 24, 30, 18  # rows, beyond which they are lower; pixels of a row
+
+
+def height(labels: Sequence[str]) -> int:
+    """Pixels of all rows."""
+    lines = max((len(label.split(", ")) for label in labels), default=1) if _broken(labels) else 1
+    return len(labels) * max(_LOW if len(labels) > _MANY else _TALL, _LINE * lines + 6)
+
+
+def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.Y:
+    """The rows, from the top in the order of the labels."""
+    import altair as alt
+
+    said = "split(datum.label, ', ')" if _broken(labels) else alt.Undefined
+    axis = alt.Axis(labelLimit=170, labelPadding=8, grid=grid, labelExpr=said)
+    # The order is a domain: as a sort it would become an expression that contains the labels' text.
+    scale = alt.Scale(domain=list(labels))
+    return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)
+
+
+def right(rows: list[Row]) -> alt.Chart:
+    """Text in a column to the right of the plot."""
+    return _at_right(rows).encode(x=right_edge())
+
+
+def head(text: str) -> alt.Chart:
+    """The head of that column."""
+    import altair as alt
+
+    top: Any = alt.YValue
+    mark = _at_right([{"text": text}], opacity=0.8)
+    return mark.encode(x=right_edge(), y=top(-12), text="text:N")
+
+
+def _at_right(rows: list[Row], **how: Any) -> alt.Chart:
+    mark: alt.Chart = chart(rows).mark_text(align="right", dx=56, color=INK, **how)
+    return mark
+
+
+def _broken(labels: Sequence[str]) -> bool:
+    return any(len(label) > _LONG for label in labels) and len(labels) <= _MANY

@@ -1,0 +1,89 @@
+"""One row per label: a bar of parts that add up, and a mark for each run's whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Row
+from analysis.charts._axis import ends
+from analysis.charts._rows import PADDING, head, height, right, y_of
+from analysis.charts._style import COLOURS, INK, chart, drawn, fitted
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
+_LEGEND = 44  # pixels above the head of the column, for two rows of two parts
+
+
+def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str) -> Any:
+    """Draw the bars as Vega-Lite.
+
+    Args:
+        bars: label, part, start, end and value, in the unit.
+        wholes: label, run and value, one per run.
+        labels: of the rows, from the top.
+        parts: in their order from the left.
+        unit: of the axis's title.
+    """
+    span = ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
+    ended = {row["label"]: row["end"] for row in bars}  # the last part of each
+    totals = [{"label": label, "total": ended[label]} for label in labels]
+    drawing = [_bars(bars, labels, parts, unit, span), _wholes(wholes, labels, unit, span)]
+    layers = [*drawing, *_column(totals, labels)]
+    return fitted(drawn(layers, height(labels)), PADDING | {"top": PADDING["top"] + _LEGEND})
+
+
+def _x(field: str, unit: str, span: tuple[float, float]) -> alt.X:
+    import altair as alt
+
+    scale = alt.Scale(domain=list(span), nice=False)
+    return alt.X(f"{field}:Q", title=unit, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
+
+
+def _bars(
+    rows: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str, span: tuple[float, float]
+) -> alt.Chart:
+    import altair as alt
+
+    legend = alt.Legend(
+        orient="none", columns=2, columnPadding=16, legendX=0, legendY=-PADDING["top"] - _LEGEND, title=None,
+        labelColor=INK, labelFontSize=12, labelLimit=0,
+        symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
+    )  # fmt: skip
+    colours = alt.Scale(domain=list(parts), range=list(COLOURS[: len(parts)]))
+    opacities = alt.Scale(domain=list(parts), range=list(_OPACITIES[: len(parts)]))
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("value:Q", title=unit, format=",.2f"),
+    ]
+    mark: alt.Chart = chart(rows).mark_bar(height=14, stroke=INK, strokeWidth=0.8)
+    return mark.encode(
+        x=_x("start", unit, span),
+        x2="end:Q",
+        y=y_of(labels, grid=False),
+        color=alt.Color("part:N", scale=colours, legend=legend),
+        fillOpacity=alt.FillOpacity("part:N", scale=opacities, legend=legend),
+        tooltip=tips,
+    )
+
+
+def _wholes(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
+    import altair as alt
+
+    tips = [
+        alt.Tooltip("label:N", title="group"),
+        alt.Tooltip("run:N"),
+        alt.Tooltip("value:Q", title=unit, format=",.2f"),
+    ]
+    mark: alt.Chart = chart(rows).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=0.9)
+    return mark.encode(x=_x("value", unit, span), y=y_of(labels, grid=False), tooltip=tips)
+
+
+def _column(totals: list[Row], labels: Sequence[str]) -> list[alt.Chart]:
+    import altair as alt
+
+    text = right(totals).encode(y=y_of(labels, grid=False), text=alt.Text("total:Q", format=",.2f"))
+    return [text, head("whole")]

@@ -1,0 +1,63 @@
+"""Values of figures in words and tables: numbers, intervals, and what medians of groups say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from analysis import stats
+from analysis.charts import Table
+
+UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
+
+
+def number(value: float | None, form: str) -> str:
+    """A value as the figure prints it; `form` is its d3 format. A dash where it is unknown."""
+    return UNKNOWN if value is None else format(value, form.replace("~", ""))
+
+
+def interval(found: stats.Estimate, form: str) -> str:
+    """Both ends; a dash where there is no interval."""
+    if found.low is None or found.high is None:
+        return UNKNOWN
+    return f"{number(found.low, form)} to {number(found.high, form)}"
+
+
+def names(labels: Sequence[str], most: int = 4) -> str:
+    """The labels in a sentence: the first few, and how many more there are."""
+    if len(labels) > most:
+        return f"{', '.join(labels[: most - 1])} and {len(labels) - most + 1} more"
+    *first, last = labels
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
+    """What the medians of groups say, as a title: an observation where an end of the range is a single run.
+
+    Args:
+        found: by label; at least one.
+        what: the quantity with its unit, such as `tokens per second`.
+        form: d3 format of a value.
+    """
+    low, high = (end(found, key=lambda label: found[label].median) for end in (min, max))
+    first, last = (number(found[label].median, form) for label in (low, high))
+    observed = min(found[label].n for label in (low, high)) == 1
+    start = "Observed in single runs: " if observed else "Medians: "
+    if len(found) == 1:
+        return f"{'Observed in a single run: ' if observed else 'Median: '}{first} {what} ({low})"
+    if first == last:
+        return f"{start}{first} {what} in all {len(found)} groups"
+    text = {label: number(it.median, form) for label, it in found.items()}
+    at = [names([label for label in found if text[label] == each], 3) for each in (first, last)]
+    return f"{start}{first} ({at[0]}) to {last} ({at[1]}) {what}"
+
+
+def estimates_table(
+    found: Mapping[str, stats.Estimate], labels: Sequence[str], what: str, form: str
+) -> Table:
+    """The groups with median, interval and how it was made, in the order of the labels."""
+    rows = [
+        (label, str(it.n), number(it.median, form), interval(it, form), it.method)
+        for label in labels
+        if (it := found.get(label))
+    ]
+    return Table(("group", "runs", f"median, {what}", "interval", "how the interval was made"), tuple(rows))

@@ -1,0 +1,195 @@
+"""How figures look: colours, axes, names of lines, and nothing drawn that is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import vl_convert
+
+from analysis import charts
+from analysis.charts import Figure, styles
+from analysis.charts._axis import ends
+from analysis.charts._labels import LINE, MOST, places
+from analysis.charts._style import COLOURS
+from analysis.query.ask import answer
+from analysis.report import facts
+from analysis.report.render import templates
+from analysis.store import database as store
+from analysis.store.collect import collect
+from model.disk.record import DesignRecord
+from tests.analysis.fabricate import Folder, completed, plan
+
+BASELINE = DesignRecord(order="as written", baseline={"attention": "auto"}, margins={"loss": 0.01})
+
+
+def draw(root: Path, *names: str) -> dict[str, Figure | None]:
+    """Charts as the report builds them."""
+    found = {}
+    with store.open_for_reading(root) as connection:
+        facts.snapshot(connection, "backends")
+        known = facts.gather(connection, "backends")
+        made = styles(known.labels, known.without_steps)
+        for name in names or charts.names():
+            rows = answer(connection, facts.literal(charts.load(name).sql, "backends")).parsed()
+            found[name] = charts.load(name).build(rows, made)
+    return found
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_every_colour_stands_out_from_light_and_dark_paper() -> None:
+    papers = re.findall(r"--paper: (#[0-9a-f]{6})", (templates() / "style.css").read_text(encoding="utf-8"))
+    assert len(papers) >= 2
+    for paper in papers:
+        for colour in COLOURS:
+            darker, lighter = sorted((luminance(paper), luminance(colour)))
+            assert (lighter + 0.05) / (darker + 0.05) >= 3, (colour, paper)
+
+
+def test_no_two_labels_look_alike() -> None:
+    made = styles([f"label{number}" for number in range(28)])
+    assert len({(style.colour, style.dash) for style in made.values()}) == 28
+    assert len({(style.colour, style.shape) for style in made.values()}) == 28
+
+
+def test_a_group_that_is_on_no_figure_takes_no_colour_from_another() -> None:
+    labels = ["math", "flash4", *"abcdefg"]
+    made = styles(labels, {"math", "flash4"})
+    assert list(made) == labels, "the order is the study's"
+    assert [made[label].colour for label in "abcdefg"] == list(COLOURS)
+
+
+@pytest.mark.parametrize(
+    ("values", "zero", "found"),
+    [
+        ((9900, 10500), False, (9800, 10600)),
+        ((2100, 5300), False, (0, 6000)),  # one is far off: from zero
+        ((0.39, 0.39001), False, (0.386, 0.394)),  # 2 % at least
+        ((71.6, 72.7), True, (0, 80)),
+        ((0.0, 0.0), False, (0, 1)),
+    ],
+)
+def test_axes_end_at_round_numbers_and_start_at_zero_unless_all_values_are_close(
+    values: tuple[float, ...], zero: bool, found: tuple[float, float]
+) -> None:
+    low, high = ends(values, zero)
+    assert low <= min(values)
+    assert high >= max(values)
+    assert (low, high) == pytest.approx(found)
+
+
+def test_an_axis_that_does_not_start_at_zero_says_so_twice(root: Path) -> None:
+    for number, backend in enumerate(("auto", "flash")):
+        completed(root, f"r{number}", 0.4 + number / 100, attention=backend)
+    collect(root)
+    figure = draw(root, "tokens_per_second")["tokens_per_second"]
+    assert figure
+    assert "(from 9,900)" in json.dumps(figure.spec)
+    assert "The axis starts at 9,900, not at zero." in figure.caption
+
+
+def layers(figure: Figure) -> list[list[dict[str, Any]]]:
+    """The rows of each layer of a figure."""
+    return [figure.spec["datasets"][layer["data"]["name"]] for layer in figure.spec["layer"]]
+
+
+def test_single_runs_without_intervals_have_no_layer_no_tooltip_and_no_word_of_them(root: Path) -> None:
+    for number, backend in enumerate(("auto", "flash", "cudnn")):
+        completed(root, f"r{number}", 0.4 + number / 100, attention=backend, design=BASELINE)
+    collect(root)
+    for name, figure in draw(root).items():
+        if figure is None:
+            assert name == "certificates"
+            continue
+        assert all(layers(figure)), f"{name} has a layer without a mark"
+        assert "line the interval" not in figure.caption
+        for layer, rows in zip(figure.spec["layer"], layers(figure), strict=True):
+            tips = [tip["field"] for tip in layer["encoding"].get("tooltip", ())]
+            assert not any(row[field] is None for row in rows for field in tips), name
+    figure = draw(root, "tokens_per_second")["tokens_per_second"]
+    assert figure
+    assert figure.finding
+    assert figure.finding.startswith("Observed in single runs: ")
+    assert figure.table
+    assert figure.table.rows[0][3] == "\N{EN DASH}"
+    assert "at least 24 are needed" in figure.table.rows[0][4]
+
+
+def test_names_of_lines_stand_around_their_ends_and_inside_the_plot() -> None:
+    found = places({"a": 0.5, "b": 0.5, "c": 0.5, "d": 1.0, "e": 1.0}, 0.0, 1.0, 360)
+    at = [row["at"] for row in found]
+    assert sum(at[:3]) / 3 == pytest.approx(0.5), "as many above as below"
+    assert all(after - before >= LINE / 360 - 1e-9 for before, after in pairwise(at))
+    assert at[-1] <= 1
+
+
+def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> None:
+    name = "sequence_length={}, batch_size=16, learning_rate=0.0003"
+    for number in range(60):
+        factors = {"attention": "auto" if number == 0 else name.format(number), "seed": 0}
+        completed(
+            root, f"r{number}", 0.4 + number / 1000, factors=factors, group=f"g{number}", design=BASELINE
+        )
+    collect(root)
+    for chart, figure in draw(root).items():
+        if figure is None:
+            assert chart in ("certificates", "loss_difference")
+            continue
+        assert len(json.dumps(figure.spec)) < 400_000, chart
+        assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
+        assert figure.table
+        assert len(figure.table.rows) >= 59
+    loss = draw(root, "loss")["loss"]
+    assert loss
+    assert f"Only the {MOST} outermost of 60 lines are named" in loss.caption
+
+
+def test_a_study_without_a_finite_loss_has_no_loss_figure_and_the_gap_is_stated(root: Path) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    for step in range(5, 101, 5):
+        folder.step(step, loss=None)
+    folder.end("diverged", final_loss=None)
+    collect(root)
+    assert draw(root, "loss")["loss"] is None
+    assert charts.load("loss").empty == "No run logged a finite loss."
+
+
+def test_time_is_split_into_parts_that_add_up_to_the_whole(root: Path) -> None:
+    folder = completed(root, "r1")
+    result = folder.path / "attempt-1" / "result.json"
+    result.write_text(result.read_text().replace('"wall_seconds":60', '"wall_seconds":100'))
+    collect(root)
+    figure = draw(root, "time")["time"]
+    assert figure
+    assert figure.table
+    (row,) = figure.table.rows
+    startup, first, steps, rest, whole = map(float, row[2:])
+    assert first == pytest.approx(9.0 - 0.4)
+    assert steps == pytest.approx(100 * 0.4)
+    assert startup + first + steps + rest == pytest.approx(whole)
+    assert figure.finding
+    assert figure.finding.startswith("Observed in single runs: start-up")
+
+
+def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:
+    for backend, seconds in (("auto", 0.4), ("flash", 0.5)):
+        completed(root, backend, seconds, attention=backend, design=BASELINE)
+    collect(root)
+    figure = draw(root, "tokens_against_baseline")["tokens_against_baseline"]
+    assert figure
+    assert figure.used == {"auto", "flash"}
+    lines = next(rows for rows in layers(figure) if "value" in rows[0])
+    assert {row["label"] for row in lines} == {"flash"}
+    assert {round(row["value"], 6) for row in lines} == {0.8}
+    assert min(row["step"] for row in lines) > 10
+    assert figure.finding == "Observed at the points after the warm-up: flash below the baseline"
