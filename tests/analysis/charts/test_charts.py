@@ -45,6 +45,37 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with one run that waits."""
+    root = tmp_path_factory.mktemp("unstarted")
+    Folder(root, plan("r1"))
+    collect(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with one completed run."""
+    root = tmp_path_factory.mktemp("single")
+    completed(root, "r1", steps=20)
+    collect(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with a run that recorded 4000 steps."""
+    root = tmp_path_factory.mktemp("long")
+    folder = Folder(root, plan("r1", steps=4000))
+    folder.start()
+    for step in range(1, 4001):
+        folder.step(step, steps=1)
+    folder.end()
+    collect(root)
+    return root
+
+
 def test_the_registry_is_the_folder() -> None:
     folder = Path(charts.__file__).parent
     assert set(charts.names()) == {path.stem for path in folder.glob("*.py") if path.stem[0] != "_"}
@@ -83,30 +114,20 @@ def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_every_chart_is_left_out_of_a_study_that_has_not_started(root: Path, name: str) -> None:
-    Folder(root, plan("r1"))
-    collect(root)
-    assert draw(root, name) is None
+def test_every_chart_is_left_out_of_a_study_that_has_not_started(unstarted: Path, name: str) -> None:
+    assert draw(unstarted, name) is None
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_every_chart_draws_a_single_run(root: Path, name: str) -> None:
+def test_every_chart_draws_a_single_run(single: Path, name: str) -> None:
     """All but comparisons with other backends, and the certificates, which this run is older than."""
-    completed(root, "r1", steps=20)
-    collect(root)
     without = ("ratios", "loss_difference", "certificates", "tokens_against_baseline")
-    assert (draw(root, name) is None) == (name in without)
+    assert (draw(single, name) is None) == (name in without)
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_no_chart_inlines_more_points_than_a_page_can_hold(root: Path, name: str) -> None:
-    folder = Folder(root, plan("r1", steps=4000))
-    folder.start()
-    for step in range(1, 4001, 1):
-        folder.step(step, steps=1)
-    folder.end()
-    collect(root)
-    figure = draw(root, name)
+def test_no_chart_inlines_more_points_than_a_page_can_hold(long: Path, name: str) -> None:
+    figure = draw(long, name)
     assert figure is None or len(json.dumps(figure.spec)) < 100_000
 
 

@@ -120,17 +120,14 @@ def test_a_figure_tells_how_it_was_measured(report: Path) -> None:
         assert expected in text, expected
 
 
-def test_a_figures_sql_gives_its_csv(root: Path, tmp_path: Path) -> None:
-    write_demo(root)
-    collect(root)
-    out = build_report(root, "backends", tmp_path / "out").parent
-    html = (out / "memory.html").read_text(encoding="utf-8")
+def test_a_figures_sql_gives_its_csv(demo: Path, report: Path) -> None:
+    html = (report / "memory.html").read_text(encoding="utf-8")
     block = re.search(r'<details class="sql">.*?<code>(.*?)</code>', html, re.S)
     assert block
     sql = block[1].replace("&#39;", "'").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    with (out / "data" / "memory.csv").open(encoding="utf-8") as file:
+    with (report / "data" / "memory.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    answer = ask(root, sql)
+    answer = ask(demo, sql)
     assert [row["run_id"] for row in rows] == [row["run_id"] for row in answer.records()]
     assert [float(row["peak_memory_gib"]) for row in rows] == [
         row["peak_memory_gib"] for row in answer.records()
@@ -222,11 +219,8 @@ def test_a_quote_in_a_study_cannot_leave_its_literal(root: Path) -> None:
     assert ask(root, sql).rows == ((0,),)
 
 
-def test_two_builds_are_the_same(root: Path, tmp_path: Path) -> None:
-    write_demo(root)
-    collect(root)
-    first = build_report(root, "backends", tmp_path / "one").parent
-    second = build_report(root, "backends", tmp_path / "two").parent
+def test_two_builds_are_the_same(demo: Path, report: Path, tmp_path: Path) -> None:
+    first, second = report, build_report(demo, "backends", tmp_path / "two").parent
     assert files(first) == files(second)
     for path in files(first):
         assert (first / path).read_bytes() == (second / path).read_bytes(), path
