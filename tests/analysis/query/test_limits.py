@@ -14,6 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import PATIENCE_SECONDS, until
+
 pytestmark = pytest.mark.fault
 ENDLESS = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT 1 FROM t) SELECT count(*) FROM t"
 # One call of a function, which looks at no signal and at no clock.
@@ -28,14 +30,8 @@ def sql(root: Path, query: str, *options: str) -> subprocess.Popen[bytes]:
 def at_work(process: subprocess.Popen[bytes]) -> None:
     """Wait until its child computes."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        for child in children.read_text().split():
-            if _opened(child):
-                time.sleep(0.3)
-                return
-        time.sleep(0.05)
-    pytest.fail("it never started")
+    until(lambda: any(map(_opened, children.read_text().split())), pause_seconds=0.05)
+    time.sleep(0.3)
 
 
 def _opened(child: str) -> bool:
@@ -47,7 +43,7 @@ def test_the_first_ctrl_c_ends_any_query(filled: Path, query: str) -> None:
     process = sql(filled, query, "--memory", "8")
     at_work(process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=5)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert b"Traceback" not in err
 
@@ -56,12 +52,12 @@ def test_sigterm_leaves_no_query_behind(filled: Path) -> None:
     process = sql(filled, ENDLESS)
     at_work(process)
     process.terminate()
-    out, _ = process.communicate(timeout=5)  # the pipe has no writer left
+    out, _ = process.communicate(timeout=PATIENCE_SECONDS)  # the pipe has no writer left
     assert (process.returncode, out) == (143, b"")
 
 
 def test_a_query_that_takes_too_long_is_stopped(filled: Path) -> None:
-    _, err = (process := sql(filled, ENDLESS, "--timeout", "2")).communicate(timeout=30)
+    _, err = (process := sql(filled, ENDLESS, "--timeout", "2")).communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
     assert b"no answer within 2 s" in err
     assert b"--timeout" in err
@@ -72,7 +68,7 @@ def test_a_query_that_takes_too_long_is_stopped(filled: Path) -> None:
 )
 def test_a_query_that_needs_too_much_memory_is_refused(filled: Path, query: str) -> None:
     """The first is one string, which DuckDB's own limit does not count."""
-    _, err = (process := sql(filled, query, "--memory", "1")).communicate(timeout=60)
+    _, err = (process := sql(filled, query, "--memory", "1")).communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
     assert b"--memory" in err
     assert b"Traceback" not in err
@@ -93,7 +89,9 @@ def test_an_answer_larger_than_the_memory_is_streamed(
 ) -> None:
     """Of 8 KB a row there is, with what Python itself needs, more than the process may hold even once."""
     wide = f"SELECT range AS n, repeat(chr(97 + (range % 26)::INT), 8000) AS text FROM range({rows})"
-    out, err = (process := sql(filled, wide, "--format", form, "--memory", memory)).communicate(timeout=120)
+    out, err = (process := sql(filled, wide, "--format", form, "--memory", memory)).communicate(
+        timeout=PATIENCE_SECONDS
+    )
     assert (process.returncode, err) == (0, b"")
     assert READ[form](out) == rows
 
@@ -104,6 +102,6 @@ def test_a_reader_that_leaves_ends_the_query(filled: Path) -> None:
     assert process.stderr
     assert process.stdout.readline() == b"range\n"
     process.stdout.close()
-    assert process.wait(30) == 141
+    assert process.wait(PATIENCE_SECONDS) == 141
     assert process.stderr.read() == b""
     process.stderr.close()

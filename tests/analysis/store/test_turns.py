@@ -7,7 +7,6 @@ import fcntl
 import logging
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from analysis.store import steps
 from analysis.store.collect import collect
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import completed
+from tests.conftest import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.fault
 BOTH = [{"study": "one"}, {"study": "two"}]
@@ -57,13 +57,11 @@ def test_a_second_collect_waits_for_the_first_and_starts_from_its_result(
 
     def meanwhile() -> None:
         other.start()
-        until = time.monotonic() + 30
-        while "waiting for another collect" not in caplog.text and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: "waiting for another collect" in caplog.text, pause_seconds=0.02)
 
     before_loading(monkeypatch, meanwhile)
     collect(root, "one")
-    other.join(60)
+    other.join(PATIENCE_SECONDS)
     assert "waiting for another collect" in caplog.text
     assert sql("SELECT study FROM runs WHERE study <> 'zero' ORDER BY 1") == BOTH
 

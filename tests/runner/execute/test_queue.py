@@ -16,7 +16,7 @@ from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 from runner.state import process
-from tests.conftest import environment, until
+from tests.conftest import PATIENCE_SECONDS, environment, until
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def second():
 
     thread = threading.Thread(target=wait, daemon=True)
     yield lambda: thread.start() or got
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
 
 
 def waits(caplog):
@@ -117,7 +117,7 @@ def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkey
         thread.start()
         until(lambda: waits(caplog), 0.01)
         assert not list(root.rglob("run.json"))
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert ran == [[1]]
 
 
