@@ -51,11 +51,11 @@ def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path)
     assert (done.code, done.out) == (0, ""), done
     assert "all match its records" in done.err
     assert cli("audit", page).code == 0, "a page of it will do"
-    page.write_text(page.read_text().replace("1 completed", "9 completed\x1b[2J"))
+    page.write_text(page.read_text().replace("1 run of each group", "9 run of each group\x1b[2J"))
     done = cli("audit", page.parent)
     assert done.code == 1
     assert "\x1b" not in done.out
-    assert "index.html: Summary / Outcomes: it says 9 completed" in done.out
+    assert "index.html: Setup / What was run, Repeats, Value: it says 9 run of" in done.out
     done = cli("audit", page.parent, "--json")
     said = json.loads(done.out)
     assert (done.code, said["match"], len(said["findings"])) == (1, False, 1)

@@ -107,3 +107,18 @@ def test_a_profile_that_is_gone_is_named_with_the_run(planned, root, tmp_path):
     (tmp_path / "mine.yaml").unlink()
     with pytest.raises(UserError, match=r"mine.yaml: No such file.*tiny/\w+ was launched with it"):
         _cluster(states(root), None)
+
+
+def test_a_run_records_what_is_said_of_its_scale_and_what_the_study_says_itself(study, root):
+    path = study("scales:\n  small: {description: It is small., set: {train.steps: 2}}\n")
+    read = read_study(path)
+    made = plan(read, expand(read, "small"), "small", read_cluster("local"), root)
+    (run, _), *_ = made.runs
+    assert run.scale_description == "It is small."
+    assert run.overridden["train.steps"].model_dump() == {"own": 6, "by": "scale small"}
+
+
+def test_a_record_that_is_older_than_what_scales_say_is_read(planned):
+    (run, _), *_ = planned.runs
+    older = run.model_dump(mode="json", exclude={"scale_description", "overridden"})
+    assert type(run).model_validate(older).overridden is None

@@ -203,3 +203,22 @@ def test_any_text_is_a_document_or_a_clear_error(text):
         parse(text, "s.yaml")
     except InvalidFile as error:
         assert str(error).startswith("s.yaml:")
+
+
+def test_a_cell_remembers_what_the_study_says_where_a_scale_or_an_option_says_otherwise(study):
+    path = study(
+        "matrix: {attention: [auto, tiled]}\n"
+        "rules: [{where: {attention: tiled}, set: {train.batch_size: 3}}]\n"
+        "scales:\n  small:\n    set: {train.steps: 2, train.compile: true, train.dtype: float32}\n"
+        "    rules: [{where: {attention: tiled}, set: {train.batch_size: 5}}]\n"
+    )
+    read = read_study(path)
+    assert [cell.overridden for cell in expand(read)] == [{}, {}]
+    auto, tiled = expand(read, "small", sets=["train.learning_rate=0.5", "train.steps=4"])
+    said = {name: (each.own, each.by) for name, each in auto.overridden.items()}
+    assert said == {
+        "train.steps": (6, "`--set`"),
+        "train.compile": (None, "scale small"),
+        "train.learning_rate": (1e-2, "`--set`"),
+    }, "a value that is the study's own is not listed"
+    assert (tiled.overridden["train.batch_size"].own, tiled.config.train.batch_size) == (3, 5)
