@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STDLIB = $(shell $(BIN)/python -c "import sysconfig; print(sysconfig.get_path('stdlib'))")
-# Debian packages for the tests that need a real Slurm cluster and a real browser.
-DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver
+# Debian packages for the tests that need a real Slurm cluster, a real browser, and TeX (192 MB).
+DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver \
+	texlive-latex-recommended lmodern poppler-utils
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
 .PHONY: demo test tools suite check docs soak system clean

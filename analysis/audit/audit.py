@@ -25,6 +25,7 @@ from analysis.several.index import write_index
 from analysis.several.pair import SIDES, write_pair
 from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
+from analysis.writeup.write import write as write_latex
 from model.disk.files import Unreadable, no_link, read, sha256
 from model.errors import AssayError, UserError
 
@@ -163,7 +164,9 @@ def _again(
     _records(done, connection, manifest.study, root)
     if manifest.study is None:
         return partial(write_certificates, connection, records=False, figures=manifest.figures)
-    return partial(write_report, connection, manifest.study, records=False, figures=manifest.figures)
+    extra = write_latex if manifest.latex else None
+    again = partial(write_report, connection, manifest.study, records=False)
+    return partial(again, figures=manifest.figures, extra=extra)
 
 
 def _records(done: Compared, connection: DuckDBPyConnection, study: str | None, root: Path | None) -> None:

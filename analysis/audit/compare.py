@@ -16,6 +16,7 @@ from analysis.audit.finding import Compared, Finding, differing, rounds_alike, s
 from analysis.audit.pages import read_page
 
 _DATASET = re.compile(r"data-[0-9a-f]{32}")
+_COMMAND = re.compile(r"\\newcommand{(\\\w+)}")
 _ABSENT = object()  # where a figure's specification has null, its axis may be gone
 _MOST = 50  # findings of one file; one that was written anew would have thousands
 
@@ -41,7 +42,7 @@ def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> C
     a, b = (folder.joinpath(name).read_bytes() for folder in (printed, recomputed))
     texts = [content.decode(errors="backslashreplace") for content in (a, b)]
     if a == b:
-        done.numbers = len(split(texts[0])[1]) if name.endswith((".html", ".csv", ".svg")) else 0
+        done.numbers = len(split(texts[0])[1]) if name.endswith((".html", ".csv", ".svg", ".tex")) else 0
     else:
         _KINDS.get(Path(name).suffix, _bytes)(done, name, texts[0], texts[1], alike)
     if len(done.findings) > _MOST:
@@ -224,6 +225,20 @@ def _bytes(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     done.findings.append(Finding(name, f"line {line} was changed: it is not what this code writes"))
 
 
+def _latex(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    """Line by line; a line that defines a command has its name."""
+    one, other = (
+        {_named(line) or f"line {place}": line for place, line in enumerate(text.splitlines(), 1)}
+        for text in (a, b)
+    )
+    _pieces(done, name, one, other, alike.code)
+
+
+def _named(line: str) -> str | None:
+    found = _COMMAND.match(line)
+    return found[1] if found else None
+
+
 def _image(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     del a, b  # whatever differs
     if alike.code and alike.altair and alike.renderer:
@@ -234,6 +249,7 @@ _KINDS: dict[str, Callable[[Compared, str, str, str, Alike], None]] = {
     ".html": _page,
     ".svg": _drawing,
     ".csv": _table,
+    ".tex": _latex,
     ".pdf": _image,
     ".png": _image,
 }

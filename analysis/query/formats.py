@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analysis.query.ask import Answer, stream
+from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
 
@@ -133,17 +134,9 @@ class _Pipe(io.RawIOBase):
 def write_latex(answer: Answer, out: BinaryIO) -> None:
     r"""A `tabular` with booktabs rules and right-aligned numbers; needs `\usepackage{booktabs}`."""
     numeric = [_is_numeric([row[index] for row in answer.rows]) for index in range(len(answer.columns))]
-    rows = [" & ".join(map(_latex, row)) + r" \\" for row in answer.rows]
-    lines = [
-        rf"\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numeric)}}}",
-        r"\toprule",
-        " & ".join(map(_latex, answer.columns)) + r" \\",
-        r"\midrule",
-        *rows,
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    out.write(("\n".join(lines) + "\n").encode())
+    columns = "".join("r" if number else "l" for number in numeric)
+    rows = (tuple(map(_latex, row)) for row in answer.rows)
+    out.write(tabular(columns, tuple(map(_latex, answer.columns)), rows).encode())
 
 
 FORMATS: dict[str, Callable[[Answer, BinaryIO], None]] = {
@@ -204,26 +197,5 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "\n": " ",
-        "\r": " ",
-    }
-)
-
-
 def _latex(value: Any) -> str:
-    return "--" if value is None else _shown(value).translate(_LATEX)
+    return "--" if value is None else escaped(_shown(value))

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from analysis import charts, drawings
 from analysis.compare import guard
 from analysis.drawings import Format
-from analysis.query.ask import answer, recording
+from analysis.query.ask import Answer, answer, recording
+from analysis.query.metrics import QUERIES as METRICS
 from analysis.query.sweeps import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, setup, summary
+from analysis.report.answer import Answer as Answered
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
 from analysis.report.carried import Parts, carry, complete, named
@@ -38,12 +40,19 @@ WARMUP_RULE = (
 
 @dataclass(frozen=True)
 class Contents:
-    """What a report is made of, for those who write it in another form."""
+    """What a report is made of, for those who write it in another form.
+
+    Attributes:
+        metrics: answers to the queries of analysis.query.metrics, by name.
+    """
 
     facts: Facts
     backends: Backends
     comparison: Comparison
     figures: list[Drawn]
+    answer: Answered
+    setup: list[setup.Setting]
+    metrics: dict[str, Answer]
 
 
 Extra = Callable[[Path, Contents], None]
@@ -109,18 +118,27 @@ def write_report(
         trust = backends.of_study(connection, study)
         found = comparison.of_study(connection, study, known.runs)
         queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
+        queries |= {name: facts.literal(sql, study) for name, sql in METRICS.items()}
         if len(known.quarantine) > MOST_NAMED:
             queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
-        tables = {name: csv_bytes(answer(connection, sql)) for name, sql in queries.items()}
+        answers = {name: answer(connection, sql) for name, sql in queries.items()}
+        tables = {name: csv_bytes(each) for name, each in answers.items()}
     _write_data(out, drawn, tables | comparison.tables(found))
     _write_pages(out, known, trust, found, details, in_pages(drawn))
     if extra:
-        extra(out, Contents(known, trust, found, drawn))
+        extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in METRICS}))
     queries |= details.queries
     queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
     others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
     queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
     carry(connection, study, out, named(queries, asked), Parts(records, figures, extra is not None))
+
+
+def _contents(
+    known: Facts, trust: Backends, found: Comparison, drawn: list[Drawn], metrics: dict[str, Answer]
+) -> Contents:
+    said = answer_of(known, found, trust, guard.among(known.runs))
+    return Contents(known, trust, found, drawn, said, setup.setup(known, found), metrics)
 
 
 def certificates_page(root: Path, out: Path) -> Path:

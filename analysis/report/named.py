@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis import charts
 from analysis.query.ask import answer
+from analysis.query.metrics import TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.query.questions import Question, questions
 from analysis.report import backends, facts
 from analysis.store.database import open_for_reading
@@ -18,6 +19,8 @@ _TABLES = {
     "runs": ("Table of runs", facts.RUNS_SQL),
     "attempts": ("Attempts of each run", facts.QUERIES["attempts"]),
     "quarantine": ("Files that could not be read", facts.QUERIES["quarantine"]),
+    "training_metrics": ("Rate, tokens that train, MFU and TFLOP/s of each group", TRAINING_METRICS),
+    "training_summary": ("Loss, rate, MFU, time and memory of each group", TRAINING_SUMMARY),
     "columns": ("Dictionary of columns", facts.QUERIES["columns"]),
 }
 

@@ -7,6 +7,7 @@ Examples:
   runner report first --watch
   runner report first --figures svg,pdf,png
   runner report --index reports/build
+  runner report first --latex
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from runner.commands._watch import watch
 
 if TYPE_CHECKING:
     from analysis.drawings import Format
+    from analysis.report.build import Extra
 
 _WORTH_SAYING = 25 * 2**20  # bytes
 
@@ -72,6 +74,10 @@ def command(
         Path | None,
         typer.Option("--index", metavar="DIR", help="Instead, list the reports that lie in this folder."),
     ] = None,
+    latex: Annotated[
+        bool,
+        typer.Option("--latex", help="Also write latex/: tables, figures, numbers by name, and report.tex."),
+    ] = False,
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
@@ -89,7 +95,9 @@ def command(
     formats = _formats(figures)
     name = study_name(study, studies(root))
     folder = out or Path("reports/build") / name
-    build = partial(build_report, root, name, folder, records, logs=logs, figures=formats)
+    build = partial(
+        build_report, root, name, folder, records, logs=logs, figures=formats, extra=_extra(latex)
+    )
     if watching:
         watch(root, name, build, every, time.sleep)
     collected(root, name)
@@ -108,3 +116,9 @@ def _formats(figures: str) -> tuple[Format, ...]:
         if each not in FORMATS:
             raise UserError(f"no figure can be drawn as '{each}' {did_you_mean(each, FORMATS)}")
     return tuple(each for each in FORMATS if each in asked)
+
+
+def _extra(latex: bool) -> Extra | None:
+    from analysis.writeup.write import write
+
+    return write if latex else None

@@ -1,0 +1,83 @@
+"""Text and tables for LaTeX. pdflatex must set whatever a study's text contains, and must drop none of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from unicodedata import lookup
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "|": r"\textbar{}",
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    '"': r"\textquotedbl{}", "`": r"\textasciigrave{}", "\N{NO-BREAK SPACE}": "~",
+    # At the start of a table's row these would belong to the line break before it.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+    "\N{RIGHTWARDS ARROW}": r"\textrightarrow{}", "\N{LEFTWARDS ARROW}": r"\textleftarrow{}",
+}  # fmt: skip
+_SYMBOLS = {"\N{MINUS SIGN}": "-", "≤": r"\le", "≥": r"\ge", "≈": r"\approx", "≠": r"\ne", "∞": r"\infty"}
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lamda mu nu xi pi rho sigma tau upsilon phi "
+    "chi psi omega"
+)
+_CAPITAL = "gamma delta theta lamda xi pi sigma upsilon phi psi omega"  # the others look like Latin letters
+for _name in _GREEK.split():
+    _SYMBOLS[lookup(f"GREEK SMALL LETTER {_name}")] = "\\" + _name.replace("lamda", "lambda")
+for _name in _CAPITAL.split():
+    _SYMBOLS[lookup(f"GREEK CAPITAL LETTER {_name}")] = "\\" + _name.replace("lamda", "lambda").title()
+_SPECIAL |= {character: rf"\ensuremath{{{command}}}" for character, command in _SYMBOLS.items()}
+# What LaTeX sets in the T1 encoding as it stands: Latin letters, and the punctuation of European languages.
+_PLAIN = re.compile(
+    "[ -~\u00a1-\u00ac\u00ae-\u0125\u0128-\u0137\u0139-\u013e\u0141-\u0148\u014a-\u0165\u0168-\u017e"
+    "\u0218-\u021b\u2013\u2014\u2018-\u201a\u201c-\u201e\u2020-\u2022\u2026\u2030\u2039\u203a\u20ac\u2116\u2122]"
+)
+_LIGATURES = {"--", "''", ",,", "?`", "!`"}  # in T1, pairs become one character
+_SPACE = re.compile(r"[\t\n\r\f\v]+")
+
+
+def escaped(text: str) -> str:
+    """Text that pdflatex sets as it is, in the T1 encoding; a character that it cannot set becomes its code.
+
+    Line breaks become spaces. An emoji becomes `[U+1F600]`.
+    """
+    text = _SPACE.sub(" ", text)
+    apart = (first + ("{}" if first + second in _LIGATURES else "") for first, second in pairwise(text + " "))
+    return "".join(_character(each[0]) + each[1:] for each in apart)
+
+
+def _character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    return character if _PLAIN.match(character) else f"{{[}}U+{ord(character):04X}{{]}}"
+
+
+def said(sentence: str) -> str:
+    """A sentence in which `backticks` mark code, with real minus signs and thin spaces before %."""
+    parts = sentence.split("`")
+    code = (rf"\texttt{{{escaped(part)}}}" if place % 2 else _prose(part) for place, part in enumerate(parts))
+    return "".join(code)
+
+
+def _prose(text: str) -> str:
+    text = re.sub(r"(?<![\w.)-])-(?=\d)", "\N{MINUS SIGN}", text)
+    return re.sub(r"(?<=\d) \\%", r"\\,\\%", escaped(text))
+
+
+def tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    r"""A `tabular` with booktabs rules; needs `\usepackage{booktabs}`.
+
+    Args:
+        columns: how they are aligned, such as `lrr`.
+        heads, rows: cells that are LaTeX already.
+    """
+    lines = [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        " & ".join(heads) + r" \\",
+        r"\midrule",
+        *(" & ".join(row) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,31 @@
+"""Two tables of a study's groups, with the columns that reports of such studies have."""
+
+from __future__ import annotations
+
+_MIDDLE = (
+    "sqrt(quantile_disc({0}, 0.5) * -quantile_disc(-{0}, 0.5))"  # of two in the middle the geometric mean
+)
+_RATE, _MFU, _TFLOPS = (_MIDDLE.format(name) for name in ("tokens_per_second", "mfu", "tflops"))
+_DONE = """\
+FROM runs
+WHERE study = $study AND outcome = 'completed'
+GROUP BY label, place
+ORDER BY place"""
+# Medians over the completed runs, of each run's median step after the warm-up.
+TRAINING_METRICS = f"""\
+SELECT label AS "Model",
+  round({_RATE}, 2) AS "Tokens/sec",
+  round(median(training_tokens_percentage), 2) AS "Train token %",
+  round({_MFU}, 2) AS "MFU %",
+  round({_TFLOPS}, 2) AS "TFLOP/s"
+{_DONE}"""
+TRAINING_SUMMARY = f"""\
+SELECT label AS "Backend",
+  count(*) AS "Runs",
+  round(median(final_loss), 4) AS "Training loss",
+  round({_RATE})::BIGINT AS "Tokens/sec",
+  round({_MFU}, 1) AS "MFU %",
+  round(median(wall_seconds) / 60, 1) AS "Training time, min",
+  round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
+{_DONE}"""
+QUERIES = {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}

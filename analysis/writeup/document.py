@@ -1,0 +1,103 @@
+"""The document: a report in LaTeX that compiles as it is, and shows how a text uses its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from analysis.query.latex import escaped, said
+from analysis.report.build import Contents
+from analysis.report.figures.drawn import Drawn
+from analysis.report.said.sentence import Sentence
+
+_HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
+\documentclass[11pt,a4paper]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{lmodern,textcomp,microtype}
+\usepackage[textwidth=6.3in,textheight=9.6in]{geometry}
+\usepackage{array,booktabs,longtable,graphicx,caption}
+\usepackage[hidelinks]{hyperref}
+\captionsetup{font=small,labelfont=bf}
+\renewcommand{\textfraction}{0.05}
+\renewcommand{\topfraction}{0.9}
+\renewcommand{\bottomfraction}{0.9}
+\emergencystretch=3em
+\input{numbers}
+"""
+_RESULTS = ("groups", "ratios", "losses")
+_APPENDIX = ("setup", "training_metrics", "training_summary", "backends")
+
+
+def document(contents: Contents, tables: Iterable[str], references: Sequence[str]) -> str:
+    """LaTeX of the whole.
+
+    Args:
+        tables: names of the tables that there are.
+        references: keys of BibTeX; without any there is no list of them.
+    """
+    facts = contents.facts
+    there = set(tables)
+    pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
+    parts = [
+        _HEAD + pdf,
+        rf"\title{{{escaped(facts.title)}}}",
+        rf"\author{{Study \texttt{{{escaped(facts.study)}}}}}" + "\n\\date{}\n",
+        "\\begin{document}\n\\maketitle\n",
+        *_answer(contents),
+        "\\section{Methods}\n\\input{methods}\n",
+        "\\section{Results}\n" + _outcomes(contents),
+        *(f"\\input{{tables/{name}}}" for name in _RESULTS if name in there),
+        *(_figure(drawn) for drawn in contents.figures if drawn.figure),
+        "\n\\clearpage",
+        *(["\\bibliographystyle{plain}\n\\bibliography{references}\n"] if references else []),
+        "\\appendix\n\\section{Setup and further tables}\n",
+        *(f"\\input{{tables/{name}}}" for name in _APPENDIX if name in there),
+        "\\end{document}\n",
+    ]
+    return "\n".join(parts)
+
+
+def _answer(contents: Contents) -> Iterator[str]:
+    found = contents.answer
+    yield f"\\noindent\\textbf{{{_ended(escaped(found.question))}}} {said(found.ran.text)}\n"
+    for title, sentences in (
+        ("Findings", found.findings),
+        ("As expected", found.expected),
+        ("Not expected", found.unexpected),
+        ("What these runs do not show", found.cannot_say),
+    ):
+        if sentences:
+            yield f"\\paragraph{{{title}}}\n\\begin{{itemize}}\\setlength\\itemsep{{0pt}}"
+            yield from _items(sentences)
+            yield "\\end{itemize}\n"
+
+
+def _items(sentences: Sequence[Sentence]) -> Iterator[str]:
+    """Each sentence, and how far it reaches where that is not what the one before said."""
+    before = ""
+    for each in sentences:
+        reach = f" \\emph{{{said(each.inference)}}}" if each.inference not in ("", before) else ""
+        before = each.inference
+        yield rf"\item {{}}{said(each.text)}{reach}"
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _outcomes(contents: Contents) -> str:
+    runs = contents.facts.runs
+    done = sum(run["outcome"] == "completed" for run in runs)
+    return f"{done:,d} of {len(runs):,d} runs completed; only these are compared.\n"
+
+
+def _figure(drawn: Drawn) -> str:
+    caption = rf"\textbf{{{_ended(said(drawn.finding))}}} {said(drawn.caption)}"
+    return "\n".join(
+        (
+            "\n\\begin{figure}[htbp]\n\\centering",
+            rf"\includegraphics[width=\linewidth]{{figures/{drawn.name}}}",
+            rf"\caption[{{{said(drawn.title)}}}]{{{caption}}}\label{{fig:{drawn.name.replace('_', '-')}}}",
+            "\\end{figure}",
+        )
+    )

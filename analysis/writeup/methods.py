@@ -1,0 +1,98 @@
+"""The paragraph of methods: what was run and measured, and how, with references to what is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from analysis.query.latex import escaped, said
+from analysis.report.build import WARMUP_RULE, Contents
+from analysis.report.facts import Row
+from analysis.report.said.sentence import listed
+from analysis.writeup.references import of_backend, used
+
+
+def methods(contents: Contents) -> str:
+    """LaTeX of one paragraph."""
+    return " ".join(filter(None, _sentences(contents, set(used(contents))))) + "\n"
+
+
+def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
+    own = [run for run in contents.facts.runs if not run["imported"]]
+    ran = said(contents.answer.ran.text.removesuffix("."))
+    yield f"{ran}{_cite(known, 'touvron2023llama', 'loshchilov2019adamw')}."
+    yield _kernels(own)
+    yield _imported(contents)
+    yield r"Table~\ref{tab:setup} gives the setup."
+    yield said(f"Order of the runs: {contents.comparison.order}. Load: {contents.comparison.load}.")
+    yield from _rates(contents.facts.runs, known)
+    yield from _intervals(contents, known)
+    yield from _comparisons(contents, known)
+    yield said(contents.comparison.drift.sentence)
+
+
+def _kernels(runs: Iterable[Row]) -> str:
+    cited = {run["attention"]: of_backend(run["attention"]) for run in runs if run["device"]}
+    parts = [rf"\texttt{{{escaped(name)}}}" + _cite(set(keys), *keys) for name, keys in cited.items() if name]
+    return f"Backends: {', '.join(parts)}." if parts else ""
+
+
+def _imported(contents: Contents) -> str:
+    labels = sorted(contents.facts.imported)
+    return (
+        said(f"Imported, so made by other programs and without a certificate: {listed(labels)}.")
+        if labels
+        else ""
+    )
+
+
+def _rates(runs: Iterable[Row], known: set[str]) -> Iterator[str]:
+    steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
+    if not steps:
+        yield "No rate was measured."
+        return
+    which = " or ".join(map(str, steps))
+    yield "A step is timed with the device synchronised at both ends."
+    yield escaped(f"The warm-up, here the first {which} steps, does not count: {WARMUP_RULE}.")
+    yield (
+        "A run's rate is its tokens per step divided by the median of its seconds per step; rates are "
+        f"derived from seconds and never averaged{_cite(known, 'hoefler2015')}."
+    )
+    if "chowdhery2022palm" in known:
+        yield (
+            "Model FLOPs utilisation is $(6N + 12LHQT)$ times tokens per second over the peak of the data "
+            f"sheet{_cite(known, 'chowdhery2022palm')}, without a discount for causality; $N$ leaves out the "
+            "input embedding."
+        )
+
+
+def _intervals(contents: Contents, known: set[str]) -> Iterator[str]:
+    found = [group.tokens_per_second for group in contents.facts.groups if group.tokens_per_second]
+    methods = "; ".join(dict.fromkeys(estimate.method for estimate in found))
+    cited = _cite(known, "student1908", "hettmansperger1986")
+    yield f"Groups are given as medians. Their intervals: {said(methods)}{cited}." if methods else ""
+
+
+def _comparisons(contents: Contents, known: set[str]) -> Iterator[str]:
+    found = contents.comparison
+    if found.rates.compared:
+        methods = "; ".join(dict.fromkeys(it.verdict.method for it in found.rates.compared))
+        yield f"Rates against the baseline: {said(methods)}{_cite(known, 'schuirmann1987')}."
+    if found.rates.rankings:
+        yield (
+            "All pairs of groups with repeats are tested on the logarithm of their seconds per token, and "
+            "Holm's correction holds the chance of any false difference to "
+            f"5\\,\\%{_cite(known, 'holm1979')}; what no test tells apart shares a "
+            f"tier{_cite(known, 'piepho2004')}."
+        )
+    if found.losses:
+        methods = "; ".join(dict.fromkeys(it.verdict.method for it in found.losses))
+        yield (
+            "Losses are compared over the last fifth of the steps, paired by step between runs with the same "
+            f"seed, data and batches: {said(methods)}{_cite(known, 'schuirmann1987')}."
+        )
+
+
+def _cite(known: set[str], *keys: str) -> str:
+    """A citation of those keys that are among the references."""
+    mine = [key for key in keys if key in known]
+    return rf"~\cite{{{','.join(mine)}}}" if mine else ""

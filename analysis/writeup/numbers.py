@@ -1,0 +1,136 @@
+"""Every number that a text may cite, each as LaTeX commands: its value, and the ends of its interval."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from analysis.query.latex import escaped
+from analysis.report.build import Contents
+from analysis.report.facts import Group
+from analysis.report.said.sentence import Number
+from analysis.stats import Estimate
+
+_DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
+_FORMS = {"tokens per second": ",.0f", "percent": ".1f", "GiB": ",.1f", "nats per token": ".4f"}
+_SIGNED = {"percent": "+.2g", "nats per token": "+.4f"}  # of changes and differences
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A number under a name.
+
+    Attributes:
+        words: what its command is called, before it is made a control word.
+        value, low, high: as a text says them; the ends are None without an interval.
+        says: what it is, with its unit and how its interval was made.
+    """
+
+    words: str
+    value: str
+    low: str | None
+    high: str | None
+    says: str
+
+
+def macros(contents: Contents) -> str:
+    r"""The file of commands: `\newcommand` refuses a name that a document has already."""
+    lines = [
+        f"% The numbers of study {escaped(contents.facts.study)}, by `runner report --latex`: do not edit.",
+        "% \\NAME is a value as a text says it, \\NAMEInterval its interval from \\NAMELow to \\NAMEHigh.",
+        "% What it is, with its unit, is in the comment before it.",
+    ]
+    used: set[str] = set()
+    study = word(contents.facts.study)
+    for each in cited(contents):
+        name = _unused(study + word(each.words), used)
+        lines += ["", f"% {escaped(each.says)}", *_commands(name, each)]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(name: str, each: Cited) -> Iterator[str]:
+    yield _command(name, each.value)
+    if each.low is not None and each.high is not None:
+        yield _command(f"{name}Low", each.low)
+        yield _command(f"{name}High", each.high)
+        yield _command(f"{name}Interval", f"{each.low} to {each.high}")
+
+
+def _command(name: str, text: str) -> str:
+    set_ = re.sub(r"-(?=[\d.])", r"\\ensuremath{-}", text).replace(",", "{,}")
+    return rf"\newcommand{{\{name}}}{{{set_}}}"
+
+
+def _unused(name: str, used: set[str]) -> str:
+    """The name, with a count after it if another number has it, or one of those with its ends."""
+    for count in itertools.count(1):
+        tried = name if count == 1 else f"{name}No{word(str(count))}"
+        names = {tried + end for end in ("", "Low", "High", "Interval")}
+        if not names & used:
+            break
+    used |= names
+    return tried
+
+
+def word(text: str) -> str:
+    """Letters alone, as TeX's names must be: `flash3` is FlashThree, `lr=-0.5` is LrMinusZeroPointFive."""
+    text = re.sub(r"-(?=\d)", " minus ", text)
+    text = re.sub(r"(?<=\d)\.(?=\d)", " point ", text)
+    spoken = "".join(map(_spoken, unicodedata.normalize("NFKD", text)))
+    return "".join(part[0].upper() + part[1:] for part in re.findall(r"[A-Za-z]+", spoken))
+
+
+def _spoken(character: str) -> str:
+    if character.isascii():
+        return f" {_DIGITS[int(character)]} " if character.isdigit() else character
+    if unicodedata.combining(character):
+        return ""
+    return f" {unicodedata.name(character, f'U {ord(character):X}').title()} "
+
+
+def cited(contents: Contents) -> Iterator[Cited]:
+    """Each number once: of the groups, then those of the answer's sentences."""
+    for group in contents.facts.groups:
+        yield from _of_group(group)
+    for number in contents.answer.numbers:
+        yield _of_sentence(number)
+
+
+def _of_group(group: Group) -> Iterator[Cited]:
+    yield Cited(f"{group.label} runs", str(group.n), None, None, f"{group.label}: runs with a measured rate")
+    memory = group.peak_memory_gib
+    for quantity, unit, found in (
+        ("tokens per second", "tokens per second", group.tokens_per_second),
+        ("MFU", "percent", group.mfu),
+        ("final loss", "nats per token", group.final_loss),
+    ):
+        if found:
+            yield _estimate(group.label, quantity, unit, found)
+    if memory is not None:
+        says = f"{group.label}: peak memory, GiB: median over its completed runs"
+        yield Cited(f"{group.label} peak memory", format(memory, _FORMS["GiB"]), None, None, says)
+
+
+def _estimate(label: str, quantity: str, unit: str, found: Estimate) -> Cited:
+    shown = [None if end is None else format(end, _FORMS[unit]) for end in (found.low, found.high)]
+    in_unit = "" if unit == quantity else f", {unit}"
+    says = f"{label}: {quantity}{in_unit}: median; {found.method}"
+    return Cited(f"{label} {quantity}", format(found.median, _FORMS[unit]), shown[0], shown[1], says)
+
+
+def _of_sentence(number: Number) -> Cited:
+    value, low, high = (
+        None if x is None else _said(x, number) for x in (number.value, number.low, number.high)
+    )
+    return Cited(number.name, value or "", low, high, f"{number.name}, {number.unit}")
+
+
+def _said(value: float, number: Number) -> str:
+    """As the sentence says it: changes and differences with their sign."""
+    if number.unit == "percent" and abs(value) >= 100:
+        return format(value, "+,.0f")
+    form = _SIGNED.get(number.unit) or (",d" if float(value).is_integer() else ",.4g")
+    return format(int(value) if form == ",d" else value, form)

@@ -1,0 +1,190 @@
+"""Tables with booktabs rules, each a whole float: its caption keeps units and intervals with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analysis.query.ask import Answer
+from analysis.query.latex import escaped, said, tabular
+from analysis.report.build import Contents
+from analysis.report.facts import Group
+from analysis.stats import Estimate
+
+_LONGEST = 30  # rows of a table that is not broken over pages
+_WIDE = 28  # characters of a first column that is not broken into lines
+_DASH = "--"
+_NOTES = {
+    "training_metrics": "Medians over the completed runs of each group, without the warm-up: tokens per "
+    "second, the share of tokens that count in the loss, model FLOPs utilisation, and model TFLOP/s per GPU. "
+    "There is no latency of inference: this study trained and did not infer.",
+    "training_summary": "Medians over the completed runs of each group. The training loss is that of the "
+    "last step; the time is that of the whole run, with start and compilation.",
+}
+
+
+def tables(contents: Contents) -> dict[str, str]:
+    """LaTeX by file name; a table without rows is left out."""
+    found = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
+    found |= {"losses": _losses(contents), "backends": _backends(contents)}
+    found |= {name: _metrics(name, answer) for name, answer in contents.metrics.items()}
+    return {name: text for name, text in found.items() if text}
+
+
+def table(
+    name: str, caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], align: str | None = None
+) -> str:
+    r"""A float, or a table over several pages if it is long.
+
+    Args:
+        name: `\label{tab:NAME}`.
+        caption, heads, rows: LaTeX already.
+        align: columns; by default the first on the left and the others on the right.
+    """
+    if not rows:
+        return ""
+    wide = any(len(row[0]) > _WIDE for row in rows)
+    align = align or (r">{\raggedright\arraybackslash}p{4cm}" if wide else "l") + "r" * (len(heads) - 1)
+    title = rf"\caption{{{caption}}}\label{{tab:{name}}}"
+    if len(rows) <= _LONGEST:
+        body = tabular(align, heads, rows)
+        return f"\\begin{{table}}[htbp]\n\\centering\\small\n{title}\n{body}\\end{{table}}\n"
+    head = f"\\toprule\n{' & '.join(heads)} \\\\\n\\midrule\n"
+    lines = "".join(" & ".join(row) + " \\\\\n" for row in rows)
+    start = f"{{\\small\n\\begin{{longtable}}{{{align}}}\n{title}\\\\\n"
+    return (
+        f"{start}{head}\\endfirsthead\n{head}\\endhead\n\\bottomrule\n\\endlastfoot\n{lines}"
+        "\\end{longtable}}\n"
+    )
+
+
+def _setup(contents: Contents) -> str:
+    changed = any(line.changed for line in contents.setup)
+    rows = [
+        (
+            said(line.topic),
+            said(line.value) + (rf" \emph{{(changed: {said(line.changed)})}}" * bool(line.changed)),
+        )
+        for line in contents.setup
+    ]
+    caption = "Setup." + " In italics: what the launch changed, against the study file." * changed
+    ragged = r">{\raggedright\arraybackslash}p"
+    return table("setup", caption, ("Topic", "Value"), rows, f"{ragged}{{3.6cm}}{ragged}{{11.4cm}}")
+
+
+def _groups(contents: Contents) -> str:
+    heads = ("Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB", "Final loss")
+    caption = (
+        "Groups, in the order of the study: medians over $n$ completed runs, rates without the warm-up. The "
+        "interval is that of the tokens per second; memory is the peak, the loss that of the last step in "
+        "nats per token. Groups of one tier cannot be told apart; a single run has none."
+    )
+    return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
+
+
+def _group(contents: Contents, group: Group) -> tuple[str, ...]:
+    tiers = ", ".join(contents.comparison.rates.tiers(group.label))
+    return (
+        escaped(group.label),
+        str(group.n),
+        _middle(group.tokens_per_second, ",.0f"),
+        _ends(group.tokens_per_second, ",.0f"),
+        escaped(tiers) or ("observed" if group.n == 1 else _DASH),
+        _middle(group.mfu, ".1f"),
+        number(group.peak_memory_gib, ",.1f"),
+        _middle(group.final_loss, ".4f"),
+    )
+
+
+def _ratios(contents: Contents) -> str:
+    rows = [
+        (
+            escaped(it.label),
+            escaped(it.baseline),
+            number(it.shown.ratio, ".4f"),
+            ends(it.shown.low, it.shown.high, ".4f"),
+            str(it.shown.n),
+            it.verdict.kind,
+        )
+        for it in contents.comparison.rates.compared
+    ]
+    caption = (
+        "Tokens per second over those of the baseline, paired by seed and repeat, or by step where $n$ "
+        "counts records of one run each. "
+        + _methods([it.shown.method for it in contents.comparison.rates.compared])
+    )
+    heads = ("Group", "Baseline", "Ratio", r"95\,\% interval", "$n$", "Verdict")
+    return table("ratios", caption, heads, rows, "llrrrl")
+
+
+def _losses(contents: Contents) -> str:
+    rows = [
+        (
+            escaped(it.label),
+            escaped(it.baseline),
+            number(it.verdict.difference, "+.4f"),
+            ends(it.verdict.low, it.verdict.high, "+.4f"),
+            number(it.margin, "g"),
+            it.verdict.kind,
+        )
+        for it in contents.comparison.losses
+    ]
+    caption = (
+        "Loss minus that of the baseline over the last fifth of the steps, in nats per token. "
+        + _methods([it.verdict.method for it in contents.comparison.losses])
+    )
+    return table(
+        "losses",
+        caption,
+        ("Group", "Baseline", "Difference", "Interval", "Margin", "Verdict"),
+        rows,
+        "llrrrl",
+    )
+
+
+def _backends(contents: Contents) -> str:
+    rows = [
+        (
+            escaped(row["attention"]),
+            escaped(row["device_name"] or "no device"),
+            row["verdict"],
+            f"{row['checks']:,d}",
+            f"{row['failed']:,d}",
+        )
+        for row in contents.backends.certificates
+    ]
+    caption = "Certificates of the backends: whether each computes attention, and with kernels of its own."
+    heads = ("Backend", "Device", "Verdict", "Checks", "Failed")
+    return table("backends", caption, heads, rows, "lllrr")
+
+
+def _metrics(name: str, answer: Answer) -> str:
+    rows = [tuple(map(_cell, row)) for row in answer.rows]
+    return table(name, escaped(_NOTES[name]), tuple(map(escaped, answer.columns)), rows)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return _DASH
+    return number(value, ",") if isinstance(value, int | float) else escaped(str(value))
+
+
+def _methods(methods: list[str]) -> str:
+    return f"Intervals: {said('; '.join(dict.fromkeys(methods)))}."
+
+
+def _middle(found: Estimate | None, form: str) -> str:
+    return number(found.median if found else None, form)
+
+
+def _ends(found: Estimate | None, form: str) -> str:
+    return ends(found.low, found.high, form) if found else _DASH
+
+
+def ends(low: float | None, high: float | None, form: str) -> str:
+    """An interval, or a dash where there is none."""
+    return _DASH if low is None or high is None else f"{number(low, form)} to {number(high, form)}"
+
+
+def number(value: float | None, form: str) -> str:
+    """A number with a real minus sign, or a dash where it is unknown."""
+    return _DASH if value is None else format(value, form).replace("-", r"\ensuremath{-}")

@@ -1,0 +1,45 @@
+"""Writes `latex/` into a report: the same rows give the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from analysis import drawings
+from analysis.report.build import Contents
+from analysis.writeup import document, methods, numbers, references, tables
+
+FOLDER = "latex"
+
+
+def write(report: Path, contents: Contents) -> None:
+    """Write document, tables, figures, numbers, methods and references.
+
+    Args:
+        report: a report's folder, with its figures drawn.
+    """
+    folder = report / FOLDER
+    for each in ("tables", "figures"):
+        (folder / each).mkdir(parents=True)
+    found, keys = tables.tables(contents), references.used(contents)
+    texts = {
+        "report.tex": document.document(contents, found, keys),
+        "numbers.tex": numbers.macros(contents),
+        "methods.tex": methods.methods(contents),
+        "references.bib": references.bibtex(keys),
+    } | {f"tables/{name}.tex": text for name, text in found.items()}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for drawn in contents.figures:
+        if drawn.figure:
+            _figure(report, folder, drawn.name, drawn.figure.spec)
+
+
+def _figure(report: Path, folder: Path, name: str, spec: dict[str, object]) -> None:
+    """Both widths, copied from the pages' downloads if these have PDF."""
+    for end, inches in drawings.WIDTHS.items():
+        there, wanted = report / "figures" / f"{name}{end}.pdf", folder / "figures" / f"{name}{end}.pdf"
+        if there.exists():
+            shutil.copyfile(there, wanted)
+        else:
+            wanted.write_bytes(drawings.drawing(spec, "pdf", inches))

@@ -1,0 +1,173 @@
+"""What a text takes from a report: it compiles, says what the pages say, and drops no character in silence."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from analysis.audit.audit import audit
+from analysis.query.latex import escaped, said, tabular
+from analysis.report.build import build_report
+from analysis.store.collect import collect
+from analysis.writeup import numbers, references
+from analysis.writeup.write import write
+from tests.analysis.demo import write_demo
+from tests.analysis.fabricate import completed
+
+TEX = pytest.mark.skipif(
+    not all(map(shutil.which, ("pdflatex", "bibtex", "pdftotext", "pdffonts"))),
+    reason="needs TeX: apt install texlive-latex-recommended lmodern poppler-utils",
+)
+EVIL = '\\input{/etc/passwd} 100% a_b #1 ${x}^2 ~ & <b> [x]* "q" --flag \N{GRINNING FACE} \u200f\u05d0 \u2028 é β `code'
+
+
+def compiled(folder: Path) -> str:
+    """The text of report.pdf, compiled as its first line says."""
+    for command in (["pdflatex"], ["bibtex"], ["pdflatex"], ["pdflatex"]):
+        options = ["-interaction=nonstopmode", "-halt-on-error"] if command == ["pdflatex"] else []
+        done = subprocess.run(
+            [*command, *options, "report"],
+            check=False,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
+    assert "undefined" not in (folder / "report.log").read_text(errors="replace")
+    fonts = subprocess.run(["pdffonts", "report.pdf"], cwd=folder, capture_output=True, text=True, check=True)
+    rows = [row.split() for row in fonts.stdout.splitlines()[2:]]
+    assert rows
+    assert all(row[-5] == "yes" for row in rows), "a font is not embedded"
+    text = subprocess.run(
+        ["pdftotext", "-layout", "report.pdf", "-"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return text.stdout
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo, and a study whose every text is hostile."""
+    root = tmp_path_factory.mktemp("runs")
+    write_demo(root)
+    for place, label in enumerate((EVIL, "A" * 90)):
+        factors = {"note": label, "seed": 0}
+        completed(root, f"e{place}", study="evil", title=EVIL, description=EVIL, factors=factors)
+    collect(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def report(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_report(root, "backends", tmp_path_factory.mktemp("out") / "it", extra=write).parent
+
+
+@TEX
+def test_the_document_compiles_and_says_what_the_pages_say(report: Path, tmp_path: Path) -> None:
+    shutil.copytree(report / "latex", tmp_path / "latex")
+    text = compiled(tmp_path / "latex")
+    for words in ("Attention backends compared", "Findings", "cudnn", "Figure 1", "References", "Holm"):
+        assert words in text
+    assert "\N{MINUS SIGN}" in text
+
+
+@TEX
+def test_hostile_text_compiles_and_is_still_there(root: Path, tmp_path: Path) -> None:
+    report = build_report(root, "evil", tmp_path / "evil", extra=write).parent
+    text = " ".join(compiled(report / "latex").split())
+    for words in ("\\input{/etc/passwd} 100% a_b #1 ${x}^2", "--flag", "U+1F600", "U+200F", "U+2028"):
+        assert words in text
+
+
+def test_every_number_has_a_name_of_letters_and_no_name_comes_twice(report: Path) -> None:
+    names = re.findall(r"\\newcommand{\\([^}]*)}", (report / "latex" / "numbers.tex").read_text())
+    assert len(names) > 50
+    assert len(names) == len(set(names))
+    assert all(name.isascii() and name.isalpha() for name in names)
+    assert "BackendsFlashThreeTokensPerSecondInterval" in names
+
+
+def test_a_cited_number_is_that_of_the_overview(report: Path) -> None:
+    page = (report / "index.html").read_text()
+    shown = re.search(r'<th scope="row">cudnn</th>.*?<td class="n">(\d+,\d+)</td>', page, re.S)
+    cited = re.search(
+        r"\\BackendsCudnnTokensPerSecond}{(.*)}", (report / "latex" / "numbers.tex").read_text()
+    )
+    assert shown
+    assert cited
+    assert cited[1].replace("{,}", ",") == shown[1]
+
+
+def test_names_are_control_words_whatever_a_group_is_called() -> None:
+    assert numbers.word("flash3") == "FlashThree"
+    assert numbers.word("lr=-0.5, seq_len=1024") == "LrMinusZeroPointFiveSeqLenOneZeroTwoFour"
+    assert numbers.word("\N{GRINNING FACE} é") == "GrinningFaceE"
+
+
+def test_numbers_of_one_name_are_told_apart() -> None:
+    used: set[str] = set()
+    assert numbers._unused("It", used) == "It"
+    assert numbers._unused("It", used) == "ItNoTwo"
+    assert numbers._unused("ItLow", used) == "ItLowNoTwo"
+
+
+def test_references_are_those_of_kernels_and_methods_that_were_used(report: Path) -> None:
+    bib = (report / "latex" / "references.bib").read_text()
+    keys = re.findall(r"@\w+{(\w+),", bib)
+    assert {"chetlur2014cudnn", "shah2024flashattention3", "hoefler2015", "holm1979"} <= set(keys)
+    assert "dong2024flex" not in keys
+    cited = re.findall(r"\\cite{([^}]*)}", (report / "latex" / "methods.tex").read_text())
+    assert {key for each in cited for key in each.split(",")} == set(keys)
+
+
+def test_every_backend_of_ours_has_its_references() -> None:
+    from model import attention
+
+    assert set(references.KERNELS) == set(attention.names())
+    assert {key for keys in references.KERNELS.values() for key in keys} <= set(references._ENTRIES)
+
+
+def test_an_audit_reaches_the_numbers_of_a_text(report: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(report, copy)
+    path = copy / "latex" / "numbers.tex"
+    text = path.read_text()
+    found = re.search(r"\\BackendsCudnnMFU}{([\d.]+)}", text)
+    assert found
+    path.write_text(text.replace(found[0], "\\BackendsCudnnMFU}{99.9}"))
+    (told,) = audit(copy).findings
+    assert told.file == "latex/numbers.tex"
+    assert told.what == "\\BackendsCudnnMFU"
+    assert "99.9" in (told.printed or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("--set a_b", r"-{}-set a\_b"),
+        ("50% [x]", r"50\% {[}x{]}"),
+        ("\N{GRINNING FACE}\u200f", "{[}U+1F600{]}{[}U+200F{]}"),
+        ("β ≤ é", r"\ensuremath{\beta} \ensuremath{\le} é"),
+        ("a\n\\\\b", r"a \textbackslash{}\textbackslash{}b"),
+        ("", ""),
+    ],
+)
+def test_text_is_set_as_it_is(text: str, wanted: str) -> None:
+    assert escaped(text) == wanted
+
+
+def test_a_sentence_has_real_minus_signs_but_its_code_does_not() -> None:
+    assert (
+        said("`a-1` (-5 %; -5 to 2) x-1") == r"\texttt{a-1} (\ensuremath{-}5\,\%; \ensuremath{-}5 to 2) x-1"
+    )
+
+
+def test_a_table_has_the_rules_of_booktabs() -> None:
+    lines = tabular("lr", ("a", "b"), [("x", "1")]).splitlines()
+    assert lines == [
+        r"\begin{tabular}{lr}", r"\toprule", r"a & b \\", r"\midrule", r"x & 1 \\", r"\bottomrule", r"\end{tabular}",
+    ]  # fmt: skip
