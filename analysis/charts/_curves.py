@@ -6,20 +6,26 @@ from analysis.charts import Row
 
 _MOST_POINTS, _FEWEST = 20_000, 20  # of a figure's solid lines, and of one line
 _MOST_RUNS, _COARSE, _FINE = 1_250, 32, 256  # beyond so many runs, lines are of the coarse curves
-# Common table expressions: `points`, a study's curves with the place `bin` of each on a line of at most $most
-# points; fewer in a study of so many groups that a page could not hold them. A bin's width is a multiple of
-# the curves' widths, so that nothing lies in two bins.
+# Common table expressions: `known`, a study's runs by a number, and `points`, their curves by that number
+# with the place `bin` of each on a line of at most $most points; fewer in a study of more groups than a page
+# can hold. A bin's width is a multiple of the curves' widths, so that nothing lies in two bins.
+# Numbers, and a group's place instead of its label, because to group many rows by text takes longer.
 POINTS = f"""\
-size AS (
+known AS (
+  SELECT row_number() OVER (ORDER BY run_id)::INTEGER AS run, place::INTEGER AS place,
+    run_id, label, seed, outcome, attention, warmup_steps
+  FROM runs WHERE study = $study
+), size AS (
   SELECT CASE WHEN count(*) > {_MOST_RUNS} THEN {_COARSE} ELSE {_FINE} END AS most,
     greatest({_FEWEST}, least($most, {_MOST_POINTS} // count(DISTINCT label))) AS points
-  FROM runs WHERE study = $study
+  FROM known
 ), bins AS (
   SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
   FROM curves JOIN size USING (most) WHERE study = $study AND $wanted GROUP BY most
 ), points AS (
-  SELECT c.*, (step - 1) // b.width AS bin
-  FROM curves c JOIN bins b USING (most) WHERE study = $study AND $wanted
+  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin,
+    first_step, step, records, losses, loss, tokens, seconds
+  FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = $study AND $wanted
 )"""
 
 

@@ -11,25 +11,24 @@ from analysis.charts._values import names
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.stats import by_label
 
-# The factors and the design come once a group, with its first point.
+# What all points of a group share comes with its first: the runs, the factors and the design.
 _SQL = f"""\
-WITH {points(100, "tokens > 0")}, traces AS (
-  SELECT run_id, bin, min(first_step) AS first_step, max(step) AS step, sum(tokens) AS tokens,
-    sum(seconds) AS seconds
-  FROM points GROUP BY run_id, bin
-), rates AS (
-  SELECT label, place, bin, min(first_step) AS first_step, max(step) AS step,
-    round(sum(tokens) / sum(seconds), 6) AS rate, list(run_id ORDER BY run_id) AS run_ids,
-    max(warmup_steps) AS warmup_steps, min(scale) AS scale, max(created_at) AS created_at,
-    first(factors ORDER BY created_at DESC, run_id) AS factors,
-    first(design ORDER BY created_at DESC, run_id) AS design,
-    row_number() OVER (PARTITION BY label ORDER BY bin) AS turn
-  FROM traces JOIN runs r USING (run_id) WHERE r.study = $study
-  GROUP BY label, place, bin HAVING sum(seconds) > 0
+WITH {points(100, "tokens > 0")}, rates AS (
+  SELECT place, bin, min(first_step) AS first_step, max(step) AS step,
+    round(sum(tokens) / fsum(seconds), 6) AS rate, row_number() OVER (PARTITION BY place ORDER BY bin) AS turn
+  FROM points GROUP BY place, bin HAVING sum(seconds) > 0
+), groups AS (
+  SELECT r.label, r.place, list(run_id ORDER BY run_id) AS run_ids, max(r.warmup_steps) AS warmup_steps,
+    min(r.scale) AS scale, max(r.created_at) AS created_at,
+    first(r.factors ORDER BY r.created_at DESC, run_id) AS factors,
+    first(r.design ORDER BY r.created_at DESC, run_id) AS design
+  FROM runs r JOIN known k USING (run_id)
+  WHERE r.study = $study AND k.run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY r.label, r.place
 )
-SELECT * EXCLUDE (turn, factors, design), CASE WHEN turn = 1 THEN factors END AS factors,
+SELECT label, place, first_step, step, rate, warmup_steps, scale, created_at,
+  CASE WHEN turn = 1 THEN run_ids END AS run_ids, CASE WHEN turn = 1 THEN factors END AS factors,
   CASE WHEN turn = 1 THEN design END AS design
-FROM rates ORDER BY place, step"""
+FROM rates JOIN groups USING (place) ORDER BY place, step"""
 _LEAST = 0.01  # how far the axis reaches at least on either side of 1, so that rounding looks small
 
 
@@ -42,7 +41,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     kept = {row["label"] for row in drawn}
     over = list(dict.fromkeys(base for label, base in pairs if label in kept))
-    used = frozenset(run for label in (*kept, *over) for row in groups[label] for run in row["run_ids"])
+    used = frozenset(run for label in (*kept, *over) for run in groups[label][0]["run_ids"])
     title = f"rate over that of {over[0] if len(over) == 1 else 'the baseline'}"
     lines = Lines(title, ".3f", drawn, [], [], rule=1.0, least=_LEAST)
     return Figure(

@@ -9,21 +9,26 @@ from analysis.stats import by_label
 from analysis.stats.estimate import median
 
 _SQL = f"""\
-WITH {points(100, "tokens > 0")}, traces AS (
-  SELECT run_id, bin, max(step) AS step, sum(tokens) AS tokens, sum(seconds) AS seconds
-  FROM points GROUP BY run_id, bin
+WITH {points(100, "tokens > 0")}, lines AS (
+  SELECT place, bin, max(step) AS step, round(sum(tokens) / fsum(seconds), 6) AS value,
+    count(DISTINCT run) AS n
+  FROM points GROUP BY place, bin HAVING sum(seconds) > 0
+), groups AS (
+  SELECT place, any_value(label) AS label, list(run_id ORDER BY run_id) AS run_ids,
+    max(warmup_steps) AS warmup_steps
+  FROM known WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
 )
-SELECT label, max(step) AS step, round(sum(tokens) / sum(seconds), 6) AS value, count(*) AS n,
-  list(run_id ORDER BY run_id) AS run_ids, max(warmup_steps) AS warmup_steps
-FROM traces JOIN runs r USING (run_id) WHERE r.study = $study
-GROUP BY label, bin HAVING sum(seconds) > 0
+SELECT label, step, value, n,
+  CASE WHEN bin = min(bin) OVER (PARTITION BY place) THEN run_ids END AS run_ids,
+  warmup_steps
+FROM lines JOIN groups USING (place)
 ORDER BY label, step"""
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    used = frozenset(run for row in rows for run in row["run_ids"])
+    used = frozenset(run for row in rows for run in row["run_ids"] or ())
     warmup = max(row["warmup_steps"] for row in rows)
     lines = Lines("tokens per second", ",.0f", rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(

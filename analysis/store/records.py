@@ -109,8 +109,9 @@ def _derives(connection: DuckDBPyConnection, given: tuple[str, ...] | None) -> s
     """Get ready for the script that derives, and return it; an older version's views derive everything."""
     if not connection.execute("FROM duckdb_tables() WHERE table_name = 'run_measures'").fetchall():
         return ""
-    stage(connection)
-    return given[-1] if given else scripts()[DERIVE]
+    script = given[-1] if given else scripts()[DERIVE]
+    stage(connection, script)
+    return script
 
 
 def _load(connection: DuckDBPyConnection, table: str, path: Path) -> None:

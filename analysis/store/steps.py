@@ -36,10 +36,9 @@ COLUMNS = {
 SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
 MEASURES = ("run_measures", "curves")  # tables that derive.sql alone fills
 STAGE = "loaded"  # a temporary table
-_STAGE = f"CREATE TEMP TABLE {STAGE} AS SELECT {', '.join(SAID)} FROM step_records LIMIT 0"
 _READ = f"""
 INSERT INTO loaded BY NAME
-SELECT f.study, f.run_id, f.attempt,
+SELECT f.file, f.study, f.run_id, f.attempt,
     s.* EXCLUDE (filename, schema_version) REPLACE (
         make_timestamp(epoch_us(s.time::TIMESTAMPTZ)) AS time,
         CASE WHEN isfinite(s.loss) THEN s.loss END AS loss,
@@ -54,9 +53,13 @@ WHERE CASE WHEN s.schema_version = 1 AND s.steps > 0
 """
 
 
-def stage(connection: DuckDBPyConnection) -> None:
-    """Make the empty table `loaded`, which takes step records until `derive` moves them."""
-    connection.execute(_STAGE)
+def stage(connection: DuckDBPyConnection, script: str | None = None) -> None:
+    """Make the empty table `loaded`, which takes step records until `derive` moves them.
+
+    Args:
+        script: the one that will derive, by its first statement; by default this version's.
+    """
+    connection.execute(connection.extract_statements(script or scripts()[DERIVE])[0])
 
 
 def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
@@ -65,7 +68,8 @@ def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
 
     if not rows.step_files:
         return
-    connection.register("step_files", pa.Table.from_pylist(rows.step_files))
+    numbered = [{**file, "file": number} for number, file in enumerate(rows.step_files)]
+    connection.register("step_files", pa.Table.from_pylist(numbered))
     _load(connection, root, rows, rows.step_files)
     connection.unregister("step_files")
 
