@@ -36,6 +36,7 @@ WARMUP_RULE = (
     "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
     "device that the deciding attempt ran on"
 )
+_ALL_IN_ONE = Page("print", "All on one page", [])
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def write_report(
         answers = {name: answer(connection, sql) for name, sql in queries.items()}
         tables = {name: csv_bytes(each) for name, each in answers.items()}
     _write_data(out, drawn, tables | comparison.tables(found))
-    _write_pages(out, known, trust, found, details, in_pages(drawn))
+    _write_pages(out, known, trust, found, details, [*in_pages(drawn), _ALL_IN_ONE])
     if extra:
         extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in METRICS}))
     queries |= details.queries

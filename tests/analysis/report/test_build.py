@@ -64,6 +64,7 @@ def test_it_has_its_pages(report: Path) -> None:
         "certificates",
         "runs",
         "methods",
+        "print",
     } == {path.stem for path in report.glob("*.html") if not path.stem.startswith("run-")}
 
 
