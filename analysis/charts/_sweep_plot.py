@@ -109,17 +109,16 @@ def _x(plot: Plot) -> alt.X:
 
     axis = alt.Axis(values=list(plot.x.values), format=plot.x.number, labelOverlap="greedy", grid=False)
     ends = [plot.x.values[0], plot.x.values[-1]]
-    kind: dict[str, Any] = {"type": "log", "base": plot.x.base} if plot.x.base else {"type": "linear"}
-    scale = alt.Scale(domain=ends, nice=False, zero=False, padding=16, **kind)
+    kind: dict[str, Any] = {"type": "log", "base": plot.x.base} if plot.x.base else {"zero": False}
+    scale = alt.Scale(domain=ends, nice=False, padding=16, **kind)
     return alt.X("x:Q", title=plot.x.title, scale=scale, axis=axis)
 
 
 def _y(plot: Plot, field: str = "value") -> alt.Y:
     import altair as alt
 
-    kind: Any = "log" if plot.log else "linear"
-    ends = [plot.low, plot.high]
-    scale = alt.Scale(type=kind, domain=ends, range=[_HEIGHT, 0], nice=False, zero=False)
+    kind: dict[str, Any] = {"type": "log"} if plot.log else {"zero": False}
+    scale = alt.Scale(domain=[plot.low, plot.high], range=[_HEIGHT, 0], nice=False, **kind)
     return alt.Y(f"{field}:Q", title=plot.quantity.title, scale=scale, axis=alt.Axis(tickCount=6))
 
 

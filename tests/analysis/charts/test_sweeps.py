@@ -345,3 +345,21 @@ def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept
 )
 def test_a_range_of_numbers_names_its_ends(numbers: list[str], said: str) -> None:
     assert between(numbers) == said
+
+
+def test_a_logarithmic_axis_asks_nothing_of_zero() -> None:
+    """Vega warns in the browser's console if it does."""
+    rows = [
+        row | {"tokens_per_second": row["tokens_per_second"] ** 2}
+        for row in grid(train__sequence_length=LENGTHS)
+    ]
+    figure = lines(rows)
+    scales = [
+        each["scale"]
+        for layer in figure.spec["layer"]
+        for each in layer["encoding"].values()
+        if "scale" in each
+    ]
+    assert "tokens per second" in figure.caption.partition("Logarithmic: ")[2]
+    assert [scale for scale in scales if scale.get("type") == "log"]
+    assert not [scale for scale in scales if scale.get("type") == "log" and "zero" in scale]
