@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
+from analysis.compare.values import commit
 from analysis.report.facts import Row, literal, rows
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ class Backends:
         alike = [("On", self.devices), ("for", self.shapes)]
         said = ", ".join(f"{word} {values[0]}" for word, values in alike if len(values) == 1)
         return said[:1].upper() + said[1:]
+
+    @property
+    def commits(self) -> list[str]:
+        """The commits that `runner verify` made them at, where it recorded one."""
+        return sorted({commit(row) for row in self.certificates if row["git_sha"]})
 
     @property
     def software(self) -> list[str]:

@@ -11,7 +11,10 @@ from model.disk.files import Unreadable, dumps, read
 from model.disk.record import NAME
 from model.verify.certificate import Certificate, describe
 
-_SAME_NAME = ("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds")
+_SAME_NAME = (
+    *("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds"),
+    *("git_sha", "git_dirty"),
+)
 _JSON = ("software", "kernels", "reasons", "not_looked_at")
 
 

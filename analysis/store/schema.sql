@@ -197,7 +197,7 @@ CREATE TABLE certificates (
     device_kind VARCHAR NOT NULL, device_name VARCHAR, dtype VARCHAR, shape VARCHAR, run_case JSON,
     software JSON NOT NULL, code VARCHAR NOT NULL, kernels JSON NOT NULL, deterministic BOOLEAN, graph_break VARCHAR,
     reasons JSON NOT NULL, not_looked_at JSON NOT NULL, checks BIGINT NOT NULL, failed BIGINT NOT NULL, seconds DOUBLE NOT NULL,
-    created_at TIMESTAMP NOT NULL
+    created_at TIMESTAMP NOT NULL, git_sha VARCHAR, git_dirty BOOLEAN
 );
 COMMENT ON TABLE certificates IS '.certificates/KEY.json, one row per certificate: what was found about one attention backend on one device.';
 COMMENT ON COLUMN certificates.key IS 'SHA-256 over backend, code, case, device and software, hexadecimal. The certificate is valid for a run only if all of these are the same.';
@@ -219,6 +219,8 @@ COMMENT ON COLUMN certificates.checks IS 'Number of checks.';
 COMMENT ON COLUMN certificates.failed IS 'Number of checks that failed.';
 COMMENT ON COLUMN certificates.seconds IS 'Seconds that it took to make the certificate.';
 COMMENT ON COLUMN certificates.created_at IS 'When the certificate was made, UTC.';
+COMMENT ON COLUMN certificates.git_sha IS 'Commit of the checkout that runner verify ran from. NULL outside a repository, and for the certificate of a run, whose own commit is in runs.';
+COMMENT ON COLUMN certificates.git_dirty IS 'Whether that checkout had uncommitted changes.';
 
 CREATE TABLE verifications (
     certificate VARCHAR NOT NULL, attention VARCHAR NOT NULL, place BIGINT NOT NULL, name VARCHAR NOT NULL,

@@ -67,6 +67,8 @@ class Certificate(Frozen):
     )
     seconds: float
     created_at: datetime
+    git_sha: str | None = Field(None, description="Commit of the checkout that `runner verify` ran from.")
+    git_dirty: bool | None = Field(None, description="Whether that checkout had uncommitted changes.")
 
     @property
     def refused_by(self) -> list[str]:

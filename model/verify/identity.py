@@ -88,7 +88,18 @@ def software(name: str, device: str) -> dict[str, str]:
     if attention.is_foreign(name):
         own |= {_module(name), *_imports(_module(name))}
     known |= _installed(tuple(package for module in own for package in _distributions(module)))
+    known |= _unversioned(attention.load(name).modules)
     return dict(sorted(known.items()))
+
+
+def _unversioned(modules: tuple[str, ...]) -> dict[str, str]:
+    """Modules that no package brought, such as one that was built by hand: told apart by their file."""
+    alone = {module: _origin(module) for module in modules if not _distributions(module)}
+    return {
+        module: f"without a version, SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+        for module, path in alone.items()
+        if path
+    }
 
 
 def _installed(packages: tuple[str, ...]) -> dict[str, str]:

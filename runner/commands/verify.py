@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 import typer
 
+import model
 from model import attention
 from model.verify.certificate import Certificate, Check
 from runner.commands._console import print_json, say, table
@@ -23,6 +24,7 @@ from runner.commands._options import AsJson, Settings
 from runner.job import admission
 from runner.job.phase import Stage
 from runner.job.trial import Options, Trial, hold
+from runner.state.code import repository
 
 GRADIENTS = ("o", "dq", "dk", "dv")
 
@@ -116,12 +118,20 @@ def _lanes(names: Sequence[str]) -> list[list[str]]:
 def _made(
     names: list[str], device: str, root: Path, options: Options, progress: _Progress
 ) -> Iterator[Certificate]:
+    origin = checkout()
     answers = hold([Trial(name) for name in names], device, options)
     for name, answer in zip(names, answers, strict=True):
         made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
+        made = made.model_copy(update=origin)
         admission.keep(made, root)
         progress.end(f"{name}: {made.verdict}, {made.seconds:.1f} s")
         yield made
+
+
+def checkout() -> dict[str, str | bool | None]:
+    """The commit of the code that verifies, by the fields of a certificate."""
+    found = repository.state(Path(model.__path__[0]).parent)
+    return {"git_sha": found.commit, "git_dirty": found.dirty}
 
 
 def _ended(name: str, device: str, error: Exception) -> Certificate:

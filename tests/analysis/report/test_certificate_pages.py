@@ -158,13 +158,14 @@ def test_text_from_a_certificate_is_inert(tmp_path: Path) -> None:
 
 def test_a_machines_page_stands_alone(tmp_path: Path) -> None:
     for backend in ("auto", "flash3", "flash4"):
-        certify(tmp_path, backend, case=None)
+        certify(tmp_path, backend, case=None, git_sha="a1b2c3d4e5f6", git_dirty=True)
     certify(tmp_path, "math")  # a run's: no word on all that math supports
     collect_certificates(tmp_path)
     index = certificates_page(tmp_path, tmp_path / "deep" / "machine")
     text = words(index)
     assert "Attention backends on NVIDIA H200" in text
     assert "1 right, 1 wrong, 1 unsupported." in text
+    assert "Commit a1b2c3d4e5 with uncommitted changes" in text
     assert "for everything that the backend supports" in text
     assert "math" not in {cell for name in ("auto", "flash3") for cell in row_of(index, name)}
     for link in (*Page(index).all("href"), *Page(index).all("src")):

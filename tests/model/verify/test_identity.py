@@ -91,3 +91,13 @@ def test_the_code_covers_modules_beside_a_foreign_backend(kind: str, tmp_path, r
     (site / f"beside_{kind}.py").write_text(f"{beside}# changed\n")
     identity.code.cache_clear()
     assert identity.code(kind) != first
+
+
+def test_a_module_that_no_package_brought_is_known_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "built_by_hand_9.py").write_text("one = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = identity._unversioned(("built_by_hand_9", "numpy", "nowhere_9"))
+    assert list(found) == ["built_by_hand_9"]
+    assert found["built_by_hand_9"].startswith("without a version, SHA-256 ")
