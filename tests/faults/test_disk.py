@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from runner.state.code import snapshot
 from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment
 
 
@@ -16,7 +17,9 @@ def small_disk(tmp_path, root):
     if os.geteuid():
         pytest.skip("mounting needs root")
     root.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", root], check=True)
+    code = sum(len(text) // 4096 + 1 for text in snapshot.sources().values()) * 4096
+    size = f"size={code + 2**20}"  # room for a snapshot of the code, and little more
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", root], check=True)
 
     def fill():
         descriptor = os.open(root / "ballast", os.O_WRONLY | os.O_CREAT)
