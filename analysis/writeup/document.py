@@ -22,6 +22,7 @@ _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report 
 \renewcommand{\topfraction}{0.9}
 \renewcommand{\bottomfraction}{0.9}
 \emergencystretch=3em
+\makeatletter\setlength{\@fptop}{0pt}\makeatother % pages of figures begin at the top
 \input{numbers}
 """
 _RESULTS = ("groups", "ratios", "losses")
@@ -50,7 +51,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
         *(_figure(drawn) for drawn in contents.figures if drawn.figure),
         "\n\\clearpage",
         *(["\\bibliographystyle{plain}\n\\bibliography{references}\n"] if references else []),
-        "\\appendix\n\\section{Setup and further tables}\n",
+        "\\clearpage\n\\appendix\n\\section{Setup and further tables}\n",
         *(f"\\input{{tables/{name}}}" for name in _APPENDIX if name in there),
         "\\end{document}\n",
     ]

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from analysis.query.latex import escaped
 from analysis.report.build import Contents
 from analysis.report.facts import Group
-from analysis.report.said.sentence import Number
+from analysis.report.said.sentence import Number, percentage
 from analysis.stats import Estimate
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 _FORMS = {"tokens per second": ",.0f", "percent": ".1f", "GiB": ",.1f", "nats per token": ".4f"}
-_SIGNED = {"percent": "+.2g", "nats per token": "+.4f"}  # of changes and differences
 
 
 @dataclass(frozen=True)
@@ -122,15 +121,17 @@ def _estimate(label: str, quantity: str, unit: str, found: Estimate) -> Cited:
 
 
 def _of_sentence(number: Number) -> Cited:
-    value, low, high = (
-        None if x is None else _said(x, number) for x in (number.value, number.low, number.high)
-    )
-    return Cited(number.name, value or "", low, high, f"{number.name}, {number.unit}")
+    low, high = (None if x is None else _said(x, number.unit) for x in (number.low, number.high))
+    value = _said(number.value, number.unit)
+    if number.unit == "percent":  # with as many digits as its interval allows
+        ends = [None if x is None else x / 100 for x in (number.low, number.high)]
+        value, *both = re.findall(r"[-+][\d.,]+", percentage(number.value / 100, ends[0], ends[1]))
+        low, high = both or (None, None)
+    return Cited(number.name, value, low, high, f"{number.name}, {number.unit}")
 
 
-def _said(value: float, number: Number) -> str:
-    """As the sentence says it: changes and differences with their sign."""
-    if number.unit == "percent" and abs(value) >= 100:
-        return format(value, "+,.0f")
-    form = _SIGNED.get(number.unit) or (",d" if float(value).is_integer() else ",.4g")
-    return format(int(value) if form == ",d" else value, form)
+def _said(value: float, unit: str) -> str:
+    """As the sentence says it: differences of losses with their sign."""
+    if unit == "nats per token":
+        return f"{value:+.4f}"
+    return f"{int(value):,d}" if float(value).is_integer() else f"{value:,.4g}"

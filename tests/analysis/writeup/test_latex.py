@@ -12,6 +12,7 @@ import pytest
 from analysis.audit.audit import audit
 from analysis.query.latex import escaped, said, tabular
 from analysis.report.build import build_report
+from analysis.report.said.sentence import Number
 from analysis.store.collect import collect
 from analysis.writeup import numbers, references
 from analysis.writeup.write import write
@@ -106,6 +107,22 @@ def test_names_are_control_words_whatever_a_group_is_called() -> None:
     assert numbers.word("flash3") == "FlashThree"
     assert numbers.word("lr=-0.5, seq_len=1024") == "LrMinusZeroPointFiveSeqLenOneZeroTwoFour"
     assert numbers.word("\N{GRINNING FACE} é") == "GrinningFaceE"
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [
+        (Number("it", -5.224, -5.542, -4.906, "percent"), ("-5.22", "-5.54", "-4.91")),
+        (Number("it", 0.3, None, None, "percent"), ("+0.3", None, None)),
+        (Number("it", -0.00033, None, None, "nats per token"), ("-0.0003", None, None)),
+        (Number("it", 8053329920, None, None, "parameters"), ("8,053,329,920", None, None)),
+    ],
+)
+def test_a_number_of_a_sentence_is_cited_with_the_digits_of_the_sentence(
+    number: Number, wanted: tuple[str | None, ...]
+) -> None:
+    cited = numbers._of_sentence(number)
+    assert (cited.value, cited.low, cited.high) == wanted
 
 
 def test_numbers_of_one_name_are_told_apart() -> None:
