@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 MOST = 40  # names at one figure
 LINE = 15  # pixels of a name
-_LONGEST = 180  # pixels, beyond which a name is cut
+_LONGEST = 230  # pixels, beyond which a name is cut
 
 
 def named(ends: dict[str, float]) -> list[str]:

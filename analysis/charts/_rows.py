@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PADDING = {"left": 2, "top": 22, "right": 2, "bottom": 4}
 _LINE = 14  # pixels of a line of a row's name
+_LONGEST = 230  # pixels of a name, beyond which it is cut
 _LONG = 20  # characters, beyond which a name is broken at its commas
 _MANY, _TALL, _LOW = 24, 30, 18  # rows, beyond which they are lower; pixels of a row
 
@@ -28,7 +29,7 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
     import altair as alt
 
     said = "split(datum.label, ', ')" if _broken(labels) else alt.Undefined
-    axis = alt.Axis(labelLimit=170, labelPadding=8, grid=grid, labelExpr=said)
+    axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, labelExpr=said)
     # The order is a domain: as a sort it would become an expression that contains the labels' text.
     scale = alt.Scale(domain=list(labels))
     return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)

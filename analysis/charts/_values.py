@@ -24,10 +24,11 @@ def interval(found: stats.Estimate, form: str) -> str:
 
 def names(labels: Sequence[str], most: int = 4) -> str:
     """The labels in a sentence: the first few, and how many more there are."""
+    between = "; " if any("," in label for label in labels) else ", "
     if len(labels) > most:
-        return f"{', '.join(labels[: most - 1])} and {len(labels) - most + 1} more"
+        return f"{between.join(labels[: most - 1])} and {len(labels) - most + 1} more"
     *first, last = labels
-    return f"{', '.join(first)} and {last}" if first else last
+    return f"{between.join(first)} and {last}" if first else last
 
 
 def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
