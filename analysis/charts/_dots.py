@@ -9,7 +9,7 @@ from analysis import stats
 from analysis.charts import Figure, Row, Styles
 from analysis.charts._axis import ends
 from analysis.charts._rows import PADDING, head, height, right, y_of
-from analysis.charts._style import INK, chart, colours, drawn, fitted, shapes
+from analysis.charts._style import INK, chart, colours, drawn, fitted, packed, shapes
 from analysis.charts._values import estimates_table, number, range_of
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _runs(points: list[Point], styles: Styles, axis: Axis, span: Span) -> alt.Ch
         alt.Tooltip("run:N"),
         alt.Tooltip("value:Q", title=axis.title, format=axis.number),
     ]
-    mark: alt.Chart = chart(values).mark_point(filled=True, size=50, opacity=0.8)
+    mark: alt.Chart = packed(values, "label").mark_point(filled=True, size=50, opacity=0.8)
     x, y = _x("value", axis, span), y_of(list(styles))
     return mark.encode(x=x, y=y, color=colours(styles), shape=shapes(styles), tooltip=tips)
 

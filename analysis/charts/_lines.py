@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
 from analysis.charts._labels import LINE, MOST, named, names, places
-from analysis.charts._style import INK, chart, colours, dashes, drawn, fitted, right_edge
+from analysis.charts._style import INK, chart, colours, dashes, drawn, fitted, packed, right_edge
 from analysis.charts._values import number
 
 if TYPE_CHECKING:
@@ -164,7 +164,9 @@ def _lines(lines: Lines, styles: Styles) -> alt.Chart:
 def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
     if not any(row["value"] is not None for row in lines.faint):
         return []
-    mark: alt.Chart = chart(lines.faint).mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
+    mark: alt.Chart = packed(lines.faint, "label", "run_id").mark_line(
+        strokeWidth=0.8, opacity=0.28, clip=True
+    )
     return [mark.encode(x=_x(), y=_y(lines), color=colours(styles), detail="run_id:N")]
 
 

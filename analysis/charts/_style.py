@@ -89,6 +89,22 @@ def chart(rows: list[dict[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=tuple(rows)))
 
 
+def packed(rows: list[dict[str, Any]], *shared: str) -> alt.Chart:
+    """As `chart`, with what many rows share written once: a page of 10,000 points is a third of the size.
+
+    Args:
+        shared: columns by which the rows are packed; the others become lists, which the browser takes apart.
+    """
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    lists: list[Any] = [name for name in rows[0] if name not in shared]
+    for row in rows:
+        key = tuple(row[name] for name in shared)
+        group = groups.setdefault(key, dict(zip(shared, key, strict=True)))
+        for name in lists:
+            group.setdefault(name, []).append(row[name])
+    return chart(list(groups.values())).transform_flatten(lists)
+
+
 def drawn(layers: Sequence[Any], height: int) -> dict[str, Any]:
     """The layers as Vega-Lite, as wide as the page."""
     import altair as alt
