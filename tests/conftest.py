@@ -85,7 +85,7 @@ def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what became of a failed test's runs: their ledgers, and what the Slurm controller logged of them."""
+    """Show what became of a failed test's runs: their ledgers and records, and the Slurm controller's log."""
     report = yield
     given: dict[str, Any] = getattr(item, "funcargs", {})
     if report.when == "call" and call.excinfo and "root" in given:
@@ -95,6 +95,10 @@ def pytest_runtest_makereport(
             for line in path.read_text(errors="replace").splitlines()
         ]
         report.sections.append(("ledgers", "\n".join(ledgers[-60:])))
+        records = sorted(given["root"].glob("*/*/attempt-*/[mr]*t.json"))  # manifests and results
+        report.sections.append(
+            ("attempts", "\n".join(f"{path}: {path.read_text(errors='replace')}" for path in records[-20:]))
+        )
         if "cluster" in given:
             log = Path(given["cluster"]["SLURM_CONF"]).parent / "log" / "slurmctld"
             report.sections.append(
