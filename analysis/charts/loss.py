@@ -107,8 +107,8 @@ def _finding(lines: Lines) -> str:
         found = (
             f"At step {last:,} the mean losses are {ends[low]:.4f} ({low}) to {ends[high]:.4f} nats ({high})"
         )
-    early = list(dict.fromkeys(f"{row['label']} {row['outcome']}" for row in lines.ends))
-    return f"{found}; before it stopped {names(early)}" if early else found
+    early = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in lines.ends))
+    return f"{found}; stopped earlier: {names(early)}" if early else found
 
 
 def _last(groups: list[Row]) -> str:

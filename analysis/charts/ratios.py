@@ -92,7 +92,7 @@ def _finding(found: tuple[Compared, ...]) -> str:
         return f"Compared with {base}: {'; '.join(said)}"
     low, high = (end(seen, key=lambda it: it.ratio.ratio) for end in (min, max))
     ends = [f"{it.ratio.ratio:.3g} ({it.label})" for it in dict.fromkeys((low, high))]
-    said.append(f"observed in single runs: {' to '.join(ends)} of its rate")
+    said.append(f"observed in single runs: {' to '.join(ends)} of the rate of {base}")
     return f"Compared with {base}: {'; '.join(said)}"
 
 
