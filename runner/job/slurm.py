@@ -26,10 +26,15 @@ def job_end() -> float | None:
 
 
 def _ask_end(job_id: str) -> float | None:
-    """The job's end as Unix time, from squeue: older Slurm versions do not set it in the environment."""
+    """The job's end as Unix time, from squeue: older Slurm versions do not set it in the environment.
+
+    The last element of an array has the array's number, for which squeue shows all elements: one that is
+    ending has an end in the past.
+    """
     try:
-        return datetime.fromisoformat(ask("squeue", "-h", "-j", job_id, "-o", "%e").split()[0]).timestamp()
-    except (SchedulerError, IndexError, ValueError):
+        shown = dict(line.split() for line in ask("squeue", "-h", "-j", job_id, "-o", "%A %e").splitlines())
+        return datetime.fromisoformat(shown[job_id]).timestamp()
+    except (SchedulerError, KeyError, ValueError):
         return None  # no limit, or no Slurm commands inside the container
 
 

@@ -1,0 +1,40 @@
+"""When Slurm ends a job, as a run in it asks."""
+
+import time
+from datetime import datetime, timedelta
+
+import pytest
+
+from runner.job.slurm import job_end
+
+NOW = datetime.now().replace(microsecond=0)  # Slurm prints local time
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """Answers with these lines, in a job of this number."""
+
+    def answers(number, *lines):
+        monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+        monkeypatch.setenv("SLURM_JOB_ID", number)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        (tmp_path / "squeue").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+        (tmp_path / "squeue").chmod(0o755)
+
+    return answers
+
+
+def left():
+    return job_end() - time.monotonic()
+
+
+def test_the_last_element_of_an_array_does_not_take_the_end_of_another_for_its_own(squeue):
+    """It has the array's number, for which squeue shows all elements; one of them is just ending."""
+    squeue("12", f"13 {NOW - timedelta(seconds=1):%FT%T}", f"12 {NOW + timedelta(minutes=10):%FT%T}")
+    assert 500 < left() <= 601
+
+
+@pytest.mark.parametrize("lines", [(), ("12 N/A",), ("12 NONE",), ("13 2026-01-01T00:00:00",), ("nonsense",)])
+def test_an_end_that_slurm_does_not_tell_is_no_limit(squeue, lines):
+    squeue("12", *lines)
+    assert job_end() is None
