@@ -63,7 +63,10 @@ def _levels(found: tuple[Compared, ...]) -> str:
             "within these two runs, not what other runs would give. They are observed, not findings."
         )
     if any(it.ratio.level != RECORDS for it in found):
-        said.append("Filled marks are of several runs, paired by seed and repeat; the interval is over runs.")
+        said.append(
+            "Filled marks are of several runs, paired by seed and repeat where enough of these are common; "
+            "the interval is over runs."
+        )
     if any(it.verdict.kind == "withheld" for it in found):
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
     return " ".join(said)
@@ -99,7 +102,7 @@ def _finding(found: tuple[Compared, ...]) -> str:
 def _kind(it: Compared) -> str:
     if it.verdict.kind != "different":
         return it.verdict.kind
-    return "faster" if it.ratio.ratio > 1 else "slower"
+    return "faster" if (it.verdict.difference or 0) > 0 else "slower"
 
 
 def _is(kind: str, several: bool) -> str:
@@ -133,7 +136,9 @@ def _ends(it: Compared) -> str:
 
 
 def _pairs(it: Compared) -> str:
-    return "records of one run each" if it.ratio.level == RECORDS else "pairs of runs"
+    if it.ratio.level == RECORDS:
+        return "records of one run each"
+    return "runs, unpaired" if "unpaired" in it.ratio.method else "pairs of runs"
 
 
 def _mark(it: Compared) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from math import log1p
 
 from analysis.compare.difference import Row
 from analysis.compare.source import Measured
@@ -80,7 +79,7 @@ def _single(ratio: Ratio, margin: float | None) -> Verdict:
     if margin is None:
         sentence = f"{said}: observed, which says nothing of other runs."
         return Verdict("observed", sentence, difference, low, high, 1, ratio.level, ratio.method)
-    kind = beyond(log1p(low), log1p(high), log1p(margin))
+    kind = beyond(low, high, margin)
     sentence = f"{said}: {kind} by a margin of {100 * margin:.3g} %, of these two runs alone."
     return Verdict(kind, sentence, difference, low, high, 1, ratio.level, ratio.method)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, log1p
+from math import exp
 
 from analysis.compare.difference import Difference, why_withheld, withheld
 from analysis.findings.groups import (
@@ -23,6 +23,7 @@ from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RECORDS, RUNS, Ratio, paired_records, paired_runs
 from analysis.stats.ranking import Ranking, rank
 from analysis.stats.sequential import error_of_a_look, look
+from analysis.stats.student import compared as paired_or_not
 from analysis.stats.verdict import Kind, Verdict
 
 ENOUGH = FEWEST  # repeats: from so many runs an interval assumes no distribution
@@ -144,18 +145,32 @@ def _compare(a: Group, b: Group, ranked: Verdict | None) -> Compared:
 def _ratio(a: Group, b: Group) -> Ratio:
     mine, theirs = a.seconds, b.seconds
     common = [key for key in mine if key in theirs]
-    if len(common) == 1 and (found := _by_record(a, b, common[0])):
-        return found
-    if not common or len(common) == 1:
-        ratio = median(list(theirs.values())) / median(list(mine.values()))
-        return Ratio(ratio, None, None, len(common), RUNS, "no interval: too few runs share seed and repeat")
+    if min(len(mine), len(theirs)) == 1:
+        return _of_a_single_run(a, b, common)
+    until = looks([*a.runs, *b.runs])
+    if not until or len(common) < 2:
+        return _over_runs(mine, theirs)
     pairs = [(mine[key], theirs[key]) for key in common]
-    found, until = paired_runs(pairs), looks([*a.runs, *b.runs])
-    if not until:
-        return found
+    found = paired_runs(pairs)
     looked = look(pairs, *until, len({run["seed"] for run in a.runs}))
     method = f"{looked.sentence}; t interval of the log ratio over {len(pairs)} pairs of runs"
     return replace(found, low=looked.low, high=looked.high, method=method)
+
+
+def _over_runs(mine: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Ratio:
+    """Paired, or not, as the test behind the verdict is: else the two could contradict each other."""
+    mean, n, how = paired_or_not(mine, theirs)
+    low, high = mean.interval(CONFIDENCE)
+    method = f"95 % t interval of the log ratio, {how}"
+    return Ratio(exp(mean.value), exp(low), exp(high), n, RUNS, method)
+
+
+def _of_a_single_run(a: Group, b: Group, common: Sequence[Hashable]) -> Ratio:
+    """By step where the other group has the run that it is paired with, else of medians."""
+    if common and (found := _by_record(a, b, common[0])):
+        return found
+    ratio = median(list(b.seconds.values())) / median(list(a.seconds.values()))
+    return Ratio(ratio, None, None, len(common), RUNS, "no interval: a single run")
 
 
 def _by_record(a: Group, b: Group, key: Hashable) -> Ratio | None:
@@ -208,7 +223,7 @@ def _looked_at(a: Group, b: Group, ratio: Ratio, margin: float | None) -> Verdic
     if ratio.low is None or ratio.high is None:
         kind: Kind = "inconclusive"
     elif margin:
-        kind = beyond(log(ratio.low), log(ratio.high), log1p(margin))
+        kind = beyond(ratio.low - 1, ratio.high - 1, margin)
     else:
         kind = "inconclusive" if ratio.low <= 1 <= ratio.high else "different"
     said = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from math import expm1, log1p
+from math import expm1
 
 from analysis.stats.estimate import median
 from analysis.stats.paired import RUNS
@@ -21,7 +21,7 @@ def change(before: Mapping[Hashable, float], after: Mapping[Hashable, float], ma
 
     Args:
         before, after: seconds per step by what pairs runs; paired where keys are common.
-        margin: relative difference of the rate, for example 0.01.
+        margin: relative difference of the rate from that before, either way: 0.01 is 0.99 to 1.01 of it.
 
     Raises:
         ValueError: no runs on a side, or a margin that is not positive.
@@ -43,7 +43,7 @@ def _single(before: Mapping[Hashable, float], after: Mapping[Hashable, float]) -
 def _verdict(found: Compared, margin: float) -> Verdict:
     mean, n, how = found
     low, high = mean.interval(CONFIDENCE)
-    kind = beyond(low, high, log1p(margin))
+    kind = beyond(expm1(low), expm1(high), margin)
     said = {
         "equivalent": "unchanged within",
         "different": f"{'faster' if mean.value > 0 else 'slower'} by more than",

@@ -35,5 +35,8 @@ class Verdict:
 
 
 def percent(share: float) -> str:
-    """A relative difference as a signed number of percent, without the unit: `+1.2`."""
-    return f"{100 * share:+,.0f}" if abs(share) >= 1 else f"{100 * share:+.2g}"
+    """A relative difference as a signed number of percent, without the unit or a power of ten: `+1.2`."""
+    if abs(share) >= 1:
+        return f"{100 * share:+,.0f}"
+    powers = abs(share) >= 0.995 or 0 < abs(share) < 1e-6  # two digits would be 1e+02, or 1e-05
+    return f"{100 * share:{'+.4f' if powers else '+.2g'}}"

@@ -108,7 +108,8 @@ def _ratios(contents: Contents) -> str:
         for it in contents.comparison.rates.compared
     ]
     caption = (
-        "Tokens per second over those of the baseline, paired by seed and repeat, or by step where $n$ "
+        "Tokens per second over those of the baseline, paired by seed and repeat where enough of these are "
+        "common, or by step where $n$ "
         "counts records of one run each. "
         + _methods([it.shown.method for it in contents.comparison.rates.compared])
     )

@@ -112,6 +112,29 @@ def test_a_group_that_ran_before_all_others_is_not_called_slower() -> None:
     assert found.rankings == ()
 
 
+def test_a_ratio_is_of_the_runs_that_its_verdict_is_of() -> None:
+    """Two of eight keys are common, and in these two alone the group is faster."""
+    rows = [run("cudnn", 0.4 + seed / 2500, seed=seed) for seed in range(8)]
+    rows += [
+        run("flash", (0.4 + seed / 2500) * (0.98 if seed < 8 else 1.05), seed=seed, repeat=1)
+        for seed in range(6, 14)
+    ]
+    (compared,) = rates(rows).compared
+    assert compared.verdict.kind == "different"
+    assert compared.verdict.difference == pytest.approx(compared.ratio.ratio - 1)
+    assert compared.verdict.difference < 0
+    assert (compared.ratio.n, "unpaired, 8 and 8 runs" in compared.ratio.method) == (8, True)
+
+
+def test_groups_with_repeats_are_not_compared_by_the_one_pair_that_they_share() -> None:
+    steps = {"counted_steps": list(range(60)), "counted_step_seconds": [0.4] * 60}
+    rows = [run("cudnn", 0.4 + seed / 2500, seed=seed, **steps) for seed in range(4)]
+    rows += [run("flash", 0.5 + seed / 2500, seed=seed, **steps) for seed in range(3, 7)]
+    (compared,) = rates(rows).compared
+    assert (compared.verdict.kind, compared.ratio.level) == ("different", "runs")
+    assert compared.ratio.ratio == pytest.approx(0.8, abs=0.01)
+
+
 def test_logs_of_unknown_seeds_are_counted_and_paired_with_none() -> None:
     rows = [
         run(label, 0.4 + place / 100, seed=None, run_id=f"{label}{place}")
@@ -119,7 +142,7 @@ def test_logs_of_unknown_seeds_are_counted_and_paired_with_none() -> None:
         for place in range(3)
     ]
     found = rates(rows)
-    assert found.compared[0].ratio.low is None
+    assert "unpaired, 3 and 3 runs" in found.compared[0].ratio.method
     assert found.compared[0].verdict.kind == "inconclusive"
     assert "unpaired, 3 and 3 runs" in next(iter(found.rankings[0].verdicts.values())).sentence
 

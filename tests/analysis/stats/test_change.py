@@ -16,10 +16,13 @@ def runs(values: list[float]) -> dict[object, float]:
 
 @pytest.mark.parametrize("n", [2, 4, 8])
 @pytest.mark.parametrize("paired", [True, False])
-def test_at_the_edge_of_the_margin_each_claim_is_made_in_at_most_5_percent(n: int, paired: bool) -> None:
-    draw = np.random.default_rng([n, paired])
+@pytest.mark.parametrize("edge", [0.98, 1.02])
+def test_at_the_edge_of_the_margin_each_claim_is_made_in_at_most_5_percent(
+    n: int, paired: bool, edge: float
+) -> None:
+    draw = np.random.default_rng([n, paired, edge < 1])
     before = draw.normal(0, 0.003, (2000, n))
-    after = draw.normal(np.log(1.02), 0.003, (2000, n))  # 2 % slower: rates fall by 1 - 1/1.02
+    after = draw.normal(-np.log(edge), 0.003, (2000, n))
     found = [
         change(runs(x), runs(y) if paired else {str(i): v for i, v in enumerate(y)}, 0.02).kind
         for x, y in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
@@ -40,6 +43,13 @@ def test_no_change_is_said_only_within_the_margin() -> None:
     before, after = runs([1.0, 1.1, 1.2]), runs([1.001, 1.099, 1.2])
     assert change(before, after, 0.02).kind == "equivalent"
     assert change(before, after, 0.001).kind == "inconclusive"
+
+
+def test_a_margin_is_a_share_of_the_rate_before_on_both_sides() -> None:
+    """18 % slower lies within 20 %, though one over 0.82 is 1.22."""
+    before = runs([1.0, 1.001, 1.002])
+    slower, faster = (runs([seconds / rate for seconds in (1.0, 1.0011, 1.0021)]) for rate in (0.82, 1.18))
+    assert change(before, slower, 0.2).kind == change(before, faster, 0.2).kind == "equivalent"
 
 
 def test_runs_without_common_keys_are_compared_unpaired() -> None:
