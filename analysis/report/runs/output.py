@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from analysis.store.database import first_lines
 from analysis.store.records import write_table
 from analysis.store.tables import insert
-from model.disk.files import no_link
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,17 +51,22 @@ def read(root: Path, study: str, runs: Iterable[Row]) -> Iterator[Row]:
     for run in runs:
         for attempt in run["history"]:
             for stream in _STREAMS:
-                path = root / study / run["run_id"] / f"attempt-{attempt['attempt']}" / f"{stream}.log"
-                size, content = _end(path)
+                names = (run["run_id"], f"attempt-{attempt['attempt']}", f"{stream}.log")
+                size, content = _end(root / study, *names)
                 if size:
                     where = {"study": study, "run_id": run["run_id"], "attempt": attempt["attempt"]}
                     yield where | {"stream": stream, "size_bytes": size, "text": tail(content)}
 
 
-def _end(path: Path) -> tuple[int, bytes]:
-    """Size and last bytes of a plain file; nothing if it is none, or cannot be read."""
+def _end(folder: Path, *names: str) -> tuple[int, bytes]:
+    """Size and last bytes of a plain file that no link leads to; nothing if it is none, or cannot be read.
+
+    Args:
+        names: of the folders below, and of the file. In a root of several users a link among them may be of
+            somebody who cannot read what it leads to, but will read the report.
+    """
     try:
-        descriptor = no_link(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = _opened(folder, names)
     except OSError:
         return 0, b""
     with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor
@@ -71,6 +75,18 @@ def _end(path: Path) -> tuple[int, bytes]:
             return 0, b""
         file.seek(max(0, found.st_size - _TAIL_BYTES))
         return found.st_size, file.read(_TAIL_BYTES)
+
+
+def _opened(folder: Path, names: tuple[str, ...]) -> int:
+    flags = os.O_RDONLY | os.O_NONBLOCK
+    descriptor = os.open(folder, flags)
+    for name in names:
+        above = descriptor
+        try:
+            descriptor = os.open(name, flags | os.O_NOFOLLOW, dir_fd=above)
+        finally:
+            os.close(above)
+    return descriptor
 
 
 def attach(connection: DuckDBPyConnection, rows: Iterable[Row]) -> None:

@@ -149,3 +149,16 @@ def test_a_log_that_is_a_link_or_a_pipe_is_not_read(root: Path, tmp_path: Path) 
     os.mkfifo(folder / "stderr.log")
     runs = [{"run_id": "r1", "history": [{"attempt": 1}]}]
     assert list(output.read(root, "backends", runs)) == []
+
+
+def test_a_log_in_a_folder_that_a_link_leads_to_is_not_read(root: Path, tmp_path: Path) -> None:
+    """In a shared root somebody else could link to a folder that only the report's maker can read."""
+    first, second = (completed(root, run).path for run in ("r1", "r2"))
+    for folder in (first, second):
+        (folder / "attempt-1" / "stdout.log").write_text("secret")
+    (first / "attempt-1").rename(tmp_path / "attempt")
+    (first / "attempt-1").symlink_to(tmp_path / "attempt")
+    second.rename(tmp_path / "run")
+    second.symlink_to(tmp_path / "run")
+    runs = [{"run_id": run, "history": [{"attempt": 1}]} for run in ("r1", "r2")]
+    assert list(output.read(root, "backends", runs)) == []
