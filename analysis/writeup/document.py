@@ -17,7 +17,7 @@ _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report 
 \usepackage[textwidth=6.3in,textheight=9.6in]{geometry}
 \usepackage{array,booktabs,longtable,graphicx,caption}
 \usepackage[hidelinks]{hyperref}
-\captionsetup{font=small,labelfont=bf}
+\captionsetup{font=small,labelfont=bf,singlelinecheck=false} % the check fails at a long caption
 \renewcommand{\textfraction}{0.05}
 \renewcommand{\topfraction}{0.9}
 \renewcommand{\bottomfraction}{0.9}

@@ -55,7 +55,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo, and a study whose every text is hostile."""
     root = tmp_path_factory.mktemp("runs")
     write_demo(root)
-    for place, label in enumerate((EVIL, "A" * 90)):
+    for place, label in enumerate((EVIL, "A" * 4000)):
         factors = {"note": label, "seed": 0}
         completed(root, f"e{place}", study="evil", title=EVIL, description=EVIL, factors=factors)
     collect(root)
