@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Print a message on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a message on standard error. What it quotes of others does not steer the terminal."""
+    from runner.spec.problems import visible
+
+    print("\n".join(map(visible, text.split("\n"))), file=sys.stderr, flush=True)
 
 
 def show(value: object) -> None:

@@ -172,3 +172,10 @@ def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, c
 def test_one_json_document_cannot_be_watched(lengths):
     with pytest.raises(UserError, match="leave out --watch"):
         status(lengths, "--json", "--watch")
+
+
+def test_a_message_does_not_steer_the_terminal(capsys):
+    from runner.commands._console import say
+
+    say("made by assay \x1b]0;title\x07\x1b[2J\u202e\nsecond line")
+    assert capsys.readouterr().err == "made by assay ?]0;title??[2J?\nsecond line\n"
