@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
 from analysis.report import render
-from analysis.report.carried import MANIFEST, Parts, ReportManifest, seal
+from analysis.report.carried import MANIFEST, Parts, ReportManifest, require_room, seal
 from analysis.report.summary import FILE, Summary
 from model.disk.files import Unreadable, read, sha256, write_text
 from model.errors import UserError
@@ -49,9 +50,12 @@ def build_index(folder: Path) -> Path:
         raise UserError(f"{folder} is a report itself: name the folder that has several")
     if manifest is None and (folder / "index.html").exists():
         raise UserError(f"{folder}/index.html is not one of ours: move it away")
-    names = sorted(path.parent.parent.name for path in folder.glob(f"*/{MANIFEST}"))
+    names = sorted(path.parent.parent.name for path in folder.glob(f"[!.]*/{MANIFEST}"))
     if not names:
         raise UserError(f"no report lies in {folder}: build some into folders of it, with --out")
+    if unnamed := [name for name in names if not name.isprintable()]:
+        raise UserError(f"{folder / unnamed[0]!r} has a name that no page can show: rename it")
+    require_room(folder, (*_OWN, MANIFEST))
     write_index(folder, folder, names)
     return folder / "index.html"
 
@@ -60,7 +64,7 @@ def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
     """Write the index of these reports to another folder, or to the one that they lie in."""
     listed = sorted(
         (_listed(reports, name) for name in names),
-        key=lambda it: (-(it.summary.last.timestamp() if it.summary and it.summary.last else 0), it.folder),
+        key=lambda it: (-_seconds(it.summary.last if it.summary else None), it.folder),
     )
     render.write_assets(out)
     (out / "data").mkdir(exist_ok=True)
@@ -76,15 +80,28 @@ def _listed(reports: Path, name: str) -> Listed:
     if FILE not in manifest.files:
         return Listed(name, None, "it is of a version before summaries: build it again")
     try:
-        if sha256(path) != manifest.files[FILE]:
+        if not _plain(path) or sha256(path) != manifest.files[FILE]:
             return Listed(name, None, "its summary was changed since it was written: run `runner audit`")
         return Listed(name, read(path, Summary))
     except (OSError, Unreadable):
         return Listed(name, None, "its summary cannot be read")
 
 
+def _seconds(moment: datetime | None) -> float:
+    """A time as a number, which any year has; 0 for none."""
+    if moment is None:
+        return 0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def _manifest(folder: Path) -> ReportManifest | None:
+    path = folder / MANIFEST
     try:
-        return read(folder / MANIFEST, ReportManifest)
+        return read(path, ReportManifest) if _plain(path) else None
     except (OSError, Unreadable):
         return None
+
+
+def _plain(path: Path) -> bool:
+    """Whether it is a file of that folder: to read a pipe would never end, and a link may lead anywhere."""
+    return path.is_file() and not path.is_symlink()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +13,11 @@ import pytest
 from analysis import charts
 from analysis.audit.audit import audit
 from analysis.report.build import build_report, certificates_page
-from analysis.report.carried import MANIFEST
+from analysis.report.carried import MANIFEST, ReportManifest
 from analysis.report.summary import FILE
 from analysis.several.index import build_index
 from analysis.store.collect import collect
+from model.disk.files import sha256, write
 from model.errors import UserError
 from tests.analysis.fabricate import Folder, certificate, completed, plan
 from tests.analysis.report.test_build import EVIL, Page, words
@@ -83,6 +86,49 @@ def test_a_summary_of_a_report_is_audited_with_it(reports: Path) -> None:
     path = reports / "first" / FILE
     path.write_text(path.read_text(encoding="utf-8").replace("1 completed", "9 completed"), encoding="utf-8")
     assert any(FILE in str(found) for found in audit(reports / "first").findings)
+
+
+def listed(folder: Path, **changes: object) -> None:
+    """A report of another's making, which has nothing but a summary."""
+    values = {"kind": "study", "title": "foreign", "study": "s", "first": None, "last": None, "answer": ""}
+    lists: dict[str, object] = {"commits": [], "outcomes": [], "warnings": []}
+    (folder / "data").mkdir(parents=True)
+    (folder / FILE).write_text(json.dumps(values | lists | changes))
+    digest = {FILE: sha256(folder / FILE)}
+    made = ReportManifest(study="s", code="", packages={}, renderer="", records=True, files=digest)
+    write(folder / MANIFEST, made)
+
+
+@pytest.mark.fault
+def test_reports_of_others_cannot_keep_an_index_from_being_made(tmp_path: Path) -> None:
+    listed(tmp_path / "half a time", last="2026-03-01T12:00:00Z")
+    listed(tmp_path / "year one", first="0001-01-01T00:00:00", last="0001-01-01T00:00:00")
+    listed(tmp_path / "pipe in place of a summary")
+    (tmp_path / "pipe in place of a summary" / FILE).unlink()
+    os.mkfifo(tmp_path / "pipe in place of a summary" / FILE)
+    (tmp_path / "pipe in place of a manifest" / "data").mkdir(parents=True)
+    os.mkfifo(tmp_path / "pipe in place of a manifest" / MANIFEST)
+    listed(tmp_path / ".report-of-a-build-that-was-killed")
+    text = words(build_index(tmp_path))
+    assert text.count("foreign") == 2
+    assert text.count("cannot be read") + text.count("was changed") == 2
+
+
+@pytest.mark.refused
+def test_an_index_is_not_written_where_links_lead(tmp_path: Path) -> None:
+    listed(tmp_path / "reports" / "one")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "reports" / "assets").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="assets is a link"):
+        build_index(tmp_path / "reports")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.refused
+def test_a_folder_whose_name_no_page_can_show_is_named(tmp_path: Path) -> None:
+    listed(tmp_path / os.fsdecode(b"b\xff"))
+    with pytest.raises(UserError, match="rename it"):
+        build_index(tmp_path)
 
 
 @pytest.mark.refused
