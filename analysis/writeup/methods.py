@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.query.latex import escaped, said
 from analysis.report.build import WARMUP_RULE, Contents
@@ -24,7 +24,7 @@ def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     yield _imported(contents)
     yield r"Table~\ref{tab:setup} gives the setup."
     yield said(f"Order of the runs: {contents.comparison.order}. Load: {contents.comparison.load}.")
-    yield from _rates(contents.facts.runs, known)
+    yield from rates(contents.facts.runs, known)
     yield from _intervals(contents, known)
     yield from _comparisons(contents, known)
     yield said(contents.comparison.drift.sentence)
@@ -45,13 +45,17 @@ def _imported(contents: Contents) -> str:
     )
 
 
-def _rates(runs: Iterable[Row], known: set[str]) -> Iterator[str]:
+def rates(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
+    """How rates were measured; how a step was timed only of the runs of this program."""
     steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
     if not steps:
         yield "No rate was measured."
         return
     which = " or ".join(map(str, steps))
-    yield "A step is timed with the device synchronised at both ends."
+    own = [run for run in runs if not run["imported"]]
+    if own:
+        others = " in our own runs" if len(own) < len(runs) else ""
+        yield f"A step is timed with the device synchronised at both ends{others}."
     yield escaped(f"The warm-up, here the first {which} steps, does not count: {WARMUP_RULE}.")
     yield (
         "A run's rate is its tokens per step divided by the median of its seconds per step; rates are "

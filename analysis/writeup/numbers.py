@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analysis.query.latex import escaped
 from analysis.report.build import Contents
 from analysis.report.facts import Group
-from analysis.report.said.sentence import Number, percentage
+from analysis.report.said.sentence import Number, decimals, percentage
 from analysis.stats import Estimate
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
@@ -121,17 +121,21 @@ def _estimate(label: str, quantity: str, unit: str, found: Estimate) -> Cited:
 
 
 def _of_sentence(number: Number) -> Cited:
-    low, high = (None if x is None else _said(x, number.unit) for x in (number.low, number.high))
-    value = _said(number.value, number.unit)
+    ends = [x for x in (number.low, number.high) if x is not None]
+    digits = decimals(ends, number.margin, 4) if number.unit == "nats per token" else 4
+    low, high = (None if x is None else _said(x, number.unit, digits) for x in (number.low, number.high))
+    value = _said(number.value, number.unit, digits)
     if number.unit == "percent":  # with as many digits as its interval allows
-        ends = [None if x is None else x / 100 for x in (number.low, number.high)]
-        value, *both = re.findall(r"[-+][\d.,]+", percentage(number.value / 100, ends[0], ends[1]))
+        shares = [None if x is None else x / 100 for x in (number.low, number.high, number.margin)]
+        value, *both = re.findall(r"[-+][\d.,]+", percentage(number.value / 100, *shares))
         low, high = both or (None, None)
     return Cited(number.name, value, low, high, f"{number.name}, {number.unit}")
 
 
-def _said(value: float, unit: str) -> str:
+def _said(value: float, unit: str, digits: int) -> str:
     """As the sentence says it: differences of losses with their sign."""
     if unit == "nats per token":
-        return f"{value:+.4f}"
+        return f"{value:+.{digits}f}"
+    if unit == "tokens per second":
+        return format(value, _FORMS[unit])
     return f"{int(value):,d}" if float(value).is_integer() else f"{value:,.4g}"

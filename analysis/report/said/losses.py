@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.losses import Compared
-from analysis.report.said.sentence import Number, Sentence, listed, name
+from analysis.report.said.sentence import Number, Sentence, decimals, listed, name
 from analysis.stats.paired import RECORDS
 
 if TYPE_CHECKING:
@@ -61,8 +61,11 @@ def _group(it: Compared) -> str:
     found = it.verdict
     if found.difference is None:
         return name(it.label)
-    ends = "" if found.low is None or found.high is None else f"; {found.low:+.4f} to {found.high:+.4f}"
-    return f"{name(it.label)} ({found.difference:+.4f}{ends})"
+    if found.low is None or found.high is None:
+        return f"{name(it.label)} ({found.difference:+.4f})"
+    digits = decimals((found.low, found.high), it.margin, 4)
+    value, low, high = (f"{x:+.{digits}f}" for x in (found.difference, found.low, found.high))
+    return f"{name(it.label)} ({value}; {low} to {high})"
 
 
 def _number(it: Compared) -> Number:
@@ -73,4 +76,5 @@ def _number(it: Compared) -> Number:
         found.low,
         found.high,
         "nats per token",
+        it.margin,
     )

@@ -68,27 +68,28 @@ def _sentence(
         return said, Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
     text = _SAID[said].format(
-        groups=listed([_group(it, comparison) for it in items]),
+        groups=listed([_group(it, comparison, margin) for it in items]),
         trains="trains" if len(items) == 1 else "train",
         baseline=name(baseline),
         beyond=f", by more than {share}" if share else "",
         within=f", within {share}" if share else "",
     )
-    return said, Sentence(text, tuple(map(_number, items)), kind, level, method)
+    return said, Sentence(text, tuple(_number(it, margin) for it in items), kind, level, method)
 
 
-def _group(it: Compared, comparison: Comparison) -> str:
+def _group(it: Compared, comparison: Comparison, margin: float | None) -> str:
     found = it.verdict
     if found.difference is None:
         return name(it.label)
     other = "; its loss differs" if it.label in comparison.unlike else ""
-    return f"{name(it.label)} ({percentage(found.difference, found.low, found.high)}{other})"
+    return f"{name(it.label)} ({percentage(found.difference, found.low, found.high, margin)}{other})"
 
 
-def _number(it: Compared) -> Number:
+def _number(it: Compared, margin: float | None) -> Number:
     found = it.verdict
     value, low, high = (None if x is None else 100 * x for x in (found.difference, found.low, found.high))
-    return Number(f"rate of {it.label} against {it.baseline}", value or 0.0, low, high, "percent")
+    limit = None if margin is None else 100 * margin
+    return Number(f"rate of {it.label} against {it.baseline}", value or 0.0, low, high, "percent", limit)
 
 
 def _rankings(comparison: Comparison) -> Iterator[Sentence]:

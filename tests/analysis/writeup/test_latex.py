@@ -14,7 +14,7 @@ from analysis.query.latex import escaped, said, tabular
 from analysis.report.build import build_report
 from analysis.report.said.sentence import Number
 from analysis.store.collect import collect
-from analysis.writeup import numbers, references
+from analysis.writeup import methods, numbers, references
 from analysis.writeup.write import write
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
@@ -115,6 +115,14 @@ def test_names_are_control_words_whatever_a_group_is_called() -> None:
         (Number("it", -5.224, -5.542, -4.906, "percent"), ("-5.22", "-5.54", "-4.91")),
         (Number("it", 0.3, None, None, "percent"), ("+0.3", None, None)),
         (Number("it", -0.00033, None, None, "nats per token"), ("-0.0003", None, None)),
+        (Number("it", 1.7, 0.996, 2.5, "percent", 1.0), ("+1.700", "+0.996", "+2.500")),
+        (Number("it", -0.4, -0.97, 0.1, "percent", 1.0), ("-0.40", "-0.97", "+0.10")),
+        (
+            Number("it", 0.004, 0.003, 0.004996, "nats per token", 0.005),
+            ("+0.004000", "+0.003000", "+0.004996"),
+        ),
+        (Number("it", 10445.3, None, None, "tokens per second"), ("10,445", None, None)),
+        (Number("it", -99.7, None, None, "percent"), ("-99.7000", None, None)),
         (Number("it", 8053329920, None, None, "parameters"), ("8,053,329,920", None, None)),
     ],
 )
@@ -188,3 +196,19 @@ def test_a_table_has_the_rules_of_booktabs() -> None:
     assert lines == [
         r"\begin{tabular}{lr}", r"\toprule", r"a & b \\", r"\midrule", r"x & 1 \\", r"\bottomrule", r"\end{tabular}",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("imported", "text"),
+    [((False, False), "ends."), ((False, True), "ends in our own runs."), ((True, True), None)],
+)
+def test_how_steps_were_timed_is_said_of_our_own_runs_alone(
+    imported: tuple[bool, ...], text: str | None
+) -> None:
+    runs = [
+        {"warmup_steps": 4, "step_seconds": 0.4, "imported": {"findings": []} if each else None}
+        for each in imported
+    ]
+    first = next(methods.rates(runs, set()))
+    assert ("synchronised" in first) == (text is not None)
+    assert text is None or first.endswith(text)
