@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _CHANGED = "its content is not what was written: its SHA-256 differs from the manifest's"
+_COMPILED = {
+    f"latex/report.{end}" for end in ("aux", "bbl", "blg", "log", "out", "pdf")
+}  # by LaTeX, not by us
 _SCRIPT = "assets/vega.js"  # a library, which no number depends on unless somebody changes it
 
 
@@ -79,6 +82,8 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     manifest = _manifest(report)
     done = Compared()
     done.findings += _files(report, manifest)
+    if compiled := sorted(_compiled(manifest) & _there(report, manifest)):
+        done.notes.append(f"not compared, because LaTeX made them afterwards: {', '.join(compiled)}")
     try:
         with ExitStack() as opened:
             _compare(done, report, manifest, _again(done, report, manifest, root, opened))
@@ -123,10 +128,15 @@ def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
             yield Finding(path, "the file is missing")
         elif _is_link(report, path):
             yield Finding(path, "it is a link: what it leads to is not part of the report")
-        elif path not in manifest.files:
+        elif path not in manifest.files and path not in _compiled(manifest):
             yield Finding(path, "the file was added: the manifest does not list it")
-        elif sha256(report / path) != manifest.files[path]:
+        elif path in manifest.files and sha256(report / path) != manifest.files[path]:
             yield Finding(path, _CHANGED)
+
+
+def _compiled(manifest: ReportManifest) -> set[str]:
+    """What compiling the report's document adds to its folder."""
+    return _COMPILED - manifest.files.keys() if manifest.latex else set()
 
 
 def _there(report: Path, manifest: ReportManifest) -> set[str]:

@@ -170,6 +170,16 @@ def test_an_audit_reaches_the_numbers_of_a_text(report: Path, tmp_path: Path) ->
     assert "99.9" in (told.printed or "")
 
 
+def test_a_document_that_was_compiled_in_its_place_is_still_audited(report: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(report, copy)
+    (copy / "latex" / "report.pdf").write_text("%PDF")
+    (copy / "latex" / "other.pdf").write_text("%PDF")
+    found = audit(copy)
+    assert [told.file for told in found.findings] == ["latex/other.pdf"]
+    assert found.notes == ["not compared, because LaTeX made them afterwards: latex/report.pdf"]
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
