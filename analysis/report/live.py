@@ -6,6 +6,7 @@ report lies there. It is the last file to come into place. The last build of a w
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from analysis.query.ask import answer
@@ -16,6 +17,7 @@ from model.disk.files import read, sha256, write_text
 
 _SCRIPT = "assets/live.js"  # from the templates
 _END = "</body>"
+_ADDED = re.compile(rf'<script src="[./]*{re.escape(_SCRIPT)}" [^>]*></script>\n(?={_END})')
 
 
 def mark(folder: Path, seconds: float) -> None:
@@ -42,6 +44,20 @@ def _add_script(page: Path, up: str, version: str, seconds: float) -> None:
     about = f'data-live="{up}{LIVE}" data-version="{version}" data-seconds="{seconds:g}"'
     script = f'<script src="{up}{_SCRIPT}" {about}></script>\n'
     write_text(page, f"{start}{script}{end}{rest}", sync=False)
+
+
+def unmark(folder: Path) -> None:
+    """Make a report that `mark` was called for what it was before."""
+    manifest = read(folder / MANIFEST, ReportManifest)
+    files = {path: digest for path, digest in manifest.files.items() if path not in (LIVE, _SCRIPT)}
+    for path in [path for path in files if path.endswith(".html")]:
+        text = (folder / path).read_text(encoding="utf-8")
+        write_text(folder / path, _ADDED.sub("", text), sync=False)
+        files[path] = sha256(folder / path)
+    made = manifest.model_copy(update={"files": files})
+    write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
+    for path in (LIVE, _SCRIPT):
+        (folder / path).unlink(missing_ok=True)
 
 
 def awaited(root: Path, study: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from model.errors import AssayError
 from runner.commands._console import say
 
 _PAGES_LOOK_SECONDS = 2.0  # a page that is open costs nothing on the machine that trains
@@ -38,5 +39,16 @@ def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Cal
             pause(every_seconds)
     except BaseException:
         if first:
-            build()
+            _for_good(build, first.parent)
         raise
+
+
+def _for_good(build: Build, report: Path) -> None:
+    """Build it once more; where that cannot be done, such as without a root, keep what was built last."""
+    from analysis.report.live import unmark
+
+    try:
+        build()
+    except (AssayError, OSError) as error:
+        unmark(report)
+        say(f"the report stays as it was built last: {error}")

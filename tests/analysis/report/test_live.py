@@ -67,6 +67,14 @@ def test_the_last_build_is_an_ordinary_report(demo_report: Path, watched: Path) 
     assert written(demo_report, watched) == written(demo_report, demo_report)
 
 
+def test_a_report_that_cannot_be_built_again_becomes_an_ordinary_one(
+    demo_report: Path, watched: Path
+) -> None:
+    live.unmark(watched)
+    assert files(watched) == files(demo_report)
+    assert written(demo_report, watched) == written(demo_report, demo_report)
+
+
 def test_what_makes_open_pages_reload_comes_into_place_last(
     demo_report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

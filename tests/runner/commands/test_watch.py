@@ -89,6 +89,21 @@ def test_whatever_stops_it_the_report_that_it_leaves_does_not_reload(root, runni
         assert builds.asked == [_watch._PAGES_LOOK_SECONDS, None]
 
 
+@pytest.mark.fault
+def test_without_a_root_the_report_stays_as_it_was_and_does_not_reload(root, running, tmp_path, monkeypatch):
+    unmarked = []
+    monkeypatch.setattr("analysis.report.live.unmark", unmarked.append)
+
+    def build(*, reload_seconds=None):
+        if reload_seconds is None:
+            raise UserError("no database")
+        return tmp_path / "out" / "index.html"
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(root, "tiny", build, 7, steps(interrupt))
+    assert unmarked == [tmp_path / "out"]
+
+
 def test_ctrl_c_leaves_an_ordinary_report_and_ends_with_130(root, running, builds, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
