@@ -55,7 +55,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             "from the start of the process to its first step, with the trial that certifies the backend "
             "where it had no certificate. First step's extra: what it took beyond the run's median step; "
             "compilation is in it, and is not recorded on its own. Steps: all else of the logged steps, the "
-            "warm-up included. Rest: checkpoints, the end, and steps that a later attempt did again."
+            "warm-up included. Rest: checkpoints, the end, attempts that ended before a step was logged, and "
+            "steps that a later attempt did again."
             f"{_gaps(known)} {ORDER}"
         ),
         description=f"Stacked bars of {unit} by group. "
