@@ -32,6 +32,7 @@ _WORTH_SAYING = 25 * 2**20  # bytes
 
 
 def command(
+    context: typer.Context,
     study: Annotated[
         str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")
     ] = None,
@@ -88,11 +89,14 @@ def command(
     if (study is None) == (index is None):
         raise UserError("name either a study, or with --index a folder of reports")
     if index is not None:
+        _alone(context, "index")
         show(build_index(index))
         return
     assert study is not None
-    root = Settings.root
     formats = _formats(figures)
+    if _given(context, "every") and not watching:
+        raise UserError("--every says how often --watch looks: add --watch")
+    root = Settings.root
     name = study_name(study, studies(root))
     folder = out or Path("reports/build") / name
     build = partial(
@@ -108,11 +112,27 @@ def command(
     show(page)
 
 
+def _alone(context: typer.Context, option: str) -> None:
+    """Refuse options that would have no effect beside this one."""
+    others = [it for it in context.command.params if it.name != option and _given(context, it.name or "")]
+    if others:
+        raise UserError(
+            f"--{option} takes no other option: leave out {', '.join(it.opts[0] for it in others)}"
+        )
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _formats(figures: str) -> tuple[Format, ...]:
     from analysis.drawings import FORMATS
 
     asked = [each.strip() for each in figures.split(",")]
     for each in asked:
+        if " " in each or not each:
+            raise UserError("name formats with a comma between them: --figures svg,pdf,png")
         if each not in FORMATS:
             raise UserError(f"no figure can be drawn as '{each}' {did_you_mean(each, FORMATS)}")
     return tuple(each for each in FORMATS if each in asked)
