@@ -66,7 +66,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         runs: all of its runs, as the view `runs` has them.
     """
     measured, logged = (rows(connection, sql, study) for sql in QUERIES.values())
-    groups, baseline = groups_of(measured), declared(measured)
+    groups, baseline = groups_of(measured), declared(measured or runs)
     paired = {group.label for pair in compared(groups, baseline) for group in pair}
     return Comparison(
         rates=rates(measured),
@@ -74,7 +74,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(measured),
-        order=conditions.order_of(measured),
+        order=conditions.order_of(runs),
         load=conditions.load_of(measured),
         busy=conditions.busy(measured),
         advice=None if baseline else _advice(measured or runs),

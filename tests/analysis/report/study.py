@@ -80,7 +80,7 @@ def facts(
 def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
     """What they say of each other, as `comparison.of_study` puts it together."""
     done = [run for run in runs if run["outcome"] == "completed"]
-    groups, baseline = groups_of(done), declared(done)
+    groups, baseline = groups_of(done), declared(done or runs)
     paired = {group.label for pair in compared(groups, baseline) for group in pair}
     return Comparison(
         rates=rates(done),
@@ -88,7 +88,7 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(done),
-        order=conditions.order_of(done),
+        order=conditions.order_of(runs),
         load=conditions.load_of(done),
         busy=conditions.busy(done),
         advice=None if baseline else "baseline: {attention: auto}",

@@ -12,11 +12,13 @@ from urllib.parse import urldefrag, urlparse
 import pytest
 
 from analysis.query.ask import ask
-from analysis.report import render
+from analysis.report import comparison, facts, render
 from analysis.report.build import build_report
 from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.store.collect import collect
+from analysis.store.database import open_for_reading
 from model.disk.files import read, write
+from model.disk.record import DesignRecord
 from model.errors import UserError
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import Folder, completed, plan
@@ -189,7 +191,24 @@ def test_a_study_that_has_not_started_still_has_a_report(root: Path, tmp_path: P
     collect(root)
     index = build_report(root, "backends", tmp_path / "out")
     assert "not started" in words(index)
+    assert "One run: the interval" not in words(index)
+    assert "scale full · profile alps" in words(index)
     assert "There is no figure: no run completed" in words(index.with_name("time.html"))
+
+
+def test_where_no_run_completed_the_declared_baseline_and_order_are_still_told(
+    root: Path, tmp_path: Path
+) -> None:
+    declared = DesignRecord(order="interleaved", order_seed=7, baseline={"attention": "auto"})
+    folder = Folder(root, plan("r1", study="big", design=declared, block=1))
+    folder.event("claimed", executor="local")
+    folder.start()
+    folder.end("oom_gpu", steps=0, final_loss=None, peak_memory_bytes=None, reason="CUDA out of memory")
+    collect(root)
+    with open_for_reading(root) as connection:
+        found = comparison.of_study(connection, "big", facts.gather(connection, "big").runs)
+    assert found.advice is None
+    assert found.order.startswith("interleaved")
 
 
 def test_runs_on_two_devices_are_flagged_before_they_are_compared(root: Path, tmp_path: Path) -> None:
