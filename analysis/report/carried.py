@@ -116,9 +116,12 @@ def complete(out: Path) -> Iterator[Path]:
     build to the same folder waits for the first.
 
     Raises:
-        UserError: the folder holds something else than a report, or links or folders where files are to come.
+        UserError: the folder holds something else than a report, or links or folders where files are to come,
+            or it is the folder of several reports, with their index.
     """
     require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
+    if _is_index(out):
+        raise UserError(f"{out} has an index of reports: name a folder in it, such as {out / 'NAME'}")
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out), TemporaryDirectory(prefix=_SCRATCH, dir=out) as scratch:
         yield Path(scratch)
@@ -258,6 +261,13 @@ def packages() -> dict[str, str]:
 def renderer() -> str:
     """Hash of a drawing with text, bars and axes: equal hashes mean equal fonts and versions."""
     return hashlib.sha256(drawings.drawing(_PROBE, "svg")).hexdigest()
+
+
+def _is_index(out: Path) -> bool:
+    try:
+        return read(out / MANIFEST, ReportManifest).reports is not None
+    except Unreadable:
+        return False
 
 
 def _earlier(out: Path) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from analysis import charts
 from analysis.audit.audit import audit
 from analysis.report.build import build_report, certificates_page
-from analysis.report.carried import MANIFEST, ReportManifest
+from analysis.report.carried import MANIFEST, ReportManifest, complete
 from analysis.report.summary import FILE
 from analysis.several.index import build_index
 from analysis.store.collect import collect
@@ -140,3 +140,10 @@ def test_only_a_folder_of_reports_gets_an_index(reports: Path, tmp_path: Path) -
     (reports / "index.html").write_text("of somebody else")
     with pytest.raises(UserError, match="is not one of ours"):
         build_index(reports)
+
+
+def test_no_report_is_written_over_an_index(reports: Path) -> None:
+    before = build_index(reports).read_bytes()
+    with pytest.raises(UserError, match="has an index of reports: name a folder in it"), complete(reports):
+        pass
+    assert (reports / "index.html").read_bytes() == before
