@@ -68,7 +68,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.flaky(reruns=1))  # the machine can take a node from a real cluster
         if place(item) == len(LONGEST_FIRST):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+            whole = (
+                "/" if item.nodeid.startswith("tests/browser/") else "::"
+            )  # all of that folder shares a browser
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.rpartition(whole)[0]))
 
 
 def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
-_LEGEND = 44  # pixels above the head of the column, for two rows of two parts
+_LEGEND = 72  # pixels above the head of the column, for a row for each of four parts
 
 
 def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str) -> Any:
@@ -48,7 +48,7 @@ def _bars(
     import altair as alt
 
     legend = alt.Legend(
-        orient="none", columns=2, columnPadding=16, legendX=0, legendY=-PADDING["top"] - _LEGEND, title=None,
+        orient="none", columns=1, legendX=0, legendY=-PADDING["top"] - _LEGEND, title=None,
         labelColor=INK, labelFontSize=12, labelLimit=0,
         symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
     )  # fmt: skip
@@ -64,8 +64,9 @@ def _bars(
         x=_x("start", unit, span),
         x2="end:Q",
         y=y_of(labels, grid=False),
-        color=alt.Color("part:N", scale=colours, legend=legend),
-        fillOpacity=alt.FillOpacity("part:N", scale=opacities, legend=legend),
+        color=alt.Color("part:N", scale=colours, sort=list(parts), legend=legend),
+        # Without a sort, Vega-Lite warns on the page's console.
+        fillOpacity=alt.FillOpacity("part:N", scale=opacities, sort=list(parts), legend=legend),
         tooltip=tips,
     )
 

@@ -3,7 +3,6 @@
   "use strict";
   const options = {
     mode: "vega-lite", renderer: "svg", actions: false, defaultStyle: false, tooltip: { theme: "page" },
-    config: { aria: false }, // one image with one description: the table below it has the values
   };
 
   async function draw(figure) {
@@ -12,8 +11,10 @@
     try {
       await window.vegaEmbed(chart, spec, options);
       const svg = chart.querySelector("svg");
+      // One image with one description, in place of one for every mark: the table below has their values.
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", spec.description);
+      svg.firstElementChild.setAttribute("aria-hidden", "true");
       walkable(figure, chart);
       figure.dataset.state = "drawn";
     } catch (error) {
@@ -25,7 +26,7 @@
 
   // The arrow keys lead from mark to mark, from left to right, and show what the mouse would.
   function walkable(figure, chart) {
-    const marks = () => [...chart.querySelectorAll("svg path")].filter((path) => path.__data__?.tooltip);
+    const marks = () => [...chart.querySelectorAll("svg path")].filter((path) => path.__data__?.tooltip && path.__data__.mark.marktype !== "line");
     if (!marks().length) return;
     const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
     let place = -1;

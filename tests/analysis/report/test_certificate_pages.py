@@ -36,7 +36,11 @@ def report(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def row_of(page: Path, backend: str) -> list[str]:
     """The first cells of a backend's row in the table of verdicts."""
-    table = page.read_text(encoding="utf-8").partition('aria-label="Verdicts"')[2].partition("</table>")[0]
+    table = (
+        page.read_text(encoding="utf-8")
+        .partition('aria-label="Table: Verdict on each backend"')[2]
+        .partition("</table>")[0]
+    )
     found = next(row for row in table.split("<tr>") if f">{backend}</a>" in row)
     return [
         unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in re.findall(r"<t[hd].*?</t[hd]>", found)

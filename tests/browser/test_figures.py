@@ -1,0 +1,100 @@
+"""What figures draw, and how their values are reached without a mouse, without scripts and as files."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.visit import emulate, load
+
+MARKS = """
+    const chart = document.querySelector('figure[data-chart="tokens_per_second"] .chart');
+    return [...chart.querySelectorAll('.mark-symbol path')].filter((p) => p.__data__.tooltip).map((p) => {
+        const box = p.getBoundingClientRect();
+        const value = Object.values(p.__data__.datum).find((v) => typeof v === 'number' && v > 1000);
+        return [value, box.x + box.width / 2];
+    });
+"""
+
+
+@pytest.fixture
+def tokens(browser: Any, report: Path) -> Any:
+    """The browser at the page of tokens per second."""
+    emulate(browser)
+    load(browser, report / "tokens.html")
+    return browser
+
+
+def test_marks_lie_where_the_values_of_the_table_put_them(tokens: Any, report: Path) -> None:
+    with (report / "data" / "tokens_per_second.csv").open(newline="", encoding="utf-8") as file:
+        values = sorted(float(row["tokens_per_second"]) for row in csv.DictReader(file))
+    marks = sorted(tokens.execute_script(MARKS))
+    assert [value for value, _ in marks] == pytest.approx(values)
+    (low, left), *_, (high, right) = marks
+    scale = (right - left) / (high - low)
+    assert [place for _, place in marks] == pytest.approx(
+        [left + scale * (value - low) for value in values], abs=1
+    )
+
+
+def test_the_arrow_keys_lead_from_mark_to_mark_and_say_what_the_mouse_would_show(tokens: Any) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    chart = tokens.find_element(By.CSS_SELECTOR, ".chart[tabindex='0']")
+    heard = []
+    for key in (Keys.HOME, Keys.ARROW_RIGHT, Keys.END):
+        chart.send_keys(key)
+        heard.append(tokens.execute_script("return document.querySelector('[role=status]').textContent"))
+    shown = tokens.find_element(By.ID, "vg-tooltip-element").text
+    assert len(set(heard)) == 3
+    assert "null" not in " ".join(heard)
+    assert "".join(shown.split()) == "".join(heard[-1].replace("; ", "").split())
+
+
+def test_the_values_are_in_a_table_that_the_keyboard_opens(tokens: Any) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    details = tokens.find_element(By.CSS_SELECTOR, "details.values")
+    table = details.find_element(By.TAG_NAME, "table")
+    assert not table.is_displayed()
+    details.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert table.is_displayed()
+    assert "auto" in table.text and "cudnn" in table.text
+
+
+def test_without_scripts_the_image_stands_where_the_figure_would(browser: Any, report: Path) -> None:
+    emulate(browser)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get((report / "tokens.html").as_uri())
+        found = browser.execute_script("""
+            return [...document.querySelectorAll('figure')].map((figure) => {
+                const image = figure.querySelector('noscript img'), box = image.getBoundingClientRect();
+                return [image.naturalWidth > 0, image.alt.length > 20, box.width > 200,
+                        box.top - figure.getBoundingClientRect().top < 20];
+            });
+        """)
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert found and all(all(each) for each in found), found
+
+
+def test_a_download_arrives_as_the_report_holds_it(tokens: Any, report: Path, tmp_path: Path) -> None:
+    from selenium.webdriver.common.by import By
+
+    tokens.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    link = tokens.find_element(By.CSS_SELECTOR, "a[download][href$='.csv']")
+    name = Path(str(link.get_dom_attribute("href"))).name
+    link.click()
+    end = time.monotonic() + 60
+    while not (tmp_path / name).exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (tmp_path / name).read_bytes() == (report / "data" / name).read_bytes()

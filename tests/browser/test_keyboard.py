@@ -1,0 +1,86 @@
+"""The pages by keyboard alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.browser.visit import NARROW, ask, emulate, load
+
+STOP = """
+    const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+    return {
+        tag: e.tagName, says: (e.ariaLabel || e.textContent).trim().slice(0, 80), href: e.getAttribute('href'),
+        seen: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2 && box.right > 0,
+    };
+"""
+REACHABLE = """
+    return [...document.querySelectorAll('a[href], summary, [tabindex="0"]')]
+        .filter((e) => e.checkVisibility({ contentVisibilityAuto: true })).length;
+"""
+
+
+def press(browser: Any, *keys: str) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(browser, duration=0).send_keys(*keys).perform()
+
+
+def test_tab_reaches_everything_once_and_shows_where_it_is(browser: Any, report: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    emulate(browser)
+    load(browser, report / "index.html")
+    stops = []
+    for _ in range(browser.execute_script(REACHABLE)):
+        press(browser, Keys.TAB)
+        stops.append(browser.execute_script(STOP))
+    assert [stop for stop in stops if not stop["seen"]] == []
+    assert "BODY" not in {stop["tag"] for stop in stops}
+    same = Counter((stop["says"], stop["href"]) for stop in stops if len(stop["says"]) < 3)
+    assert not same, "footnote marks are no stops"
+
+
+def test_the_first_stop_skips_to_the_content(browser: Any, report: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    emulate(browser)
+    load(browser, report / "index.html")
+    press(browser, Keys.TAB)
+    assert browser.execute_script(STOP)["says"] == "Skip to the content"
+    press(browser, Keys.ENTER)
+    press(browser, Keys.TAB)
+    inside = "return document.querySelector('main').contains(document.activeElement)"
+    assert browser.execute_script(inside)
+
+
+def test_the_arrow_keys_scroll_a_wide_table_and_columns_show_whole(browser: Any, report: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    emulate(browser, NARROW)
+    load(browser, report / "index.html")
+    ask(browser, "frame()")
+    region = "document.querySelector('.table[tabindex=\"0\"]')"
+    more = f"return {region}.dataset.more"
+    assert "more column" in browser.execute_script(more)
+    browser.execute_script(f"{region}.focus()")
+    for _ in range(8):
+        press(browser, Keys.ARROW_RIGHT)
+    moved = f"const done = arguments[0], r = {region}; setTimeout(() => done(r.scrollLeft), 300)"
+    assert browser.execute_async_script(moved) > 50
+    assert ask(browser, "cut()") == []
+
+
+def test_nothing_moves_for_those_who_asked_for_that(browser: Any, report: Path) -> None:
+    emulate(browser)
+    wanted = {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+    load(browser, report / "tokens.html")
+    moves = """
+        return [...document.querySelectorAll('*')].filter((e) => {
+            const style = getComputedStyle(e);
+            return style.animationName !== 'none' || parseFloat(style.transitionDuration) > 0 || style.scrollBehavior === 'smooth';
+        }).length;
+    """
+    assert browser.execute_script(moves) == 0

@@ -1,0 +1,84 @@
+"""Every page that links lead to from a report's first: drawn, silent, offline, accessible, and not cut."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
+
+import pytest
+
+from analysis.report.build import build_report
+from tests.browser.studies import EXTREMES
+from tests.browser.visit import NARROW, Visit, walk
+
+SOUND = {
+    "titles": 1, "jumps": 0, "unnamed": [], "lost": [], "twice": [], "broken": [], "undrawn": [], "empty": 0,
+}  # fmt: skip
+
+
+def test_links_lead_to_every_page(visits: list[Visit], report: Path) -> None:
+    reached = [seen.name for seen in visits]
+    assert {path.name for path in report.glob("*.html")} == set(reached)
+    assert sum(name.startswith("run-") for name in reached) == 10
+
+
+def test_no_page_says_anything_on_the_console(visits: list[Visit]) -> None:
+    assert {seen.name: seen.console for seen in visits if seen.console} == {}
+
+
+def test_no_page_asks_the_network(visits: list[Visit]) -> None:
+    assert {seen.name: seen.requests for seen in visits if seen.requests} == {}
+
+
+def test_strings_that_are_code_do_nothing(visits: list[Visit]) -> None:
+    assert [seen.name for seen in visits if seen.hacked is not None] == []
+
+
+def test_every_page_has_one_title_named_tables_and_drawn_figures(visits: list[Visit]) -> None:
+    assert {seen.name: seen.structure for seen in visits if seen.structure != SOUND} == {}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(visits: list[Visit], theme: str) -> None:
+    assert {seen.name: seen.axe[theme] for seen in visits if seen.axe[theme]} == {}
+
+
+def test_no_page_is_wider_than_a_narrow_screen(visits: list[Visit]) -> None:
+    assert {seen.name: seen.narrow["width"] for seen in visits if seen.narrow["width"] > NARROW} == {}
+
+
+def test_no_word_or_number_is_cut_on_a_narrow_screen(visits: list[Visit]) -> None:
+    assert {seen.name: seen.narrow["cut"] for seen in visits if seen.narrow["cut"]} == {}
+
+
+def test_wide_tables_say_so_and_the_keyboard_reaches_them(visits: list[Visit]) -> None:
+    assert {seen.name: seen.narrow["unsaid"] for seen in visits if seen.narrow["unsaid"]} == {}
+
+
+def test_every_link_leads_to_a_file_that_can_be_read(visits: list[Visit]) -> None:
+    paths = {Path(unquote(urlsplit(link["url"]).path)) for seen in visits for link in seen.links}
+    assert [path for path in paths if not path.is_file()] == []
+    for path in paths:
+        if path.suffix == ".csv":
+            with path.open(newline="", encoding="utf-8") as file:
+                assert len({len(row) for row in csv.reader(file)}) == 1, path
+        if path.suffix == ".svg":
+            ElementTree.parse(path)
+
+
+@pytest.mark.parametrize("study", EXTREMES)
+def test_extreme_studies_render_and_state_the_gap(
+    browser: Any, workspace: Path, tmp_path: Path, study: str
+) -> None:
+    folder = build_report(workspace, study, tmp_path / study, records=False).parent
+    visits = walk(browser, folder, axe=False, most=14)
+    for seen in visits:
+        assert (seen.name, seen.console, seen.requests) == (seen.name, [], [])
+        assert (seen.name, seen.structure) == (seen.name, SOUND)
+        assert (seen.name, seen.narrow) == (seen.name, {"width": NARROW, "unsaid": [], "cut": []})
+    if study in {"planned", "memory"}:
+        text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.html"))
+        assert "There is no figure" in text

@@ -1,0 +1,64 @@
+"""The pages on paper."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.visit import emulate, load
+
+pytestmark = pytest.mark.skipif(not shutil.which("pdftotext"), reason="needs pdftotext (poppler-utils)")
+HEADS = """
+    return [...document.querySelectorAll('h1, h2, h3')].map((h) => h.innerText.trim().replace(/\\s+/g, ' '));
+"""
+
+
+def sheets(browser: Any, page: Path, into: Path) -> tuple[list[str], list[str]]:
+    """The text of each sheet that a page prints on, and the page's headings."""
+    emulate(browser, media="")
+    load(browser, page)
+    made = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    into.write_bytes(base64.b64decode(made["data"]))
+    text = subprocess.run(["pdftotext", "-layout", into, "-"], capture_output=True, check=True).stdout
+    return text.decode().split("\f")[:-1], browser.execute_script(HEADS)
+
+
+@pytest.mark.parametrize("page", ["index", "comparison", "tokens", "methods"])
+def test_no_sheet_ends_with_a_heading_and_none_is_empty(
+    browser: Any, report: Path, tmp_path: Path, page: str
+) -> None:
+    printed, heads = sheets(browser, report / f"{page}.html", tmp_path / "page.pdf")
+    for sheet in printed:
+        lines = [" ".join(line.split()) for line in sheet.splitlines() if line.strip()]
+        assert lines, "an empty sheet"
+        assert not [head for head in heads if head.endswith(lines[-1])], lines[-1]
+
+
+def test_a_table_repeats_its_head_on_every_sheet(browser: Any, report: Path, tmp_path: Path) -> None:
+    printed, _ = sheets(browser, report / "methods.html", tmp_path / "page.pdf")
+    with_columns = [sheet for sheet in printed if "runs.run_id" in sheet or "What it is" in sheet]
+    assert len(with_columns) > 1
+
+
+def test_what_is_folded_on_the_screen_is_printed_with_the_names_of_files(
+    browser: Any, report: Path, tmp_path: Path
+) -> None:
+    printed, _ = sheets(browser, report / "tokens.html", tmp_path / "page.pdf")
+    text = " ".join("".join(printed).split())
+    folded = browser.execute_script(
+        "return document.querySelector('details.left-out li, details.values tbody td').textContent"
+    )
+    assert " ".join(folded.split())[:20] in text
+    assert "data/tokens_per_second.csv" in text
+
+
+def test_paper_is_white_also_where_the_screen_is_dark(browser: Any, report: Path) -> None:
+    emulate(browser, scheme="dark", media="print")
+    load(browser, report / "index.html")
+    style = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+    assert browser.execute_script(style) == ["rgb(255, 255, 255)", "rgb(29, 31, 35)"]
