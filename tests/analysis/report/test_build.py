@@ -113,7 +113,7 @@ def test_a_figure_tells_how_it_was_measured(report: Path) -> None:
     for expected in (
         "Figure 4.",
         "n = 3 in 4 (auto, cudnn, flash, flash3)",
-        "n = 1 in 2 (flash2, custom)",
+        "n = 1 in 2 (custom, flash2)",
         "excluded: the first 10 steps, by the rule that the methods state",
         "NVIDIA H200",
         "torch 2.13.0",
