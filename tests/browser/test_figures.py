@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,12 @@ def test_a_download_arrives_as_the_report_holds_it(tokens: Any, report: Path, tm
     while not (tmp_path / name).exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert (tmp_path / name).read_bytes() == (report / "data" / name).read_bytes()
+
+
+def test_the_picture_of_the_readme_is_of_the_drawn_page(report: Path, tmp_path: Path) -> None:
+    from docs.pictures import take
+
+    take(report / "tokens.html", tmp_path / "page.png", (1180, 860))
+    picture = (tmp_path / "page.png").read_bytes()
+    assert struct.unpack(">II", picture[16:24]) == (1180, 860)
+    assert len(picture) > 50_000  # an empty window has less than a tenth of that
