@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.visit import emulate, load
+from tests.browser.visit import NARROW, WIDE, ask, emulate, load
 
 pytestmark = pytest.mark.skipif(not shutil.which("pdftotext"), reason="needs pdftotext (poppler-utils)")
 HEADS = """
@@ -18,10 +18,11 @@ HEADS = """
 """
 
 
-def sheets(browser: Any, page: Path, into: Path) -> tuple[list[str], list[str]]:
+def sheets(browser: Any, page: Path, into: Path, width: int = WIDE) -> tuple[list[str], list[str]]:
     """The text of each sheet that a page prints on, and the page's headings."""
-    emulate(browser, media="")
+    emulate(browser, width, media="")
     load(browser, page)
+    ask(browser, "frame()")
     made = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
     into.write_bytes(base64.b64decode(made["data"]))
     text = subprocess.run(["pdftotext", "-layout", into, "-"], capture_output=True, check=True).stdout
@@ -43,6 +44,15 @@ def test_a_table_repeats_its_head_on_every_sheet(browser: Any, report: Path, tmp
     printed, _ = sheets(browser, report / "methods.html", tmp_path / "page.pdf")
     with_columns = [sheet for sheet in printed if "runs.run_id" in sheet or "What it is" in sheet]
     assert len(with_columns) > 1
+
+
+def test_paper_shows_all_columns_and_asks_nobody_to_scroll(
+    browser: Any, report: Path, tmp_path: Path
+) -> None:
+    printed, _ = sheets(browser, report / "comparison.html", tmp_path / "page.pdf", NARROW)
+    assert browser.execute_script("return document.querySelectorAll('[data-more*=column]').length") > 0
+    assert "Scroll sideways" not in "".join(printed)
+    assert "Verdict" in "".join(printed)
 
 
 def test_what_is_folded_on_the_screen_is_printed_with_the_names_of_files(
