@@ -98,6 +98,15 @@ class ReportManifest(Frozen):
     latex: bool = False
     files: dict[str, str]
 
+    @property
+    def subject(self) -> str:
+        """What the report is about, in words."""
+        if self.pair:
+            return "a comparison"
+        if self.reports is not None:
+            return "an index of reports"
+        return f"the report of study {self.study}" if self.study else "the page of `runner verify`"
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -117,7 +126,7 @@ def complete(out: Path) -> Iterator[Path]:
 
     Raises:
         UserError: the folder holds something else than a report, or links or folders where files are to come,
-            or it is the folder of several reports, with their index.
+            or it is the folder of several reports, with their index, or has the report of something else.
     """
     require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
     if _is_index(out):
@@ -125,6 +134,7 @@ def complete(out: Path) -> Iterator[Path]:
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out), TemporaryDirectory(prefix=_SCRATCH, dir=out) as scratch:
         yield Path(scratch)
+        _require_same(out, Path(scratch))
         written = list(files(Path(scratch)))
         require_room(out, written)
         _remove(out, set(_earlier(out)) - set(written))
@@ -132,6 +142,16 @@ def complete(out: Path) -> Iterator[Path]:
         for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
             (out / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(scratch) / path).replace(out / path)
+
+
+def _require_same(out: Path, new: Path) -> None:
+    """Refuse to replace the report of a study by that of another one, or of another kind."""
+    try:
+        there, made = (read(folder / MANIFEST, ReportManifest) for folder in (out, new))
+    except Unreadable:
+        return
+    if (there.subject, there.study) != (made.subject, made.study):
+        raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
 
 
 @contextmanager

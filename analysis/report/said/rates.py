@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
     from analysis.report.facts import Facts, Row
     from analysis.stats.ranking import Ranking
+    from analysis.stats.verdict import Verdict
 
 _Class = tuple[str, str, float | None, str, str]  # baseline, what is said, margin, level, method
+_MANY = 4  # baselines: with more, as in sweeps with one in each cell, a sentence speaks of all of them
 _SAID = {
     "faster": "{groups} {trains} faster than {baseline}{beyond}.",
     "slower": "{groups} {trains} more slowly than {baseline}{beyond}.",
     "equivalent": "{groups} {trains} as fast as {baseline}{within}.",
+    "across": "It is not shown whether {groups} {trains} faster or more slowly than {baseline}{beyond}: the "
+    "intervals leave out equality, but not the margin. More repeats would narrow them.",
     "inconclusive": "It is not shown whether {groups} {trains} as fast as {baseline}{within}: the "
     "intervals are too wide. More repeats would narrow them.",
     "alike": "The rate of {groups} cannot be told from that of {baseline}, which does not make them equal: "
@@ -31,8 +35,10 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     """Each verdict on a rate, those of one kind in one sentence, and then the rankings."""
     runs = {run["run_id"]: run for run in facts.runs}
     classes: dict[_Class, list[Compared]] = {}
+    many = len({it.baseline for it in comparison.rates.compared}) > _MANY
     for it in comparison.rates.compared:
-        classes.setdefault(_class(it, runs), []).append(it)
+        which = _class(it, runs)
+        classes.setdefault(("", *which[1:]) if many else which, []).append(it)
     found = [_sentence(*which, items, comparison) for which, items in classes.items()]
     order = list(_SAID)
     found.sort(key=lambda each: order.index(each[0]) if each[0] in order else len(order))
@@ -47,9 +53,15 @@ def _class(it: Compared, runs: dict[str, Row]) -> _Class:
     if said == "withheld":
         return it.baseline, verdict.sentence, None, verdict.level, ""
     margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
-    if said == "inconclusive" and not margin:
-        said = "alike"
+    if said == "inconclusive":
+        said = _unsettled(verdict, margin)
     return it.baseline, said, margin, verdict.level, verdict.method
+
+
+def _unsettled(verdict: Verdict, margin: float | None) -> str:
+    if not margin:
+        return "alike"
+    return "across" if (verdict.low or 0) > 0 or (verdict.high or 0) < 0 else "inconclusive"
 
 
 def _sentence(
@@ -62,19 +74,31 @@ def _sentence(
     comparison: Comparison,
 ) -> tuple[str, Sentence]:
     kind = items[0].verdict.kind
+    other = name(baseline) if baseline else "the baseline of the same settings"
     if kind == "withheld":
         groups = listed([name(it.label) for it in items])
-        text = f"No verdict is given on the rate of {groups} against that of {name(baseline)}. {said}"
+        text = f"No verdict is given on the rate of {groups} against that of {other}. {said}"
         return said, Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
     text = _SAID[said].format(
-        groups=listed([_group(it, comparison, margin) for it in items]),
+        groups=_groups(items, comparison, margin, baseline),
         trains="trains" if len(items) == 1 else "train",
-        baseline=name(baseline),
+        baseline=other,
         beyond=f", by more than {share}" if share else "",
         within=f", within {share}" if share else "",
     )
     return said, Sentence(text, tuple(_number(it, margin) for it in items), kind, level, method)
+
+
+def _groups(items: Sequence[Compared], comparison: Comparison, margin: float | None, baseline: str) -> str:
+    """Each group with its change; where each has a baseline of its own, how many and the two extremes."""
+    ordered = sorted(items, key=lambda it: it.verdict.difference or 0)
+    if baseline or len(items) <= 2:
+        return listed([_group(it, comparison, margin) for it in items])
+    ends = " to ".join(_group(it, comparison, margin) for it in (ordered[0], ordered[-1]))
+    unlike = sum(it.label in comparison.unlike for it in items)
+    losses = f"; the losses of {unlike} differ" if unlike else ""
+    return f"{len(items)} of {counted(len(comparison.rates.compared), 'group')}, from {ends}{losses},"
 
 
 def _group(it: Compared, comparison: Comparison, margin: float | None) -> str:

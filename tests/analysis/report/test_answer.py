@@ -97,6 +97,28 @@ def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
     assert found.cannot_say[0].text.startswith("It is not shown whether `flash` (")
 
 
+def test_an_interval_across_the_margin_that_leaves_out_equality_says_so() -> None:
+    margins = {"design": DESIGN | {"margins": {"tokens_per_second": 0.013}}}
+    rows = [planned("cudnn", 0.4, repeat=n, **margins) for n in (1, 2, 3)]
+    (said,) = (each for each in of([*rows, *repeats("flash", 1.0132, **margins)]).cannot_say if each.numbers)
+    assert said.text.startswith("It is not shown whether `flash` (+1.")
+    assert "faster or more slowly than `cudnn`, by more than the stated margin of 1.3 %" in said.text
+    assert "the intervals leave out equality, but not the margin" in said.text
+
+
+def test_a_sweep_with_a_baseline_in_each_cell_is_said_in_one_sentence() -> None:
+    rows = []
+    for length in (512, 1024, 2048, 4096, 8192):
+        cell = {"train.sequence_length": length}
+        for attention, factor in (("cudnn", 1.0), ("flash", 0.9 - length / 1e5)):
+            factors = {"attention": attention} | cell
+            rows += repeats(f"{attention} {length}", factor, factors=factors, attention=attention, **MARGIN)
+    slower, *_ = of(rows).findings
+    assert slower.text.startswith("5 of 5 groups, from `flash 8192` (-1")
+    assert "train more slowly than the baseline of the same settings, by more than" in slower.text
+    assert len(slower.numbers) == 5
+
+
 def test_that_two_rates_cannot_be_told_apart_does_not_make_them_equal() -> None:
     found = of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)])
     assert "cannot be told from that of `cudnn`, which does not make them equal" in found.cannot_say[0].text

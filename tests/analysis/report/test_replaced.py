@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.report.carried import MANIFEST, ReportManifest, complete
-from model.disk.files import write
+from model.disk.files import read, write
 from model.errors import UserError
 
 
@@ -85,3 +85,20 @@ def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
         assert len(list(out.glob(".report-*"))) == 1
     second.join(10)
     assert not second.is_alive()
+
+
+@pytest.mark.refused
+def test_the_report_of_another_study_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "pages"
+    made = ReportManifest(study="mine", code="c", packages={}, renderer="r", records=False, files={})
+
+    def put(changed: dict[str, str]) -> None:
+        with complete(out) as folder:
+            (folder / "data").mkdir()
+            write(folder / MANIFEST, made.model_copy(update=changed))
+
+    put({})
+    with pytest.raises(UserError, match="pages has the report of study mine: name another folder"):
+        put({"study": "other"})
+    put({"code": "newer"})
+    assert read(out / MANIFEST, ReportManifest).code == "newer"
