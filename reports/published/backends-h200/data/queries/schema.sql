@@ -21,9 +21,9 @@ COMMENT ON COLUMN files.sha256 IS 'SHA-256 of the content, in hexadecimal; the w
 COMMENT ON COLUMN files.missing_since IS 'When a collect found that the file was gone, UTC; the rows that were read from it are kept. NULL if it is there.';
 
 CREATE TABLE run_records (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, group_id VARCHAR, title VARCHAR, description VARCHAR, study_file VARCHAR,
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, group_id VARCHAR, title VARCHAR, description VARCHAR, scale_description VARCHAR, study_file VARCHAR,
     attention VARCHAR, seed BIGINT, repeat BIGINT DEFAULT 1, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
-    position BIGINT, block BIGINT, design JSON,
+    position BIGINT, block BIGINT, design JSON, overridden JSON,
     planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT,
     expected_outcome VARCHAR, because VARCHAR, why JSON,
     memory_limit_bytes BIGINT, time_limit_seconds BIGINT, data_file VARCHAR, tokenizer VARCHAR, data_fingerprint VARCHAR,
@@ -36,13 +36,15 @@ COMMENT ON COLUMN run_records.run_id IS 'Id of the run: a hash of its resolved c
 COMMENT ON COLUMN run_records.group_id IS 'Id shared by runs that differ only in seed and repeat.';
 COMMENT ON COLUMN run_records.title IS 'Title of the study.';
 COMMENT ON COLUMN run_records.description IS 'What the study asks.';
+COMMENT ON COLUMN run_records.scale_description IS 'What the study says of the scale of the run; empty if nothing. NULL in an imported run.';
 COMMENT ON COLUMN run_records.study_file IS 'YAML file that the run was expanded from.';
 COMMENT ON COLUMN run_records.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN run_records.seed IS 'Seed of the weights and of the order of the documents.';
-COMMENT ON COLUMN run_records.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. NULL where an imported log does not say.';
+COMMENT ON COLUMN run_records.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. Logs do not say it: 1 for an imported run.';
 COMMENT ON COLUMN run_records.position IS 'Planned place in the order of starting, from 1; runs.started_at says when it began. NULL in records of versions without an order.';
 COMMENT ON COLUMN run_records.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
 COMMENT ON COLUMN run_records.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';
+COMMENT ON COLUMN run_records.overridden IS 'Settings that the scale or --set changed: a JSON object of own, which is the study''s value (null if it gives none), and by, which is what changed it. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN run_records.factors IS 'What varies in the study, by axis: a JSON object.';
 COMMENT ON COLUMN run_records.config IS 'Resolved configuration: a JSON object.';
 COMMENT ON COLUMN run_records.scale IS 'Scale of the run: a named set of overrides in the study.';
@@ -195,7 +197,7 @@ CREATE TABLE certificates (
     device_kind VARCHAR NOT NULL, device_name VARCHAR, dtype VARCHAR, shape VARCHAR, run_case JSON,
     software JSON NOT NULL, code VARCHAR NOT NULL, kernels JSON NOT NULL, deterministic BOOLEAN, graph_break VARCHAR,
     reasons JSON NOT NULL, not_looked_at JSON NOT NULL, checks BIGINT NOT NULL, failed BIGINT NOT NULL, seconds DOUBLE NOT NULL,
-    created_at TIMESTAMP NOT NULL
+    created_at TIMESTAMP NOT NULL, git_sha VARCHAR, git_dirty BOOLEAN
 );
 COMMENT ON TABLE certificates IS '.certificates/KEY.json, one row per certificate: what was found about one attention backend on one device.';
 COMMENT ON COLUMN certificates.key IS 'SHA-256 over backend, code, case, device and software, hexadecimal. The certificate is valid for a run only if all of these are the same.';
@@ -217,6 +219,8 @@ COMMENT ON COLUMN certificates.checks IS 'Number of checks.';
 COMMENT ON COLUMN certificates.failed IS 'Number of checks that failed.';
 COMMENT ON COLUMN certificates.seconds IS 'Seconds that it took to make the certificate.';
 COMMENT ON COLUMN certificates.created_at IS 'When the certificate was made, UTC.';
+COMMENT ON COLUMN certificates.git_sha IS 'Commit of the checkout that runner verify ran from. NULL outside a repository, and for the certificate of a run, whose own commit is in runs.';
+COMMENT ON COLUMN certificates.git_dirty IS 'Whether that checkout had uncommitted changes.';
 
 CREATE TABLE verifications (
     certificate VARCHAR NOT NULL, attention VARCHAR NOT NULL, place BIGINT NOT NULL, name VARCHAR NOT NULL,

@@ -1,19 +1,29 @@
-WITH size AS (
+WITH known AS (
+  SELECT row_number() OVER (ORDER BY run_id)::INTEGER AS run, place::INTEGER AS place,
+    run_id, label, seed, outcome, attention, warmup_steps
+  FROM runs WHERE study = 'backends'
+), size AS (
   SELECT CASE WHEN count(*) > 1250 THEN 32 ELSE 256 END AS most,
     greatest(20, least(100, 20000 // count(DISTINCT label))) AS points
-  FROM runs WHERE study = 'backends'
+  FROM known
 ), bins AS (
   SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
   FROM curves JOIN size USING (most) WHERE study = 'backends' AND tokens > 0 GROUP BY most
 ), points AS (
-  SELECT c.*, (step - 1) // b.width AS bin
-  FROM curves c JOIN bins b USING (most) WHERE study = 'backends' AND tokens > 0
-), traces AS (
-  SELECT run_id, bin, max(step) AS step, sum(tokens) AS tokens, sum(seconds) AS seconds
-  FROM points GROUP BY run_id, bin
+  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin,
+    first_step, step, records, losses, loss, tokens, seconds
+  FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = 'backends' AND tokens > 0
+), lines AS (
+  SELECT place, bin, max(step) AS step, round(sum(tokens) / fsum(seconds), 6) AS value,
+    count(DISTINCT run) AS n
+  FROM points GROUP BY place, bin HAVING sum(seconds) > 0
+), groups AS (
+  SELECT place, any_value(label) AS label, list(run_id ORDER BY run_id) AS run_ids,
+    max(warmup_steps) AS warmup_steps
+  FROM known WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
 )
-SELECT label, max(step) AS step, round(sum(tokens) / sum(seconds), 6) AS value, count(*) AS n,
-  list(run_id ORDER BY run_id) AS run_ids, max(warmup_steps) AS warmup_steps
-FROM traces JOIN runs r USING (run_id) WHERE r.study = 'backends'
-GROUP BY label, bin HAVING sum(seconds) > 0
+SELECT label, step, value, n,
+  CASE WHEN bin = min(bin) OVER (PARTITION BY place) THEN run_ids END AS run_ids,
+  warmup_steps
+FROM lines JOIN groups USING (place)
 ORDER BY label, step

@@ -2,11 +2,8 @@
 
 -- The attempt that decides a run: the last one that completed, otherwise the last one.
 CREATE VIEW deciding_attempts AS
-SELECT study, run_id, attempt
-FROM attempts
-QUALIFY row_number() OVER (
-    PARTITION BY study, run_id ORDER BY coalesce(outcome = 'completed', false) DESC, attempt DESC
-) = 1;
+SELECT study, run_id, coalesce(max(attempt) FILTER (outcome = 'completed'), max(attempt)) AS attempt
+FROM attempts GROUP BY study, run_id;
 COMMENT ON VIEW deciding_attempts IS 'The attempt that decides a run''s outcome: the last one that completed, otherwise the last one.';
 COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
 COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
@@ -43,35 +40,47 @@ COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device mem
 COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, is not where its attempt resumed, and the device is the deciding attempt''s.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed.
+-- Made of the runs that are alike in all that a label says, which are few where runs are many.
 CREATE VIEW labels AS
-WITH cells AS (
-    SELECT study, run_id, axis.key AS axis, axis.value ->> '$' AS value
-    FROM run_records, json_each(factors) axis WHERE axis.key NOT IN ('seed', 'repeat', 'scale')
-    UNION ALL SELECT study, run_id, 'scale', scale FROM run_records
-), varying AS (
-    SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1
-), named AS (
-    SELECT study, run_id, string_agg(
-        CASE WHEN axis = 'attention' THEN value ELSE axis || '=' || value END,
-        ', ' ORDER BY axis <> 'attention', axis) AS label
-    FROM cells JOIN varying USING (study, axis) GROUP BY study, run_id
-), filled AS (
-    SELECT study, run_id, r.group_id, coalesce(label, r.attention, r.run_id) AS label,
+WITH alike AS (
+    SELECT study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
+        json_merge_patch(factors, '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS factors,
+        json_array(group_id, scale, attention, last_resort)::VARCHAR || factors AS key,
         -- Where the study's file says its factors: in the order of these places the matrix expands.
         [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
             FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places
-    FROM run_records r LEFT JOIN named USING (study, run_id)
+    FROM run_records
+), kinds AS (
+    SELECT study, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
+        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places
+    FROM alike GROUP BY study, key
+), cells AS (
+    SELECT study, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
+    FROM kinds, json_each(factors) axis
+    UNION ALL SELECT study, key, 'scale', scale FROM kinds
+), varying AS (
+    SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1
+), named AS (
+    SELECT study, kind, string_agg(
+        CASE WHEN axis = 'attention' THEN value ELSE axis || '=' || value END,
+        ', ' ORDER BY axis <> 'attention', axis) AS label
+    FROM cells JOIN varying USING (study, axis) GROUP BY study, kind
+), filled AS (
+    SELECT k.study, k.key, k.group_id, k.places, coalesce(label, attention, last_resort) AS label
+    FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
 ), unique_names AS (
-    SELECT study, run_id, places, CASE
+    SELECT study, key, places, CASE
         WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
         ELSE label END AS label
     FROM filled
 ), firsts AS (
     SELECT *, min(places) OVER (PARTITION BY study, label) AS first_places FROM unique_names
+), placed AS (
+    SELECT study, key, label,
+        dense_rank() OVER (PARTITION BY study ORDER BY first_places NULLS LAST, label) AS place
+    FROM firsts
 )
-SELECT study, run_id, label,
-    dense_rank() OVER (PARTITION BY study ORDER BY first_places NULLS LAST, label) AS place
-FROM firsts;
+SELECT study, run_id, label, place FROM alike JOIN placed USING (study, key);
 COMMENT ON VIEW labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
 COMMENT ON COLUMN labels.study IS 'Name of the study.';
 COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
@@ -119,14 +128,15 @@ LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
-LEFT JOIN (SELECT study, run_id, min(missing_since) AS missing_since FROM files GROUP BY study, run_id) g
+LEFT JOIN (
+    SELECT study, run_id, min(missing_since) AS missing_since FROM files WHERE missing_since IS NOT NULL GROUP BY study, run_id) g
     ON g.study = r.study AND g.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
 COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
 COMMENT ON COLUMN runs.study IS 'Name of the study.';
 COMMENT ON COLUMN runs.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN runs.seed IS 'Seed of the weights and of the order of the documents.';
-COMMENT ON COLUMN runs.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. NULL where an imported log does not say.';
+COMMENT ON COLUMN runs.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. Logs do not say it: 1 for an imported run.';
 COMMENT ON COLUMN runs.position IS 'Planned place in the order of starting, from 1; started_at says when it began. NULL in records of versions without an order.';
 COMMENT ON COLUMN runs.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
 COMMENT ON COLUMN runs.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';
