@@ -22,7 +22,7 @@ subprocess.run([\\"/usr/bin/sbatch\\", *sys.argv[1:]])
 " "$@"' sbatch "$@" """
 
 
-def start(root, path, cluster, seconds=PATIENCE_SECONDS, **env):
+def start(root, path, cluster, seconds=int(PATIENCE_SECONDS), **env):
     """A launch whose sbatch has this long to answer: on a busy machine the real one can take more than three."""
     command = [
         sys.executable,

@@ -24,7 +24,9 @@ Cells = dict[str, list[str]]
 
 def table(page: Path, label: str) -> Cells:
     """The cells of a page's table by the row's head."""
-    html = page.read_text(encoding="utf-8").partition(f'aria-label="{label}"')[2].partition("</table>")[0]
+    html = (
+        page.read_text(encoding="utf-8").partition(f'aria-label="Table: {label}"')[2].partition("</table>")[0]
+    )
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in html.split("<tr")[2:]]
     plain = [[" ".join(re.sub(r"<sup>.*?</sup>|<[^>]*>", "", cell).split()) for cell in row] for row in rows]
     return {row[0]: row[1:] for row in plain if len(row) > 1}

@@ -7,8 +7,6 @@ import pytest
 
 from runner.job.slurm import job_end
 
-NOW = datetime.now().replace(microsecond=0)  # Slurm prints local time
-
 
 @pytest.fixture
 def squeue(tmp_path, monkeypatch):
@@ -30,7 +28,8 @@ def left():
 
 def test_the_last_element_of_an_array_does_not_take_the_end_of_another_for_its_own(squeue):
     """It has the array's number, for which squeue shows all elements; one of them is just ending."""
-    squeue("12", f"13 {NOW - timedelta(seconds=1):%FT%T}", f"12 {NOW + timedelta(minutes=10):%FT%T}")
+    now = datetime.now().replace(microsecond=0)  # Slurm prints local time
+    squeue("12", f"13 {now - timedelta(seconds=1):%FT%T}", f"12 {now + timedelta(minutes=10):%FT%T}")
     assert 500 < left() <= 601
 
 
