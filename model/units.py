@@ -1,8 +1,15 @@
-"""Amounts as a person reads them: bytes and seconds. The text always carries its unit."""
+"""What a person reads: bytes and seconds with their unit, and text whose hidden characters can be seen."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import ByteSize
+
+# They change the order in which the text around them is shown, also beyond the word that they stand in
+# (Boucher & Anderson 2021, arXiv:2111.00169). Letters of languages written from right to left do not.
+_TURNING = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CODES = {code: f"[U+{code:04X}]" for code in _TURNING}
 
 
 def size(amount: int) -> str:
@@ -24,3 +31,18 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
+
+
+def in_order(value: Any) -> Any:
+    """The value; in a text, the code of each character that would change the order of others: `[U+202E]`.
+
+    A subclass of `str` whose `translate` returns its own kind stays of that kind, such as escaped HTML.
+    """
+    return value if not isinstance(value, str) or value.isascii() else value.translate(_CODES)
+
+
+def visible(line: str) -> str:
+    """The line with a `?` for what a terminal could not show as one character, and a space for a tab."""
+    if line.isprintable():
+        return line
+    return "".join(letter if letter.isprintable() else " " if letter == "\t" else "?" for letter in line)

@@ -18,6 +18,7 @@ from analysis.query.ask import Answer, stream
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
+from model.units import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,7 @@ def write_table(answer: Answer, out: BinaryIO) -> None:
     if sys.stdout.isatty():
         out.write(_rich(answer))
         return
-    cells = [answer.columns, *(tuple(map(_shown, row)) for row in answer.rows)]
+    cells = [tuple(map(visible, answer.columns)), *(tuple(map(_for_terminal, row)) for row in answer.rows)]
     widths = [max(len(line[index]) for line in cells) for index in range(len(answer.columns))]
     for line in cells:
         out.write(("  ".join(map(str.ljust, line, widths)).rstrip() + "\n").encode())
@@ -156,9 +157,9 @@ def _rich(answer: Answer) -> bytes:
     table = Table()
     for index, name in enumerate(answer.columns):
         number = _is_numeric([row[index] for row in answer.rows])
-        table.add_column(escape(name), justify="right" if number else "left", overflow="fold")
+        table.add_column(escape(visible(name)), justify="right" if number else "left", overflow="fold")
     for row in answer.rows:
-        table.add_row(*(escape(_shown(value)) for value in row))
+        table.add_row(*(escape(_for_terminal(value)) for value in row))
     console = Console()
     with console.capture() as captured:
         console.print(table)
@@ -174,6 +175,11 @@ def _shown(value: Any) -> str:
     if value is None:
         return "NULL"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _for_terminal(value: Any) -> str:
+    """The value as text that does not steer the terminal."""
+    return "\n".join(map(visible, _shown(value).split("\n")))
 
 
 def _plain(value: Any) -> Any:

@@ -259,7 +259,8 @@ def code() -> str:
     package = Path(__file__).parents[1]
     sources = {path for pattern in ("*.py", "*.sql") for path in package.rglob(pattern)}
     here = Path(model.__path__[0])
-    sources |= {here / "units.py", here / "flops.py", here / "config.py", *render.templates().iterdir()}
+    sources |= {here / f"{name}.py" for name in ("units", "flops", "config")}
+    sources |= set(render.templates().iterdir())
     found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources if path.is_file()}
     backends = (path.stem for path in (here / "attention").glob("[!_]*.py"))
     found |= {f"attention/{name}": str(described(name)) for name in backends}

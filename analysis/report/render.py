@@ -19,7 +19,7 @@ from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
 from model.disk.files import write_text
 from model.disk.home import user_folder
-from model.units import duration
+from model.units import duration, in_order
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -45,12 +45,13 @@ def write_assets(out: Path) -> None:
 
 @cache
 def environment() -> Environment:
-    """Jinja that escapes everything and rejects undefined names."""
+    """Jinja that escapes everything, lets no text reorder others, and rejects undefined names."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
         loader=FileSystemLoader(templates()),
         autoescape=True,
+        finalize=in_order,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from model.errors import AssayError
+from model.units import visible
 from runner.cli.app import ReaderGone, app
 from runner.commands._console import say
-from runner.spec.problems import visible
 
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print a message on standard error. What it quotes of others does not steer the terminal."""
-    from runner.spec.problems import visible
+    from model.units import visible
 
     print("\n".join(map(visible, text.split("\n"))), file=sys.stderr, flush=True)
 
@@ -27,7 +27,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
 
     Cells may say what others wrote, so none of it steers the terminal.
     """
-    from runner.spec.problems import visible
+    from model.units import visible
 
     rows = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

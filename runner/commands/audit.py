@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from model.units import visible
 from runner.commands._console import print_json, say, show
 from runner.commands._options import AsJson, Settings
-from runner.spec.problems import visible
 
 if TYPE_CHECKING:
     from analysis.audit.audit import Audit

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from model.errors import UserError, did_you_mean
+from model.units import visible
 from runner.commands._console import print_json, say, show, table
 from runner.commands._options import AsJson, Settings
-from runner.spec.problems import visible
 
 if TYPE_CHECKING:
     from analysis.logs.mapping import Mapping

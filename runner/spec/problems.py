@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.errors import UserError
+from model.units import visible
 
 MOST_SHOWN = 20
 _REACH = 60  # characters shown on each side of an error in a long line
@@ -85,13 +86,6 @@ def look_alike(word: str) -> str:
     if found is None:
         return ""
     return f"; its letter '{found}' is {code_point(found)}, {unicodedata.name(found, 'without a name')}"
-
-
-def visible(line: str) -> str:
-    """The line with a `?` for what a terminal could not show as one character, and a space for a tab."""
-    if line.isprintable():
-        return line
-    return "".join(letter if letter.isprintable() else " " if letter == "\t" else "?" for letter in line)
 
 
 def width(text: str) -> int:

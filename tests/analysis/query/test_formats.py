@@ -123,3 +123,9 @@ def test_a_number_in_nested_json_that_json_cannot_hold_is_null(
 ) -> None:
     found = out(filled, "SELECT '[1e999, 2]'::JSON AS a", "json", capfdbinary)
     assert json.loads(found) == [{"a": [None, 2.0]}]
+
+
+@pytest.mark.refused
+def test_a_table_does_not_steer_the_terminal(filled: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    sql = "SELECT chr(27) || '[2J' || chr(8238) || 'x' || chr(10) || 'y' AS \"a\u202eb\""
+    assert out(filled, sql, "table", capfdbinary) == b"a?b\n?[2J?x\ny\n"

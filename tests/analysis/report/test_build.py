@@ -138,16 +138,22 @@ def test_a_figures_sql_gives_its_csv(demo: Path, report: Path) -> None:
 
 
 def test_text_from_a_study_is_inert(root: Path, tmp_path: Path) -> None:
-    """A title, factors, reasons and reasons for expecting them are shown as they are and run nothing."""
-    factors = {"attention": "auto", "seed": 0, "note<b>": EVIL}
-    changes = {"title": EVIL, "description": EVIL, "because": EVIL}
+    """A title, factors, reasons and reasons for expecting them are shown as they are and run nothing,
+    and leave the text around them in its order."""
+    evil = f"\u202eegap\u2066{EVIL}"
+    factors = {"attention": "auto", "seed": 0, "note<b>": evil}
+    changes = {"title": evil, "description": evil, "because": evil}
     completed(root, "r1", factors=factors, **changes)
     other = completed(root, "r2", attention="flash", factors={**factors, "note<b>": "plain"}, **changes)
     other.event("claimed", attempt=2)
-    other.start(attempt=2, device=EVIL, host=EVIL, software={EVIL: EVIL})
-    other.end("failed", attempt=2, reason=EVIL)
+    other.start(attempt=2, device=evil, host=evil, software={evil: evil})
+    other.end("failed", attempt=2, reason=evil)
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
+    for path in [*out.glob("*.html"), *out.glob("figures/*.svg")]:
+        shown = path.read_text(encoding="utf-8")
+        assert not set("\u202e\u2066") & set(shown), path.name
+    assert "[U+202E]egap[U+2066]" in words(out / "index.html")
     for path in out.glob("*.html"):
         page = Page(path)
         sources = [attributes.get("src") for tag, attributes in page.tags if tag == "script"]

@@ -84,7 +84,7 @@ def test_what_a_run_printed_is_quoted_as_text_and_audited(build: Callable[..., P
     out = build()
     page = (out / "run-r1.html").read_text(encoding="utf-8")
     assert "first" in page
-    assert BIDI in page
+    assert "[U+202E]detrever[U+200F] \N{GRINNING FACE}" in page, "in the order in which it was printed"
     assert "<script>alert" not in page
     assert "<img" not in page
     assert audit(out).findings == []
