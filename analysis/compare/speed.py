@@ -9,7 +9,7 @@ from analysis.compare.difference import Row
 from analysis.compare.source import Measured
 from analysis.stats.change import beyond, change
 from analysis.stats.paired import Ratio, paired_records
-from analysis.stats.verdict import Verdict
+from analysis.stats.verdict import Verdict, enclosed, percent
 
 _ANY = 1e-12  # a margin that no difference is within
 
@@ -70,12 +70,11 @@ def _of_records(a: Measured, b: Measured, per_token: bool) -> Ratio | None:
 def _single(ratio: Ratio, margin: float | None) -> Verdict:
     """A verdict on two runs alone if there is a margin."""
     difference = ratio.ratio - 1
-    said = f"Rate {100 * difference:+.2g} %"
     if ratio.low is None or ratio.high is None:
-        sentence = f"{said} in one run each: observed, not tested."
+        sentence = f"Rate {percent(difference)} % in one run each: observed, not tested."
         return Verdict("observed", sentence, difference, None, None, 1, ratio.level, ratio.method)
     low, high = ratio.low - 1, ratio.high - 1
-    said += f" ({100 * low:+.2g} to {100 * high:+.2g} %) in one run each"
+    said = f"Rate {enclosed(difference, low, high, margin)} in one run each"
     if margin is None:
         sentence = f"{said}: observed, which says nothing of other runs."
         return Verdict("observed", sentence, difference, low, high, 1, ratio.level, ratio.method)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analysis.compare.comparison import Comparison, Result
 from analysis.compare.difference import Difference
-from analysis.stats.verdict import Verdict
+from analysis.stats.verdict import Verdict, decimals
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,19 @@ def summary(found: Comparison) -> str:
     stated = [f"{name} {_margin(name, value)}" for name, value in sorted(found.options.margins.items())]
     if not stated:
         return "no margin was stated, so no change of speed or loss can be a regression: state --margin"
-    return f"no regression is established (margins: {', '.join(stated)}); not settled: {len(found.unsettled)}"
+    return f"no regression is established (margins: {', '.join(stated)}); not settled: {_unsettled(found)}"
+
+
+def _unsettled(found: Comparison) -> str:
+    """How many verdicts are open, and of which groups; the page and the tables say why."""
+    open_ = [one.pair.label for one in found.results if one.unsettled]
+    open_ += [group.label for group in found.a_alone]
+    return f"{len(found.unsettled)} ({_some(open_)})" if open_ else "0"
+
+
+def _some(labels: Sequence[str]) -> str:
+    shown = [*labels[:_SAID], f"{len(labels) - _SAID} more groups"] if len(labels) > _SAID + 1 else labels
+    return "; ".join(shown)
 
 
 def _margin(name: str, value: float) -> str:
@@ -54,7 +66,7 @@ def _all(found: Comparison) -> Iterator[Section]:
             for each, labels in found.said
         ],
     )
-    yield Section("results", f"{b} compared to {a}", _COLUMNS, [_row(one) for one in found.results])
+    yield Section("results", f"{b} compared to {a}", _COLUMNS, [_row(one, found) for one in found.results])
     yield Section(
         "verdicts",
         "Verdicts",
@@ -90,17 +102,18 @@ def _withholds(difference: Difference, found: Comparison) -> str:
 
 
 _NAMED = 3  # groups that a cell names
+_SAID = 6  # and the sentence at the top
 _COLUMNS = ("group", "runs", "s/step", "rate", "speed", "loss, nats", "loss", "outcome", "memory, GiB")
 
 
-def _row(one: Result) -> list[str]:
+def _row(one: Result, found: Comparison) -> list[str]:
     return [
         one.pair.label,
         f"{len(one.pair.a.runs)} -> {len(one.pair.b.runs)}",
         _arrow(one.step_seconds, 1.0, ".4g"),
-        _percent(one.speed),
+        _percent(one.speed, found.options.margins.get("tokens_per_second")),
         _speed_word(one.speed),
-        _nats(one.loss),
+        _nats(one.loss, found.options.margins.get("loss")),
         one.loss.kind if one.loss else "",
         _outcome(one),
         _arrow(one.peak_memory_bytes, 2.0**30, ".1f"),
@@ -113,21 +126,23 @@ def _arrow(pair: tuple[float | None, float | None], unit: float, form: str) -> s
     return " -> ".join("?" if value is None else format(value / unit, form) for value in pair)
 
 
-def _percent(verdict: Verdict | None) -> str:
-    return _with_ends(verdict, 100.0, "+.2f", " %")
+def _percent(verdict: Verdict | None, margin: float | None) -> str:
+    return _with_ends(verdict, 100.0, margin, 2, " %")
 
 
-def _nats(verdict: Verdict | None) -> str:
-    return _with_ends(verdict, 1.0, "+.4f", "")
+def _nats(verdict: Verdict | None, margin: float | None) -> str:
+    return _with_ends(verdict, 1.0, margin, 4, "")
 
 
-def _with_ends(verdict: Verdict | None, times: float, form: str, unit: str) -> str:
+def _with_ends(verdict: Verdict | None, times: float, margin: float | None, least: int, unit: str) -> str:
+    """With more decimals than the least where fewer would round an end onto the margin, or across."""
     if verdict is None or verdict.difference is None:
         return ""
-    text = f"{times * verdict.difference:{form}}{unit}"
     if verdict.low is None or verdict.high is None:
-        return text
-    return f"{text} ({times * verdict.low:{form}} to {times * verdict.high:{form}})"
+        return f"{times * verdict.difference:+.{least}f}{unit}"
+    low, high = times * verdict.low, times * verdict.high
+    form = f"+.{decimals((low, high), margin and times * margin, least)}f"
+    return f"{times * verdict.difference:{form}}{unit} ({low:{form}} to {high:{form}})"
 
 
 def _speed_word(verdict: Verdict | None) -> str:

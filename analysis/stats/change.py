@@ -8,7 +8,7 @@ from math import expm1
 from analysis.stats.estimate import median
 from analysis.stats.paired import RUNS
 from analysis.stats.student import Compared, compared
-from analysis.stats.verdict import Kind, Verdict, percent
+from analysis.stats.verdict import Kind, Verdict, enclosed, percent
 
 CONFIDENCE = 0.90  # two one-sided tests at 5 % each
 
@@ -49,8 +49,8 @@ def _verdict(found: Compared, margin: float) -> Verdict:
         "different": f"{'faster' if mean.value > 0 else 'slower'} by more than",
         "inconclusive": "too uncertain for",
     }[kind]
-    ends = f"{percent(expm1(low))} to {percent(expm1(high))} %"
-    sentence = f"Rate {percent(expm1(mean.value))} % ({ends}): {said} the margin of {100 * margin:.3g} %."
+    seen = enclosed(expm1(mean.value), expm1(low), expm1(high), margin)
+    sentence = f"Rate {seen}: {said} the margin of {100 * margin:.3g} %."
     method = f"90 % t interval of the log ratio, {how}: two one-sided tests at 5 %"
     return Verdict(kind, sentence, expm1(mean.value), expm1(low), expm1(high), n, RUNS, method)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from analysis.stats.change import CONFIDENCE, beyond
 from analysis.stats.paired import RECORDS, RUNS
 from analysis.stats.student import mean_of, quantile, variance
-from analysis.stats.verdict import Verdict
+from analysis.stats.verdict import Verdict, decimals
 from analysis.stats.within import FEWEST, interval_of_mean
 
 LAST = 0.2  # the part of a run whose losses are compared, from its end
@@ -153,7 +153,8 @@ def _verdict(found: _Found, margin: float | None, floor: Floor | None, method: s
     if low is None or high is None:
         sentence = f"Inconclusive: {value:+.4f} nats, {found.method}.{noise}"
         return Verdict("inconclusive", sentence, value, low, high, n, level, method)
-    seen = f"{value:+.4f} nats ({low:+.4f} to {high:+.4f}; {method})"
+    form = f"+.{decimals((low, high), margin, 4)}f"
+    seen = f"{value:{form}} nats ({low:{form}} to {high:{form}}; {method})"
     if margin is None:
         sentence = (
             f"Inconclusive: {seen}. Declare `margins: {{loss: NATS}}` in the study before it runs.{noise}"

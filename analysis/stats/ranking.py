@@ -10,7 +10,7 @@ from math import expm1
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RUNS
 from analysis.stats.student import Compared, compared
-from analysis.stats.verdict import Verdict, percent
+from analysis.stats.verdict import Verdict, enclosed
 
 Runs = Mapping[Hashable, float]
 
@@ -68,7 +68,7 @@ def _holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], fl
 def _verdict(a: str, b: str, test: Compared, p: float, pairs: int, error: float) -> Verdict:
     mean, low, high = (expm1(log) for log in (test.mean.value, *test.mean.interval(CONFIDENCE)))
     among = f" among {pairs} pairs" if pairs > 1 else ""
-    seen = f"{percent(mean)} % ({percent(low)} to {percent(high)} %; {_p_value(p)}{among}), {test.how}"
+    seen = f"{enclosed(mean, low, high)[:-1]}; {_p_value(p)}{among}), {test.how}"
     method = f"95 % t interval of the log ratio, {test.how}; test at {100 * error:.2g} % after Holm{among}"
     if p <= error:
         which = f"{a} is faster than {b}" if mean > 0 else f"{b} is faster than {a}"

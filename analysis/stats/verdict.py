@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 from typing import Literal
 
 Kind = Literal["equivalent", "different", "inconclusive", "observed", "withheld"]
+_MOST_DECIMALS = 7
 
 
 @dataclass(frozen=True)
@@ -40,3 +43,32 @@ def percent(share: float) -> str:
         return f"{100 * share:+,.0f}"
     powers = abs(share) >= 0.995 or 0 < abs(share) < 1e-6  # two digits would be 1e+02, or 1e-05
     return f"{100 * share:{'+.4f' if powers else '+.2g'}}"
+
+
+def percentage(share: float, low: float | None, high: float | None, margin: float | None = None) -> str:
+    """`-5.22 %; -5.54 to -4.91 %`: digits that tell the interval's ends apart, and from the margin."""
+    if low is None or high is None:
+        return f"{percent(share)} %"
+    width = 100 * (high - low)
+    least = min(4, max(0, 1 - floor(log10(width)))) if width > 1e-9 else 2
+    digits = decimals((100 * low, 100 * high), None if margin is None else 100 * margin, least)
+    return f"{100 * share:+.{digits}f} %; {100 * low:+.{digits}f} to {100 * high:+.{digits}f} %"
+
+
+def enclosed(share: float, low: float, high: float, margin: float | None = None) -> str:
+    """The same for a sentence: `-5.22 % (-5.54 to -4.91 %)`."""
+    value, _, ends = percentage(share, low, high, margin).partition("; ")
+    return f"{value} ({ends})"
+
+
+def decimals(ends: Sequence[float], margin: float | None, least: int) -> int:
+    """How many decimals it takes that no end rounds onto zero or the margin, or across."""
+    limits = (0.0, *(() if margin is None else (-margin, margin)))
+    for digits in range(least, _MOST_DECIMALS):
+        if all(
+            (round(end, digits) > it) - (round(end, digits) < it) == (end > it) - (end < it)
+            for end in ends
+            for it in limits
+        ):
+            return digits
+    return _MOST_DECIMALS

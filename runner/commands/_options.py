@@ -23,7 +23,7 @@ def named(study: str | None) -> str | None:
 
 
 StudyName = Annotated[
-    str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.", callback=named)
+    str | None, typer.Argument(metavar="STUDY", help="A study's name, or its file.", callback=named)
 ]
 ProfileName = Annotated[
     str | None,

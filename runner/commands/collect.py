@@ -22,7 +22,7 @@ def command(
     study: Annotated[
         str | None,
         typer.Argument(
-            metavar="[STUDY]", help="A study's name, its file, or an archive of its runs.", callback=named
+            metavar="STUDY", help="A study's name, its file, or an archive of its runs.", callback=named
         ),
     ] = None,
     rebuild: Annotated[

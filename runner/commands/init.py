@@ -60,7 +60,7 @@ slurm:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to write.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write.")] = Path(),
 ) -> None:
     for path in write_starter(folder):
         show(path)

@@ -33,9 +33,7 @@ _WORTH_SAYING = 25 * 2**20  # bytes
 
 def command(
     context: typer.Context,
-    study: Annotated[
-        str | None, typer.Argument(metavar="[STUDY]", help="A study's name, or its file.")
-    ] = None,
+    study: Annotated[str | None, typer.Argument(metavar="STUDY", help="A study's name, or its file.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Output folder [default: reports/build/STUDY].")
     ] = None,

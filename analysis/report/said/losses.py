@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.losses import Compared
-from analysis.report.said.sentence import Number, Sentence, decimals, listed, name
+from analysis.report.said.sentence import Number, Sentence, listed, name
 from analysis.stats.paired import RECORDS
+from analysis.stats.verdict import decimals
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared
-from analysis.report.said.sentence import Number, Sentence, counted, listed, name, percentage
+from analysis.report.said.sentence import Number, Sentence, counted, listed, name
+from analysis.stats.verdict import percentage
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, log10
-
-from analysis.stats.verdict import percent
 
 MOST = 12  # items of a list within a sentence
-_MOST_DECIMALS = 7
 
 
 @dataclass(frozen=True)
@@ -70,29 +66,6 @@ def listed(items: Sequence[str]) -> str:
     if len(shown) > MOST:
         shown = [*shown[: MOST - 1], f"{len(shown) - MOST + 1} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
-
-
-def percentage(share: float, low: float | None, high: float | None, margin: float | None = None) -> str:
-    """`-5.22 %; -5.54 to -4.91 %`: digits that tell the interval's ends apart, and from the margin."""
-    if low is None or high is None:
-        return f"{percent(share)} %"
-    width = 100 * (high - low)
-    least = min(4, max(0, 1 - floor(log10(width)))) if width > 0 else 2
-    digits = decimals((100 * low, 100 * high), None if margin is None else 100 * margin, least)
-    return f"{100 * share:+.{digits}f} %; {100 * low:+.{digits}f} to {100 * high:+.{digits}f} %"
-
-
-def decimals(ends: Sequence[float], margin: float | None, least: int) -> int:
-    """How many decimals it takes that no end rounds onto zero or the margin, or across."""
-    limits = (0.0, *(() if margin is None else (-margin, margin)))
-    for digits in range(least, _MOST_DECIMALS):
-        if all(
-            (round(end, digits) > it) - (round(end, digits) < it) == (end > it) - (end < it)
-            for end in ends
-            for it in limits
-        ):
-            return digits
-    return _MOST_DECIMALS
 
 
 def counted(count: int, noun: str) -> str:

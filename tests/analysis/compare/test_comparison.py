@@ -10,6 +10,7 @@ from analysis.compare.comparison import Options, compare
 from analysis.compare.match import match
 from analysis.compare.settings import changed, settings_of
 from analysis.compare.source import Measured, Records
+from analysis.compare.words import sections, summary
 from model.errors import UserError
 from tests.analysis.compare.rows import NOON, row
 
@@ -62,7 +63,7 @@ def test_equal_runs_are_equivalent_and_nothing_is_a_regression() -> None:
 def test_slower_runs_are_a_regression_and_faster_ones_are_not() -> None:
     a, b = side("A", [run(n) for n in range(3)]), side("B", [run(n, seconds=0.44) for n in range(3)])
     (said,) = only(a, b).regressions
-    assert "speed: Rate -9.1 %" in said
+    assert "speed: Rate -9.09 %" in said
     assert only(b, a).regressions == []
     assert only(b, a).speed.kind == "different"
 
@@ -90,8 +91,33 @@ def test_without_a_margin_nothing_is_established() -> None:
     a, b = ([run(n, seconds=seconds) for n in range(3)] for seconds in (0.4, 0.8))
     found = only(side("A", a), side("B", b, 1.0), margins={})
     assert (found.speed.kind, found.loss.kind) == ("inconclusive", "inconclusive")
-    assert found.speed.sentence == "Rate -50 % (-50 to -50 %): not tested, because no margin was stated."
+    assert (
+        found.speed.sentence
+        == "Rate -50.00 % (-50.00 to -50.00 %): not tested, because no margin was stated."
+    )
     assert found.regressions == []
+
+
+def test_the_summary_names_the_groups_that_are_not_settled() -> None:
+    labels = [f"g{number}" for number in range(9)]
+    both = [[run(0, label) for label in labels] for _ in "ab"]
+    few, many = (
+        compare(
+            *(side(name, rows[:count]) for name, rows in zip("AB", both, strict=True)),
+            Options(margins=MARGINS),
+        )
+        for count in (2, 9)
+    )
+    assert summary(few).endswith("not settled: 4 (g0; g1)")
+    assert summary(many).endswith("not settled: 18 (g0; g1; g2; g3; g4; g5; 3 more groups)")
+
+
+def test_the_table_rounds_no_end_of_an_interval_onto_the_margin() -> None:
+    a, b = ([run(seed, seconds=each) for seed in range(3)] for each in (0.4, 0.404075))
+    found = compare(side("A", a), side("B", b), Options(margins={"tokens_per_second": 0.0100857}))
+    (table,) = (each for each in sections(found) if each.name == "results")
+    (cell,) = (cell for cell in table.rows[0] if "%" in cell)
+    assert "-1.01 %" not in cell
 
 
 def test_the_studies_margins_are_the_default_and_the_first_study_s_come_first() -> None:

@@ -72,7 +72,9 @@ def test_what_differs_is_said_and_the_faster_comes_first() -> None:
     found = rank(named(slow=[1.10, 1.21, 1.05, 1.155], fast=[1.0, 1.1, 0.96, 1.05]))
     verdict = found.verdicts["fast", "slow"]
     assert verdict.kind == "different"
-    assert verdict.sentence.startswith("fast is faster than slow: +9.8 % (+9.3 to +10 %; p < 0.0001), paired")
+    assert verdict.sentence.startswith(
+        "fast is faster than slow: +9.84 % (+9.35 to +10.34 %; p < 0.0001), paired"
+    )
     assert "paired over 4 runs each" in verdict.sentence
     assert verdict.difference == pytest.approx(0.0985, abs=0.002)
     assert found.tiers == (("fast",), ("slow",))

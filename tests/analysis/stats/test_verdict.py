@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.stats.verdict import percent
+from analysis.stats.change import change
+from analysis.stats.verdict import percent, percentage
 
 
 @pytest.mark.parametrize(
@@ -13,3 +14,25 @@ from analysis.stats.verdict import percent
 )
 def test_percent_has_no_power_of_ten(share: float, said: str) -> None:
     assert percent(share) == said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "said"),
+    [
+        (-0.01004, -0.00996, 0.01, "-1.0000 %; -1.0040 to -0.9960 %"),
+        (-0.012, 0.00001, None, "-0.600 %; -1.200 to +0.001 %"),
+        (0.5, 1.5, 0.02, "+100 %; +50 to +150 %"),
+    ],
+)
+def test_an_interval_has_the_digits_that_part_its_ends_from_zero_and_the_margin(
+    low: float, high: float, margin: float | None, said: str
+) -> None:
+    assert percentage((low + high) / 2, low, high, margin) == said
+
+
+def test_a_sentence_never_rounds_an_interval_onto_the_margin_that_it_crosses() -> None:
+    found = change({1: 1.0, 2: 1.0, 3: 1.0}, {1: 1.0101, 2: 1.01005, 3: 1.01015}, 0.01)
+    assert found.kind == "inconclusive"
+    assert "-1.00 %" not in found.sentence.replace("margin of 1 %", "")
+    assert found.low is not None
+    assert f"{100 * found.low:+.4f}"[:6] in found.sentence

@@ -23,6 +23,7 @@ def test_help_lists_every_verb(cli):
 def test_every_verb_explains_itself_and_is_documented(cli, verb):
     code, out, _ = cli(verb, "--help")
     assert (code, out[:6]) == (0, "Usage:")
+    assert "[[" not in out.partition("\n")[0], "what may be left out stands in one pair of brackets"
     assert f"`runner {verb}" in (REPOSITORY / "docs" / "command-line.md").read_text()
 
 

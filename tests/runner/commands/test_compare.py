@@ -68,7 +68,7 @@ def test_nothing_worse_exits_with_0_and_says_by_which_margins() -> None:
 def test_a_slower_group_exits_with_1_and_is_named() -> None:
     done = compare(f"backends@{BEFORE[:8]}", "slow/backends", *MARGINS)
     assert done.exit_code == 1
-    assert "flash: speed: Rate -9.1 %" in done.stderr
+    assert "flash: speed: Rate -9.09 %" in done.stderr
     assert "auto: " not in done.stderr
     lines = [line.split("  ") for line in done.stdout.splitlines()]
     assert next(line for line in lines if line[0] == "flash" and "slower" in line)
@@ -154,5 +154,5 @@ def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path
     where = [f"{tmp_path}/backends@{sha[:8]}" for sha in (BEFORE, AFTER)]
     done = compare(*where, *MARGINS)
     assert done.exit_code == 0
-    assert "Rate -20 % (-20 to -20 %) in one run each: observed" in done.stdout
+    assert "Rate -20.00 % (-20.00 to -20.00 %) in one run each: observed" in done.stdout
     assert compare(*where, *MARGINS, "--single-runs").exit_code == 1
