@@ -15,7 +15,7 @@ import socket
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from model.errors import UserError
 from runner.start import PACKAGES, digest, read
@@ -75,10 +75,11 @@ def own(root_study: Path, code: str) -> dict[str, bytes]:
     """
     folder = path_of(root_study, code)
     files = verify(folder)
-    folders = {
-        parent for name in files for parent in (folder / name).parents if folder in (parent, *parent.parents)
-    }
-    guard.require_own(root_study, folder.parent, *sorted(folders), *(folder / name for name in files))
+    homes = {PurePosixPath(name.rpartition("/")[0]) for name in files}
+    folders = homes.union(*(home.parents for home in homes))
+    guard.require_own(
+        root_study, folder.parent, *(folder / name for name in (*map(str, sorted(folders)), *files))
+    )
     return files
 
 
