@@ -34,9 +34,8 @@ def made(tmp_path_factory, corpus):
         "launch",
         "before.yaml",
     ]
-    subprocess.run(
-        command, cwd=folder, env=environment(), check=True, capture_output=True, timeout=PATIENCE_SECONDS
-    )
+    env = environment(STAND_IN_TRAINER="1")
+    subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
     return folder / "runs"
 
 
@@ -165,7 +164,7 @@ def test_a_database_that_cannot_be_written_leaves_the_one_before(runner, disk, r
     asked = runner("sql", "select count(*) as n from runs", "--format", "json", rc=0)
     assert json.loads(asked.stdout) == [{"n": 2}], "the database from before can be asked"
     disk.mend()
-    assert {name: contents(root).get(name) for name in before} == before
+    assert contents(root).items() >= before.items()
     runner("collect", rc=0)
 
 
