@@ -156,6 +156,8 @@ def become(files: list[int]) -> None:
         importlib.reload(sys.modules["sitecustomize"])  # it reads the environment
     if module.startswith("tests."):
         sys.path.insert(0, cwd)
+    if module == "runner":
+        runpy.run_path(str(Path(__file__).with_name("jobs.py")))["install"]()
     sys.argv = [module, *arguments]
     sys.orig_argv = [sys.executable, "-P", "-m", *sys.argv]
     try:

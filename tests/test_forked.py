@@ -1,11 +1,14 @@
 """A fork of the command line behaves as a process that was started anew."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
+from runner.state.code import snapshot
+from tests import jobs
 from tests.conftest import PATIENCE_SECONDS, environment
 
 ASKS = "import os, signal, sys; print(sys.argv, os.getcwd(), sorted(os.environ.items()), signal.getsignal(signal.SIGINT)); "
@@ -32,3 +35,35 @@ def test_a_fork_has_the_arguments_environment_streams_and_end_of_a_process_start
 def test_what_python_reads_at_its_start_needs_a_process_started_anew(forks):
     assert forks.serves(environment(PATH=os.environ["PATH"]))
     assert not forks.serves(environment(PYTHONIOENCODING="ascii"))
+
+
+def left(root):
+    """The files of the only attempt, with what does not differ from attempt to attempt."""
+    (attempt,) = root.glob("tiny/*/attempt-1")
+    texts = {path.name: path.read_text() for path in attempt.iterdir()}
+    assert json.loads(texts["result.json"])["outcome"] == "completed"
+    return {
+        name: list(json.loads(text)) if name.endswith(".json") else len(text.splitlines())
+        for name, text in texts.items()
+    }
+
+
+def test_a_forked_job_leaves_the_files_of_one_that_was_started_anew(runner, study, root, tmp_path):
+    path = study()
+    runner("launch", path, rc=0)
+    forked = left(root)
+    root.rename(tmp_path / "before")
+    runner("launch", path, rc=0, PYTHONIOENCODING="utf-8")
+    assert left(root) == forked
+
+
+def test_a_job_whose_interpreter_or_code_would_be_another_one_is_started_anew(tmp_path):
+    def serves(python=sys.executable, code=snapshot.current(), module="runner.job", **env):  # noqa: B008
+        start = tmp_path / code / "runner" / "start.py"
+        return jobs.serves([python, "-P", str(start), "-m", module, "run", "1", "2"], {**os.environ, **env})
+
+    assert serves(PYTHONUNBUFFERED="1")
+    assert not serves(PYTHONHOME="/nowhere")
+    assert not serves(python="/usr/bin/env")
+    assert not serves(code="0" * 64)
+    assert not serves(module="runner.job.trial")
