@@ -6,34 +6,17 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Set
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-from analysis.audit.finding import Compared, Finding, differing, rounds_alike, same, split
+from analysis.audit.finding import Alike, Compared, Finding, differing, rounds_alike, same, split
 from analysis.audit.pages import read_page
+from analysis.audit.specs import compare_specs, leaves
 
-_DATASET = re.compile(r"data-[0-9a-f]{32}")
 _COMMAND = re.compile(r"\\newcommand{(\\\w+)}")
-_ABSENT = object()  # where a figure's specification has null, its axis may be gone
 _MOST = 50  # findings of one file; one that was written anew would have thousands
-
-
-@dataclass(frozen=True)
-class Alike:
-    """What the two reports have in common, and so how they can be compared.
-
-    Attributes:
-        code: the code and templates: pages must be the same, words included.
-        altair: its version: so must the specifications of the figures.
-        renderer: the drawings must be the same, positions included.
-    """
-
-    code: bool
-    altair: bool
-    renderer: bool
 
 
 def compare_files(printed: Path, recomputed: Path, name: str, alike: Alike) -> Compared:
@@ -68,12 +51,25 @@ def compare_tables(done: Compared, name: str, a: str, b: str) -> None:
                 done.findings.append(differing(name, f"{where} ({''.join(row[:1])}), {title}", value, wanted))
 
 
+def _cells(text: str) -> dict[str, str]:
+    """The cells of a CSV text by line and column."""
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    header, *rows = list(csv.reader(io.StringIO(text))) or [[]]
+    return {
+        f"line {line} ({''.join(row[:2])}), {title}": value
+        for line, row in enumerate(rows, start=2)
+        for title, value in zip_longest(header, row, fillvalue="")
+    }
+
+
 def _joined(row: list[str] | None) -> str | None:
     return None if row is None else ",".join(row)[:100]
 
 
 def _table(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
-    del alike  # a query's answer depends on no template
+    if not alike.code:  # a conclusion: the answers of queries are held against the report's own
+        _pieces(done, name, _cells(a), _cells(b), exact=False)
+        return
     compare_tables(done, name, a, b)
     if not done.findings and not same(a, b):
         done.findings.append(differing(name, "its form", a, b))
@@ -88,12 +84,14 @@ def _page(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
         replace(found, source=sources.get(found.what)) for found in done.findings[before:]
     ]
     for chart in sorted(one.specs.keys() | other.specs.keys()):
-        _spec(done, name, chart, one.specs.get(chart), other.specs.get(chart), alike)
+        compare_specs(done, name, chart, one.specs.get(chart), other.specs.get(chart), alike)
     if alike.code and not done.findings:
         _markup(done, name, *(_without(text, found.specs) for text, found in ((a, one), (b, other))))
 
 
 def _pieces(done: Compared, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
+    if not exact:
+        b = _by_words(a, b)
     for place in dict.fromkeys([*a, *b]):
         printed, wanted = a.get(place), b.get(place)
         count = len(split(printed or wanted or "")[1])
@@ -110,6 +108,30 @@ def _pieces(done: Compared, name: str, a: dict[str, str], b: dict[str, str], exa
             _loosely(done, name, place, printed, wanted)
 
 
+def _by_words(a: dict[str, str], b: dict[str, str]) -> dict[str, str]:
+    """The second text's pieces, under the place of the first where the two differ in numbers alone.
+
+    A piece's place has the words of its heading, whose numbers can be changed as others can.
+    """
+    mine, theirs = _outlines(a.keys() - b.keys(), a), _outlines(b.keys() - a.keys(), b)
+    renamed = {
+        place: other
+        for words, places in theirs.items()
+        if len(places) == len(mine.get(words, ()))
+        for place, other in zip(places, mine[words], strict=True)
+    }
+    return {renamed.get(place, place): text for place, text in b.items()}
+
+
+def _outlines(places: Set[str], pieces: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
+    """Places by their words, in the order of the pieces."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for place in pieces:
+        if place in places:
+            found.setdefault(tuple(split(place)[0]), []).append(place)
+    return found
+
+
 def _loosely(done: Compared, name: str, place: str, printed: str | None, wanted: str | None) -> None:
     """Compare the numbers of a piece whose words the same code did not write."""
     (words, numbers), (others, expected) = split(printed or ""), split(wanted or "")
@@ -120,77 +142,6 @@ def _loosely(done: Compared, name: str, place: str, printed: str | None, wanted:
         done.findings.append(differing(name, place, printed or "", wanted or ""))
     else:
         done.skipped += len(numbers)
-
-
-def _spec(done: Compared, name: str, chart: str, a: str | None, b: str | None, alike: Alike) -> None:
-    what = f"figure {chart}"
-    if a is None or b is None:
-        if alike.code:
-            done.findings.append(Finding(name, f"{what} {'is missing' if a is None else 'was added'}"))
-        else:
-            done.skipped += len(split(a or "")[1])
-        return
-    try:
-        one, other = json.loads(_numbered(a)), json.loads(_numbered(b))
-    except (ValueError, RecursionError) as error:
-        done.findings.append(Finding(name, f"{what}: its specification cannot be read: {error}"))
-        return
-    if not (alike.code and alike.altair):
-        one, other = _data(one), _data(other)
-        if not alike.code and _form(one) != _form(other):
-            done.skipped += len(split(a)[1])
-            return
-    for path, x, y in _leaves(one, other, what):
-        done.numbers += isinstance(x, int | float)
-        if not _equal(x, y):
-            done.findings.append(Finding(name, path, _said(x), _said(y)))
-
-
-def _numbered(spec: str) -> str:
-    """A specification whose sets of rows are named by their place: Altair names them after their content."""
-    for place, name in enumerate(dict.fromkeys(_DATASET.findall(spec)), start=1):
-        spec = spec.replace(name, f"rows {place}")
-    return spec
-
-
-def _data(spec: Any) -> list[Any]:
-    """The rows of a specification."""
-    return list(spec.get("datasets", {}).values()) if isinstance(spec, dict) else []
-
-
-def _form(value: Any) -> Any:
-    """A value with its numbers left out."""
-    if isinstance(value, dict):
-        return {key: _form(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_form(each) for each in value]
-    return value if isinstance(value, str) else None
-
-
-def _leaves(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(a, dict) and isinstance(b, dict):
-        for key in dict.fromkeys([*a, *b]):
-            yield from _leaves(a.get(key, _ABSENT), b.get(key, _ABSENT), f"{path}, {key}")
-    elif isinstance(a, list) and isinstance(b, list):
-        for place, (x, y) in enumerate(zip_longest(a, b, fillvalue=_ABSENT)):
-            yield from _leaves(x, y, f"{path} {place + 1}")
-    else:
-        yield path, a, b
-
-
-def _equal(a: Any, b: Any) -> bool:
-    if a is _ABSENT or b is _ABSENT:
-        return False
-    equal = a == b and isinstance(a, bool) == isinstance(b, bool)
-    return equal or same(_text(a), _text(b))
-
-
-def _said(value: Any) -> str | None:
-    return None if value is _ABSENT else _text(value)[:100]
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _without(text: str, specs: dict[str, str]) -> str:
@@ -239,6 +190,26 @@ def _named(line: str) -> str | None:
     return found[1] if found else None
 
 
+def _document(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
+    try:
+        one, other = _values(a), _values(b)
+    except (ValueError, RecursionError) as error:
+        done.findings.append(Finding(name, f"it cannot be read: {error}"))
+        return
+    _pieces(done, name, one, other, alike.code)
+    if alike.code and not done.findings:
+        done.findings.append(differing(name, "its form", a, b))
+
+
+def _values(text: str) -> dict[str, str]:
+    """The values of a JSON document by where they stand."""
+    found = json.loads(text)
+    return {
+        path.removeprefix(", "): value if isinstance(value, str) else json.dumps(value)
+        for path, value, _ in leaves(found, found, "")
+    }
+
+
 def _image(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     del a, b  # whatever differs
     if alike.code and alike.altair and alike.renderer:
@@ -249,7 +220,9 @@ _KINDS: dict[str, Callable[[Compared, str, str, str, Alike], None]] = {
     ".html": _page,
     ".svg": _drawing,
     ".csv": _table,
+    ".json": _document,
     ".tex": _latex,
+    ".bib": _latex,
     ".pdf": _image,
     ".png": _image,
 }

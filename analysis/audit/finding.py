@@ -56,6 +56,21 @@ class Compared:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Alike:
+    """What the two reports have in common, and so how they can be compared.
+
+    Attributes:
+        code: the code and templates: pages must be the same, words included.
+        altair: its version: so must the specifications of the figures.
+        renderer: the drawings must be the same, positions included.
+    """
+
+    code: bool
+    altair: bool
+    renderer: bool
+
+
 def differing(file: str, what: str, printed: str, recomputed: str) -> Finding:
     """The finding of two texts that differ, each cut to where they do."""
     start = next(
@@ -93,8 +108,14 @@ def _same_number(a: str, b: str) -> bool:
 
 
 def _rounds_alike(a: str, b: str) -> bool:
-    unit = max(10.0 ** -len(text.partition(".")[2].partition("e")[0]) for text in (a, b))
+    unit = max(map(_last_digit, (a, b)))
     return abs(_value(a) - _value(b)) <= unit / 2 * (1 + 1e-9) if a != b else True
+
+
+def _last_digit(text: str) -> float:
+    """What one unit of the last digit is worth."""
+    digits, _, power = text.lower().partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
 
 
 def _value(text: str) -> float:

@@ -16,10 +16,11 @@ import pytest
 
 from analysis import charts
 from analysis.audit.audit import Audit, audit
-from analysis.audit.compare import _equal, _leaves, compare_tables
-from analysis.audit.finding import Compared, split
+from analysis.audit.compare import compare_tables
+from analysis.audit.finding import Compared, rounds_alike, split
 from analysis.audit.pages import read_page
 from analysis.audit.records import contradictions
+from analysis.audit.specs import equal, leaves
 from analysis.drawings import draw
 from analysis.report import carried
 from analysis.report.build import build_report, certificates_page, write_report
@@ -242,7 +243,7 @@ def test_what_is_changed_in_records_and_pages_alike_only_the_run_folders_show(
     ids=["the end of a long caption", "an axis that is taken away", "a number for true", "one more row"],
 )
 def test_a_figure_that_differs_in_one_place_is_never_the_same(printed: Any, wanted: Any) -> None:
-    assert any(not _equal(a, b) for _, a, b in _leaves(printed, wanted, "figure"))
+    assert any(not equal(a, b) for _, a, b in leaves(printed, wanted, "figure"))
 
 
 @pytest.mark.refused
@@ -280,6 +281,32 @@ def test_with_other_code_numbers_count_and_words_do_not(report: Path) -> None:
     sign(report)
     forged = {finding.file for finding in audit(report).findings}
     assert forged == {"data/memory.csv", "run-auto0.html", "memory.html"}
+
+
+@pytest.mark.usefixtures("other_code")
+def test_with_other_code_numbers_in_titles_summaries_and_conclusions_count(report: Path) -> None:
+    """Also one whose power of ten makes it small, and one within a text of a figure's data."""
+    title = re.search(r"<h2[^>]*>([^<]*?)(\d+)([^<]*peak[^<]*)</h2>", (report / "mfu.html").read_text())
+    assert title
+    edit(report / "mfu.html", f"{title[1]}{title[2]}{title[3]}</h2>", f"{title[1]}99{title[3]}</h2>")
+    edit(report / "time.html", '"seed 0, auto0"', '"seed 7, auto0"')
+    edit(report / "data" / "summary.json", "4 completed", "9 completed")
+    ranking = (report / "data" / "findings" / "ranking.csv").read_text().splitlines()[1].split(",")
+    digits = next(cell for cell in ranking if "." in cell)
+    edit(report / "data" / "findings" / "ranking.csv", digits, f"7{digits}")
+    edit(report / "methods.html", "<td>5e-05</td>", "<td>8e-05</td>")
+    sign(report)
+    forged = {finding.file: str(finding) for finding in audit(report).findings}
+    assert forged.keys() == {
+        "mfu.html", "time.html", "data/summary.json", "data/findings/ranking.csv", "methods.html",
+    }  # fmt: skip
+    assert "it says 9 completed, the records give 4 completed" in forged["data/summary.json"]
+
+
+def test_numbers_round_alike_as_far_as_both_are_written_out() -> None:
+    assert rounds_alike(["9", "5e-05"], ["9.4", "5.1e-05"])
+    assert not rounds_alike(["8e-05"], ["5e-05"])
+    assert not rounds_alike(["1.2e+03"], ["1.4e+03"])
 
 
 @pytest.mark.refused
