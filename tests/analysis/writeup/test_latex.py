@@ -156,6 +156,15 @@ def test_every_backend_of_ours_has_its_references() -> None:
     assert {key for keys in references.KERNELS.values() for key in keys} <= set(references._ENTRIES)
 
 
+def test_every_entry_says_who_wrote_what_when_and_where() -> None:
+    for key, (kind, fields) in references._ENTRIES.items():
+        assert {"author", "title", "year"} <= fields.keys(), key
+        assert (
+            fields.keys() & {"article": {"journal"}, "inproceedings": {"booktitle"}, "misc": {"note"}}[kind]
+        ), key
+        assert key.startswith(fields["author"].split(",")[0].lower().replace(" ", "")), key
+
+
 def test_an_audit_reaches_the_numbers_of_a_text(report: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(report, copy)

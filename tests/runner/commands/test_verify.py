@@ -1,0 +1,63 @@
+"""`runner verify` says in each certificate which commit of the code it is of."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import model
+from model.verify.certificate import Certificate
+from runner.commands import verify
+from runner.job.trial import Options
+from tests.analysis.fabricate import certificate
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    done = subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout that the package `model` seems to lie in."""
+    folder = tmp_path / "checkout" / "model"
+    folder.mkdir(parents=True)
+    (folder / "code.py").write_text("")
+    git(folder.parent, "init", "-q")
+    git(folder.parent, "add", ".")
+    git(folder.parent, "commit", "-qm", "one")
+    monkeypatch.setattr(model, "__path__", [str(folder)])
+    return folder
+
+
+def test_the_commit_is_that_of_the_code_not_of_the_folder_it_is_called_in(package: Path) -> None:
+    assert verify.checkout() == {"git_sha": git(package, "rev-parse", "HEAD"), "git_dirty": False}
+    (package / "code.py").write_text("changed")
+    assert verify.checkout() == {"git_sha": git(package, "rev-parse", "HEAD"), "git_dirty": True}
+
+
+def test_outside_of_a_repository_the_commit_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site" / "model").mkdir(parents=True)
+    monkeypatch.setattr(model, "__path__", [str(tmp_path / "site" / "model")])
+    assert verify.checkout() == {"git_sha": None, "git_dirty": None}
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
+) -> None:
+    bare = certificate(tmp_path, "flash", case=None)
+    assert bare.git_sha is None
+    kept: list[Certificate] = []
+    monkeypatch.setattr(verify, "checkout", lambda: {"git_sha": "a" * 40, "git_dirty": True})
+    monkeypatch.setattr(verify, "hold", lambda *_: [RuntimeError("it crashed") if crashed else bare])
+    monkeypatch.setattr(verify, "_ended", lambda *_: bare)
+    monkeypatch.setattr(verify.admission, "keep", lambda found, _: kept.append(found))
+    (made,) = verify._made(["flash"], "cpu", tmp_path, Options(), verify._Progress(1))
+    assert kept == [made]
+    assert (made.git_sha, made.git_dirty) == ("a" * 40, True)
