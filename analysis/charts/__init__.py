@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.charts._style import Style, styles
+from model import modules
 from model.errors import UserError, did_you_mean
 
 __all__ = ["Chart", "Figure", "Row", "Styles", "Table", "load", "names", "styles", "unchecked"]
@@ -106,7 +107,7 @@ def unchecked() -> Iterator[None]:
 @cache
 def names() -> tuple[str, ...]:
     """Every chart's name, sorted, without importing any."""
-    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py")))
+    return tuple(modules(Path(__file__).parent))
 
 
 @cache

@@ -16,6 +16,7 @@ from pathlib import Path
 from analysis.logs.mapping import Mapping
 from analysis.logs.runs import Origin, Whole, runs_of
 from analysis.logs.table import Refused, Table, content_of
+from model import modules
 from model.errors import UserError, did_you_mean
 
 
@@ -37,7 +38,7 @@ class Importer:
 @cache
 def names() -> tuple[str, ...]:
     """Every format's name, sorted, without importing any."""
-    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py")))
+    return tuple(modules(Path(__file__).parent))
 
 
 @cache

@@ -262,8 +262,7 @@ def code() -> str:
     sources |= {here / f"{name}.py" for name in ("units", "flops", "config")}
     sources |= set(render.templates().iterdir())
     found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources if path.is_file()}
-    backends = (path.stem for path in (here / "attention").glob("[!_]*.py"))
-    found |= {f"attention/{name}": str(described(name)) for name in backends}
+    found |= {f"attention/{name}": str(described(name)) for name in model.modules(here / "attention")}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 

@@ -17,6 +17,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model import modules
 from model.errors import Unsupported, UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class Backend:
 @cache
 def names() -> tuple[str, ...]:
     """Every backend's name, sorted: the files of this folder, and what other packages register."""
-    files = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
-    return tuple(sorted(files | set(_foreign())))
+    return tuple(sorted({*modules(Path(__file__).parent), *_foreign()}))
 
 
 def check_name(name: str) -> None:

@@ -15,15 +15,16 @@ from typing import Annotated, Any, cast
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from model import modules
 from model.errors import UserError
 from runner import commands
 
 
 def verbs() -> dict[str, Path]:
     """The file of each verb, by name. A verb named like a Python keyword has the file `NAME_.py`."""
-    files = Path(commands.__path__[0]).glob("[!_]*.py")
-    names = {path.stem.rstrip("_") if iskeyword(path.stem.rstrip("_")) else path.stem: path for path in files}
-    return dict(sorted(names.items()))
+    files = modules(Path(commands.__path__[0]))
+    short = {name: name.rstrip("_") for name in files}
+    return {short[name] if iskeyword(short[name]) else name: path for name, path in files.items()}
 
 
 def _refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
