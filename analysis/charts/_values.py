@@ -31,6 +31,14 @@ def names(labels: Sequence[str], most: int = 4) -> str:
     return f"{between.join(first)} and {last}" if first else last
 
 
+def observed_in(runs: Mapping[str, int]) -> str:
+    """How a title begins of a range whose ends are groups of so many runs; empty where none is of one run."""
+    single = [label for label, count in runs.items() if count == 1]
+    if len(single) < len(runs):
+        return f"Observed, {single[0]} in a single run" if single else ""
+    return "Observed in single runs" if len(single) > 1 else "Observed in a single run"
+
+
 def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
     """What the medians of groups say, as a title: an observation where an end of the range is a single run.
 
@@ -41,10 +49,10 @@ def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
     """
     low, high = (end(found, key=lambda label: found[label].median) for end in (min, max))
     first, last = (number(found[label].median, form) for label in (low, high))
-    observed = min(found[label].n for label in (low, high)) == 1
-    start = "Observed in single runs: " if observed else "Medians: "
+    observed = observed_in({label: found[label].n for label in (low, high)})
     if len(found) == 1:
-        return f"{'Observed in a single run: ' if observed else 'Median: '}{first} {what} ({low})"
+        return f"{observed or 'Median'}: {first} {what} ({low})"
+    start = f"{observed or 'Medians'}: "
     if first == last:
         return f"{start}{first} {what} in all {len(found)} groups"
     text = {label: number(it.median, form) for label, it in found.items()}

@@ -62,7 +62,9 @@ def _levels(found: tuple[Compared, ...]) -> str:
             "Open marks are of one run each, paired by step: the interval says how steady the ratio was "
             "within these two runs, not what other runs would give. They are observed, not findings."
         )
-    if any(it.ratio.level != RECORDS for it in found):
+    if any(_kind(it) == OBSERVED and it.ratio.level != RECORDS for it in found):
+        said.append("Open marks without an interval are of medians where one of the two groups has one run.")
+    if any(_kind(it) != OBSERVED for it in found):
         said.append(
             "Filled marks are of several runs, paired by seed and repeat where enough of these are common; "
             "the interval is over runs."
@@ -95,7 +97,8 @@ def _finding(found: tuple[Compared, ...]) -> str:
         return f"Compared with {base}: {'; '.join(said)}"
     low, high = (end(seen, key=lambda it: it.ratio.ratio) for end in (min, max))
     ends = [f"{it.ratio.ratio:.3g} ({it.label})" for it in dict.fromkeys((low, high))]
-    said.append(f"observed in single runs: {' to '.join(ends)} of the rate of {base}")
+    seen_in = next(iter(runs)) if len(runs := {it.observed for it in seen}) == 1 else "in single runs"
+    said.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
     return f"Compared with {base}: {'; '.join(said)}"
 
 
@@ -138,7 +141,8 @@ def _ends(it: Compared) -> str:
 def _pairs(it: Compared) -> str:
     if it.ratio.level == RECORDS:
         return "records of one run each"
-    return "runs, unpaired" if "unpaired" in it.ratio.method else "pairs of runs"
+    plural = "" if it.ratio.n == 1 else "s"
+    return f"run{plural}, unpaired" if "unpaired" in it.ratio.method else f"pair{plural} of runs"
 
 
 def _mark(it: Compared) -> Row:

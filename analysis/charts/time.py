@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import ORDER, called
 from analysis.charts._stack import plot
-from analysis.charts._values import UNKNOWN, number
+from analysis.charts._values import UNKNOWN, number, observed_in
 from analysis.stats import by_label
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a
@@ -127,7 +127,8 @@ def _finding(middle: dict[str, Row], groups: dict[str, list[Row]]) -> str | None
     if not shares:
         return None
     low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
-    start = "Observed in single runs: s" if min(len(groups[low]), len(groups[high])) == 1 else "S"
+    observed = observed_in({label: len(groups[label]) for label in (low, high)})
+    start = f"{observed}: s" if observed else "S"
     ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
     return f"{start}tart-up, first step and rest take {' to '.join(ends)} of the whole time"
 

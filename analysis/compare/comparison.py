@@ -14,7 +14,7 @@ from analysis.compare.outcomes import Outcomes, outcomes
 from analysis.compare.settings import Changed, changed, settings_of
 from analysis.compare.source import Measured
 from analysis.compare.speed import speed
-from analysis.stats.estimate import median
+from analysis.stats.estimate import median_of_known
 from analysis.stats.verdict import Verdict
 from model.errors import UserError
 
@@ -168,14 +168,14 @@ def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:
         speed=fast and withheld(fast, counted, "speed"),
         loss=same and withheld(same, counted, "loss"),
         outcomes=outcomes(pair.a.runs, pair.b.runs),
-        step_seconds=(_median(a, "step_seconds"), _median(b, "step_seconds")),
-        peak_memory_bytes=(_median(a, "peak_memory_bytes"), _median(b, "peak_memory_bytes")),
+        step_seconds=_medians(a, b, "step_seconds"),
+        peak_memory_bytes=_medians(a, b, "peak_memory_bytes"),
     )
 
 
-def _median(side: Measured, column: str) -> float | None:
-    known = [run[column] for run in side.runs if run[column] is not None]
-    return median(known) if known else None
+def _medians(a: Measured, b: Measured, column: str) -> tuple[float | None, float | None]:
+    before, after = (median_of_known(run[column] for run in side.runs) for side in (a, b))
+    return before, after
 
 
 def stated_margins(rows: Iterable[Row]) -> Mapping[str, float]:

@@ -24,7 +24,7 @@ from analysis.stats.paired import RECORDS, RUNS, Ratio, paired_records, paired_r
 from analysis.stats.ranking import Ranking, rank
 from analysis.stats.sequential import error_of_a_look, look
 from analysis.stats.student import compared as paired_or_not
-from analysis.stats.verdict import Kind, Verdict
+from analysis.stats.verdict import Kind, Verdict, in_runs
 
 ENOUGH = FEWEST  # repeats: from so many runs an interval assumes no distribution
 MOST_RANKED = 30  # groups; every pair of them is compared
@@ -37,6 +37,7 @@ class Compared:
     Attributes:
         ratio: of the rates; above 1 where the group is faster. The verdict decides, not its interval.
         differences: what the guard found between the two.
+        observed: `in one run each`, or how many runs it is of where one of the groups has a single run.
     """
 
     label: str
@@ -45,6 +46,7 @@ class Compared:
     verdict: Verdict
     differences: tuple[Difference, ...]
     runs: frozenset[str]
+    observed: str = ""
 
     @property
     def shown(self) -> Ratio:
@@ -139,7 +141,7 @@ def _compare(a: Group, b: Group, ranked: Verdict | None) -> Compared:
     runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
     verdict = _verdict(a, b, ratio, ranked)
     verdict = withheld(verdict, found, "speed")
-    return Compared(a.label, b.label, ratio, verdict, tuple(found), runs)
+    return Compared(a.label, b.label, ratio, verdict, tuple(found), runs, _observed_in(a, b, ratio))
 
 
 def _ratio(a: Group, b: Group) -> Ratio:
@@ -170,7 +172,8 @@ def _of_a_single_run(a: Group, b: Group, common: Sequence[Hashable]) -> Ratio:
     if common and (found := _by_record(a, b, common[0])):
         return found
     ratio = median(list(b.seconds.values())) / median(list(a.seconds.values()))
-    return Ratio(ratio, None, None, len(common), RUNS, "no interval: a single run")
+    method = f"no interval, {in_runs(len(a.runs), len(b.runs))}, unpaired"
+    return Ratio(ratio, None, None, 1, RUNS, method)
 
 
 def _by_record(a: Group, b: Group, key: Hashable) -> Ratio | None:
@@ -202,14 +205,27 @@ def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdic
 
 
 def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
-    """Of single runs, whose difference may be the machine's and not the groups'."""
+    """Of single runs, whose difference may be the machine's and not the groups'.
+
+    So it is where only one of the groups has a single run.
+    """
     ends = "" if ratio.low is None else f" ({ratio.low:.4g} to {ratio.high:.4g} over its records)"
     sentence = (
-        f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} in single runs: observed, not a "
-        f"finding. {_what_it_takes([*a.runs, *b.runs])}"
+        f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} {_observed_in(a, b, ratio)}: "
+        f"observed, not a finding. {_what_it_takes([*a.runs, *b.runs])}"
     )
     low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
     return Verdict("observed", sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)
+
+
+def _observed_in(a: Group, b: Group, ratio: Ratio) -> str:
+    """How many runs were observed; empty where both groups have several."""
+    sizes = len(a.runs), len(b.runs)
+    if min(sizes) > 1:
+        return ""
+    if ratio.level == RUNS or max(sizes) == 1:
+        return in_runs(*sizes)
+    return f"in one run each, the same repeat of {max(sizes)} that {(a if sizes[0] > 1 else b).label} has"
 
 
 def _what_it_takes(runs: Sequence[Row]) -> str:

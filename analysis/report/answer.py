@@ -58,7 +58,7 @@ def answer(
         trust: the certificates of its backends.
         differences: what the guard found among its completed runs.
     """
-    speed, loss = rates.sentences(facts, comparison), losses.sentences(comparison)
+    speed, loss = rates.sentences(facts, comparison), losses.sentences(facts, comparison)
     unclear = [each for each in (*speed, *loss) if each.kind in ("inconclusive", "withheld")]
     return Answer(
         question=facts.question,

@@ -13,6 +13,7 @@ from analysis.compare.values import commit, device
 from analysis.findings.losses import final_loss
 from analysis.query.ask import answer
 from analysis.query.rates import COMPLETED_RUNS
+from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
 
 if TYPE_CHECKING:
@@ -202,16 +203,11 @@ def _group(
         n=mine.n if mine else 0,
         tokens_per_second=mine,
         mfu=share.get(label),
-        peak_memory_gib=_median(
+        peak_memory_gib=median_of_known(
             run["peak_memory_bytes"] and run["peak_memory_bytes"] / 2**30 for run in done
         ),
         final_loss=final_loss(done),
     )
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return stats.over_runs(known).median if known else None
 
 
 def environment(runs: list[Row]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from math import expm1
 from analysis.stats.estimate import median
 from analysis.stats.paired import RUNS
 from analysis.stats.student import Compared, compared
-from analysis.stats.verdict import Kind, Verdict, enclosed, percent
+from analysis.stats.verdict import Kind, Verdict, enclosed, in_runs, percent
 
 CONFIDENCE = 0.90  # two one-sided tests at 5 % each
 
@@ -36,7 +36,8 @@ def change(before: Mapping[Hashable, float], after: Mapping[Hashable, float], ma
 def _single(before: Mapping[Hashable, float], after: Mapping[Hashable, float]) -> Verdict:
     """The observed change, of medians."""
     difference = median(list(before.values())) / median(list(after.values())) - 1
-    sentence = f"Rate {percent(difference)} % in single runs: observed, not tested."
+    runs = in_runs(len(after), len(before))
+    sentence = f"Rate {percent(difference)} % {runs}: observed, not tested."
     return Verdict("observed", sentence, difference, None, None, 1, RUNS, "single runs are not tested")
 
 

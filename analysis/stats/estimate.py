@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -49,6 +49,12 @@ def median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return sqrt(low * high) if low > 0 else (low + high) / 2
+
+
+def median_of_known(values: Iterable[float | None]) -> float | None:
+    """The median of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def at_rank(ordered: np.ndarray, rank: float) -> float:

@@ -37,6 +37,14 @@ class Verdict:
     method: str
 
 
+def in_runs(a: int, b: int) -> str:
+    """How many runs an observed difference is of: `in one run each`, `in one run against the median of 3`."""
+    if a == b == 1:
+        return "in one run each"
+    one, other = ("one run" if n == 1 else f"the median of {n}" for n in (a, b))
+    return f"in {one} against {other}"
+
+
 def percent(share: float) -> str:
     """A relative difference as a signed number of percent, without the unit or a power of ten: `+1.2`."""
     if abs(share) >= 1:

@@ -54,13 +54,15 @@ def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
 
 def _single(comparison: Comparison) -> str:
     groups = listed([name(label) for label in comparison.singles])
-    return f"Nothing tells the differences of single runs ({groups}) from the machine's between two starts."
+    of = "difference of a single run" if len(comparison.singles) == 1 else "differences of single runs"
+    return f"Nothing tells the {of} ({groups}) from the machine's between two starts."
 
 
 def _repeats(facts: Facts, comparison: Comparison) -> str:
+    finding = "a finding of it" if len(comparison.singles) == 1 else "findings of them"
     if set(comparison.singles) <= facts.imported:
-        return f"{ENOUGH} logs of each would make findings of them."
-    return f"To make findings of them, write `repeats: {ENOUGH}` in the study."
+        return f"{ENOUGH} logs of each would make {finding}."
+    return f"To make {finding}, write `repeats: {ENOUGH}` in the study."
 
 
 def _one_of_a_kind(done: Sequence[Row]) -> Iterator[Sentence]:

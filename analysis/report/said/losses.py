@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.losses import Compared
+from analysis.report.said.left_out import without
 from analysis.report.said.sentence import Number, Sentence, listed, name
 from analysis.stats.paired import RECORDS
 from analysis.stats.verdict import decimals
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts
 
 _UNSTATED = " Declare `margins: {loss: NATS}` in the study before it runs."
 _Class = tuple[str, str, str, float | None, str, str]  # baseline, kind, sentence, margin, level, method
 
 
-def sentences(comparison: Comparison) -> list[Sentence]:
+def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     """Each verdict on a loss, those of one kind in one sentence, findings first."""
     classes: dict[_Class, list[Compared]] = {}
     for it in comparison.losses:
         classes.setdefault(_class(it), []).append(it)
     order = ("different", "equivalent")
     found = sorted(classes.items(), key=lambda each: (*order, each[0][1]).index(each[0][1]))
-    return [_sentence(*which, items) for which, items in found]
+    return [without(_sentence(*which, items), facts, items) for which, items in found]
 
 
 def _class(it: Compared) -> _Class:

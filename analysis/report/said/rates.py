@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared
+from analysis.report.said.left_out import saying_left_out, without
 from analysis.report.said.sentence import Number, Sentence, counted, listed, name
 from analysis.stats.verdict import percentage
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.stats.ranking import Ranking
     from analysis.stats.verdict import Verdict
 
-_Class = tuple[str, str, float | None, str, str]  # baseline, what is said, margin, level, method
+_Class = tuple[str, str, float | None, str, str, str]  # baseline, said, margin, level, method, observed
 _MANY = 4  # baselines: with more, as in sweeps with one in each cell, a sentence speaks of all of them
 _SAID = {
     "faster": "{groups} {trains} faster than {baseline}{beyond}.",
@@ -28,7 +29,7 @@ _SAID = {
     "intervals are too wide. More repeats would narrow them.",
     "alike": "The rate of {groups} cannot be told from that of {baseline}, which does not make them equal: "
     "that takes `margins: {{tokens_per_second: PERCENT}}` in the study before it runs.",
-    "observed": "Observed, not a finding: {groups} ran at another rate than {baseline}, in one run each.",
+    "observed": "Observed, not a finding: {groups} ran at another rate than {baseline}, {observed}.",
 }
 
 
@@ -40,10 +41,13 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     for it in comparison.rates.compared:
         which = _class(it, runs)
         classes.setdefault(("", *which[1:]) if many else which, []).append(it)
-    found = [_sentence(*which, items, comparison) for which, items in classes.items()]
+    found = [
+        (which[1], without(_sentence(*which, items, comparison), facts, items))
+        for which, items in classes.items()
+    ]
     order = list(_SAID)
     found.sort(key=lambda each: order.index(each[0]) if each[0] in order else len(order))
-    return [*(each for _, each in found), *_rankings(comparison), *_alone(facts, comparison)]
+    return [*(each for _, each in found), *_rankings(facts, comparison), *_alone(facts, comparison)]
 
 
 def _class(it: Compared, runs: dict[str, Row]) -> _Class:
@@ -52,11 +56,12 @@ def _class(it: Compared, runs: dict[str, Row]) -> _Class:
     if said == "different":
         said = "faster" if (verdict.difference or 0) > 0 else "slower"
     if said == "withheld":
-        return it.baseline, verdict.sentence, None, verdict.level, ""
+        return it.baseline, verdict.sentence, None, verdict.level, "", ""
     margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
     if said == "inconclusive":
         said = _unsettled(verdict, margin)
-    return it.baseline, said, margin, verdict.level, verdict.method
+    observed = it.observed if said == "observed" else ""
+    return it.baseline, said, margin, verdict.level, verdict.method, observed
 
 
 def _unsettled(verdict: Verdict, margin: float | None) -> str:
@@ -71,15 +76,16 @@ def _sentence(
     margin: float | None,
     level: str,
     method: str,
+    observed: str,
     items: Sequence[Compared],
     comparison: Comparison,
-) -> tuple[str, Sentence]:
+) -> Sentence:
     kind = items[0].verdict.kind
     other = name(baseline) if baseline else "the baseline of the same settings"
     if kind == "withheld":
         groups = listed([name(it.label) for it in items])
         text = f"No verdict is given on the rate of {groups} against that of {other}. {said}"
-        return said, Sentence(text, kind=kind)
+        return Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
     text = _SAID[said].format(
         groups=_groups(items, comparison, margin, baseline),
@@ -87,8 +93,9 @@ def _sentence(
         baseline=other,
         beyond=f", by more than {share}" if share else "",
         within=f", within {share}" if share else "",
+        observed=observed,
     )
-    return said, Sentence(text, tuple(_number(it, margin) for it in items), kind, level, method)
+    return Sentence(text, tuple(_number(it, margin) for it in items), kind, level, method)
 
 
 def _groups(items: Sequence[Compared], comparison: Comparison, margin: float | None, baseline: str) -> str:
@@ -117,9 +124,11 @@ def _number(it: Compared, margin: float | None) -> Number:
     return Number(f"rate of {it.label} against {it.baseline}", value or 0.0, low, high, "percent", limit)
 
 
-def _rankings(comparison: Comparison) -> Iterator[Sentence]:
+def _rankings(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+    measured = {run["run_id"] for run in facts.runs if run["outcome"] == "completed" and run["step_seconds"]}
     for ranking in comparison.rates.rankings:
-        yield _ranking(ranking)
+        labels = [label for tier in ranking.tiers for label in tier]
+        yield saying_left_out(_ranking(ranking), facts, labels, measured)
 
 
 def _ranking(ranking: Ranking) -> Sentence:
@@ -147,7 +156,8 @@ def _alone(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
     groups = [group for group in facts.groups if group.label in comparison.singles]
     rates = [(group.label, group.tokens_per_second) for group in groups if group.tokens_per_second]
     said = listed([f"{name(label)} {rate.median:,.0f}" for label, rate in rates])
-    text = f"Observed in one run each, not findings: {said} tokens per second."
+    what = "one run, not a finding" if len(rates) == 1 else "one run each, not findings"
+    text = f"Observed in {what}: {said} tokens per second."
     numbers = (
         Number(f"tokens per second of {label}", rate.median, rate.low, rate.high, "tokens per second")
         for label, rate in rates

@@ -178,7 +178,7 @@ def test_time_is_split_into_parts_that_add_up_to_the_whole(root: Path) -> None:
     assert steps == pytest.approx(100 * 0.4)
     assert startup + first + steps + rest == pytest.approx(whole)
     assert figure.finding
-    assert figure.finding.startswith("Observed in single runs: start-up")
+    assert figure.finding.startswith("Observed in a single run: start-up")
 
 
 def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:

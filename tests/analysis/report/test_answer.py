@@ -214,3 +214,44 @@ def test_names_of_numbers_are_unique() -> None:
     rows = [*repeats("cudnn", 1.0), *repeats("flash", 1.1), *repeats("flash3", 0.9)]
     names = [number.name for number in of(rows).numbers]
     assert len(names) == len(set(names)) > 5
+
+
+def test_a_verdict_says_how_many_planned_runs_it_leaves_out_and_why() -> None:
+    lost = [planned("flash", repeat=4, outcome="failed"), planned("flash", repeat=5, outcome=None)]
+    rows = [
+        *repeats("cudnn", 1),
+        *repeats("flash", 1.05),
+        *lost,
+        planned("cudnn", repeat=4, outcome="oom_gpu"),
+    ]
+    left_out = (
+        "Left out: 2 of 5 runs of `flash` (1 `failed` and 1 without an outcome yet) and 1 of 4 runs of `cudnn` "
+        "(1 `oom_gpu`)."
+    )
+    faster, ranking = of(rows).findings
+    assert faster.text.endswith(f"train faster than `cudnn`. {left_out}".replace("train ", "trains "))
+    assert ranking.text.endswith(left_out)
+    assert not any(
+        "Left out" in each.text for each in of([*repeats("cudnn", 1), *repeats("flash", 1.05)]).findings
+    )
+
+
+def test_one_run_against_several_is_not_called_single_runs() -> None:
+    found = of([*repeats("cudnn", 1), planned("flash", 0.3, seed=7)])
+    (observed,) = [each for each in found.findings if each.kind == "observed"]
+    assert observed.text.endswith("ran at another rate than `cudnn`, in one run against the median of 3.")
+    assert observed.method == "no interval, in one run against the median of 3, unpaired"
+    (single,) = [each.text for each in found.cannot_say if "single run" in each.text]
+    assert single.startswith("Nothing tells the difference of a single run (`flash`) from the machine's")
+    assert single.endswith("To make a finding of it, write `repeats: 6` in the study.")
+
+
+def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
+    times = {
+        "counted_steps": list(range(20, 80)),
+        "counted_step_seconds": [0.4 + n % 3 / 1e3 for n in range(60)],
+    }
+    rows = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
+    found = of([*rows, planned("flash", 0.4, **times)])
+    (observed,) = [each for each in found.findings if each.kind == "observed"]
+    assert observed.text.endswith("in one run each, the same repeat of 3 that cudnn has.")
