@@ -1,4 +1,4 @@
-"""A collected workspace to ask."""
+"""A collected workspace to ask, which no query can change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from analysis.store.collect import collect
 from tests.analysis.fabricate import completed
 
 
-@pytest.fixture
-def filled(root: Path) -> Path:
+@pytest.fixture(scope="package")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs [a]*")
     completed(root, "r1", attention="flash")
     collect(root)
     return root
