@@ -22,7 +22,7 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
     """Add the rows of a certificate and its checks. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
-    read = Reader(root, seen.key, rows).read(path, lambda: _rows(_placed(path)))
+    read = Reader(root, seen.key, rows).read(str(path), lambda: _rows(_placed(path)))
     if read:
         rows.certificates.append(read[0])
         rows.verifications += read[1]

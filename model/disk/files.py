@@ -18,6 +18,8 @@ from pydantic import BaseModel, ValidationError
 from model.errors import UserError
 
 Record = TypeVar("Record", bound=BaseModel)
+# One for all: `json.dumps` would make another for each value.
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 class Unreadable(UserError):
@@ -154,10 +156,24 @@ def _without_torn(path: Path | str, lines: list[bytes], kind: type[Record]) -> l
 
 
 def _content(path: Path | str) -> bytes:
+    return b"".join(_parts(path))
+
+
+def _parts(path: Path | str) -> Iterator[bytes]:
     """A file's bytes, in half the time that `open` and its buffers take: 8 us for a small file, not 15."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return b"".join(iter(partial(os.read, descriptor, 1 << 16), b""))
+        yield from iter(partial(os.read, descriptor, 1 << 16), b"")
+    finally:
+        os.close(descriptor)
+
+
+def tail(path: Path | str, size: int) -> bytes:
+    """At most the last so many bytes of a file. Raises OSError if it cannot be read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = os.lseek(descriptor, 0, os.SEEK_END)
+        return os.pread(descriptor, size, max(0, end - size))
     finally:
         os.close(descriptor)
 
@@ -184,8 +200,10 @@ def require_own_folder(folder: Path, marks: Sequence[str], what: str) -> None:
 
 def sha256(path: Path | str) -> str:
     """Hash of a file's content, hexadecimal. Raises OSError if it cannot be read."""
-    with open(path, "rb") as file:  # noqa: PTH123  many paths are strings
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    found = hashlib.sha256()
+    for part in _parts(path):
+        found.update(part)
+    return found.hexdigest()
 
 
 def _first_line(error: Exception) -> str:
@@ -198,4 +216,4 @@ def _first_line(error: Exception) -> str:
 
 def dumps(value: Any) -> str:
     """Canonical JSON: sorted keys, no spaces, so that equal values have equal text and hash."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)

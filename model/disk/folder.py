@@ -44,6 +44,9 @@ class Attempt:
         self.number, self._path = number, f"{os.fspath(run)}/attempt-{number}"
         self._run, self._ledger = run, ledger
 
+    def __fspath__(self) -> str:
+        return self._path
+
     @cached_property
     def path(self) -> Path:
         """Its folder."""
@@ -206,8 +209,8 @@ class RunFolder:
     def numbers(self) -> list[int]:
         """Numbers of the attempts that have a folder, in order."""
         names = os.listdir(self._path)  # noqa: PTH208  strings are enough
-        numbers = [name.removeprefix("attempt-") for name in names if name.startswith("attempt-")]
-        return sorted(int(number) for number in numbers if number.isdigit())
+        numbers = [name[8:] for name in names if name.startswith("attempt-")]
+        return sorted([int(number) for number in numbers if number.isdigit()])
 
 
 def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from typing import Any
 
@@ -47,4 +48,4 @@ class RunBrief(BaseModel, frozen=True):
 
 def brief_of(folder: RunFolder) -> RunBrief:
     """Read the status part of a run's run.json. Raises Unreadable."""
-    return read(f"{folder.path}/run.json", RunBrief)
+    return read(f"{os.fspath(folder)}/run.json", RunBrief)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -91,17 +91,18 @@ def brief_state(folder: RunFolder) -> RunState:
     """Read a run's status; the complete run.json is read on first use. Raises Unreadable."""
     brief, attempts, latest = brief_of(folder), folder.attempts(), None
     for attempt in attempts:
-        latest = _state_of(folder, brief, attempt)
+        latest = _state_of(folder, brief, attempt, attempts[-1].number)
         if latest.outcome is Outcome.COMPLETED:
             break
-    return replace(latest, highest=attempts[-1].number) if latest else RunState(folder, brief, "planned")
+    return latest or RunState(folder, brief, "planned")
 
 
-def _state_of(folder: RunFolder, brief: RunBrief, attempt: Attempt) -> RunState:
-    settled = attempt.settled
-    if settled and not _may_go_on(brief, attempt):
-        return RunState(folder, brief, "ended", attempt, *settled)
-    return RunState(folder, brief, "running" if attempt.started else "queued", attempt)
+def _state_of(folder: RunFolder, brief: RunBrief, attempt: Attempt, highest: int) -> RunState:
+    outcome, reason = attempt.settled or (None, None)
+    if outcome and not _may_go_on(brief, attempt):
+        return RunState(folder, brief, "ended", attempt, outcome, reason, highest)
+    phase: Phase = "running" if attempt.started else "queued"
+    return RunState(folder, brief, phase, attempt, highest=highest)
 
 
 def _may_go_on(brief: RunBrief, attempt: Attempt) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model.disk.files import Unreadable
+from model.disk.files import Unreadable, tail
 from model.disk.folder import RunFolder, folders, run_folders
 from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord
@@ -19,6 +20,7 @@ from runner.state import ledger
 from runner.state.ledger import RunState
 
 MOST_NAMED = 8  # runs that one message lists
+_TAIL_BYTES = 8192  # of step records: some thirty lines
 log = logging.getLogger(__name__)
 
 
@@ -86,11 +88,9 @@ def last_step(state: RunState) -> StepRecord | ImportedStep | None:
     """The newest step record of the run's latest attempt; None if there is none yet."""
     if state.phase in ("planned", "queued"):
         return None
-    path = f"{state.folder.path}/attempt-{state.attempt}/steps.jsonl"
+    path = f"{os.fspath(state.folder)}/attempt-{state.attempt}/steps.jsonl"
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  once per run: faster than Path
-            file.seek(max(0, file.seek(0, 2) - 8192))
-            lines = file.read().split(b"\n")[:-1]
+        lines = tail(path, _TAIL_BYTES).split(b"\n")[:-1]
     except FileNotFoundError:
         return None
     kind = ImportedStep if state.brief.imported else StepRecord
