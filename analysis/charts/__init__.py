@@ -31,10 +31,12 @@ class Table:
     Attributes:
         columns: heads, with units; the first is of what names a row.
         rows: cells, the first of which names the row.
+        thinned: what it leaves out of the figure's values, as its heading goes on; empty if it has all.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    thinned: str = ""
 
 
 @dataclass(frozen=True)

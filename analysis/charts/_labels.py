@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from analysis.charts import Row, Styles
@@ -10,15 +11,31 @@ from analysis.charts._style import INK, chart, colours, dashes, right_edge
 if TYPE_CHECKING:
     import altair as alt
 
-MOST = 40  # names at one figure
-LINE = 15  # pixels of a name
-_LONGEST = 230  # pixels, beyond which a name is cut
+MOST = 12  # lines that are told apart by their looks; of more, the outermost
+OUTERMOST = 5  # of more lines, how many of the highest and of the lowest have a name
+LINE = 15  # pixels of a line of a name
+_LONG = 30  # characters, beyond which a name is broken at a comma
+_LONGEST = 230  # pixels, beyond which a line of it is cut
 
 
 def named(ends: dict[str, float]) -> list[str]:
     """The labels that get a name, from the lowest line to the highest: of too many, the outermost."""
     order = sorted(ends, key=lambda label: ends[label])
-    return order if len(order) <= MOST else [*order[: MOST // 2], *order[-MOST // 2 :]]
+    return order if len(order) <= MOST else [*order[:OUTERMOST], *order[-OUTERMOST:]]
+
+
+def broken(label: str) -> str:
+    """A long name on two lines, broken at the comma that is nearest to its middle."""
+    commas = [place + 1 for place in range(len(label) - 1) if label[place : place + 2] == ", "]
+    if len(label) <= _LONG or not commas:
+        return label
+    at = min(commas, key=lambda place: abs(place - len(label) / 2))
+    return f"{label[:at]}\n{label[at + 1 :]}"
+
+
+def room_of(labels: Iterable[str]) -> int:
+    """Pixels that each of these names is given."""
+    return LINE * max((1 + broken(label).count("\n") for label in labels), default=1)
 
 
 def places(ends: dict[str, float], low: float, high: float, height: int) -> list[Row]:
@@ -29,7 +46,8 @@ def places(ends: dict[str, float], low: float, high: float, height: int) -> list
         low, high: ends of the axis.
         height: of the plot in pixels.
     """
-    labels, room = named(ends), (high - low) * LINE / height
+    labels = named(ends)
+    room = (high - low) * room_of(labels) / height
     blocks: list[list[float]] = []  # names that would overlap, around the middle of their ends
     for label in labels:
         blocks.append([ends[label]])
@@ -39,7 +57,10 @@ def places(ends: dict[str, float], low: float, high: float, height: int) -> list
             blocks[-2:] = [blocks[-2] + blocks[-1]]
     at = [_start(block, room) + room * turn for block in blocks for turn in range(len(block))]
     inside = _inside(at, low, high, room)
-    return [{"label": label, "end": ends[label], "at": y} for label, y in zip(labels, inside, strict=True)]
+    return [
+        {"label": label, "said": broken(label), "end": ends[label], "at": y}
+        for label, y in zip(labels, inside, strict=True)
+    ]
 
 
 def _start(block: list[float], room: float, above: bool = False) -> float:
@@ -70,5 +91,7 @@ def names(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[alt.Ch
     leader = leader.encode(
         x=right_edge(), x2=right_edge(2), y=end, y2="at:Q", color=colours(styles), strokeDash=dashes(styles)
     )
-    text = base.mark_text(align="left", dx=37, color=INK, limit=_LONGEST)
-    return [leader, text.encode(x=right_edge(), y=at, text="label:N")]
+    text = base.mark_text(
+        align="left", baseline="middle", dx=37, color=INK, limit=_LONGEST, lineBreak="\n", lineHeight=LINE - 2
+    )
+    return [leader, text.encode(x=right_edge(), y=at, text="said:N")]

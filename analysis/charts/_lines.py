@@ -7,8 +7,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
-from analysis.charts._labels import LINE, MOST, named, names, places
-from analysis.charts._style import INK, chart, colours, dashes, drawn, fitted, packed, right_edge
+from analysis.charts._labels import MOST, OUTERMOST, named, names, places, room_of
+from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, fitted, packed, right_edge
+from analysis.charts._style import styles as styles_of
 from analysis.charts._values import number
 
 if TYPE_CHECKING:
@@ -56,36 +57,56 @@ class Lines:
         return {row["label"]: row for row in self.rows if row["value"] is not None}
 
     @property
+    def named(self) -> set[str]:
+        """Labels of the lines with a name and a colour; of many lines, the others are grey."""
+        return set(named({label: row["value"] for label, row in self.last.items()}))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more lines than can be told apart."""
+        return len(self.last) > MOST
+
+    @property
     def height(self) -> int:
         """In pixels: higher where more names would not fit."""
-        return max(_HEIGHT, LINE * min(len(self.last), MOST))
+        return max(_HEIGHT, room_of(self.named) * len(self.named))
 
 
 def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
     """Draw the lines as Vega-Lite, with no more data than is drawn."""
     lines = replace(lines, rows=_only(lines.rows, "label"), faint=_only(lines.faint, "label", "run_id"))
     styles = {label: style for label, style in styles.items() if label in _labels(lines)}
-    layers = [*_behind(lines), *_faint(lines, styles), _lines(lines, styles), *_names(lines, styles)]
-    layers += _ends(lines, styles)
+    layers = _behind(lines)
+    if lines.crowded:
+        named = lines.named
+        layers.append(_quiet(lines, [row for row in lines.rows if row["label"] not in named]))
+        styles = styles_of([label for label in styles if label in named])
+    layers += [*_faint(lines, styles), _lines(lines, styles), *_names(lines, styles), *_ends(lines, styles)]
     return fitted(drawn(layers, lines.height), _PADDING)
 
 
 def table(lines: Lines, styles: Styles) -> Table:
-    """The values of each line at a few steps, the last included: the CSV has all."""
+    """The values of each line at a few steps, the first and the last included: the CSV has all."""
     steps = sorted({row["step"] for row in lines.rows})
     shown = [steps[round(place * (len(steps) - 1) / (_COLUMNS - 1))] for place in range(_COLUMNS)]
     shown = list(dict.fromkeys(shown))
     values = {(row["label"], row["step"]): row["value"] for row in lines.rows}
     labels = [label for label in styles if label in {row["label"] for row in lines.rows}]
     rows = [(label, *(number(values.get((label, step)), lines.number) for step in shown)) for label in labels]
-    return Table(("group", *(f"step {step:,}" for step in shown)), tuple(rows))
+    thinned = f"at {len(shown)} of the {len(steps):,} steps of the lines; the CSV has all"
+    heads = ("group", *(f"step {step:,}" for step in shown))
+    return Table(heads, tuple(rows), thinned if len(shown) < len(steps) else "")
 
 
 def crowd(lines: Lines) -> str:
     """What a reader must know where lines hide each other, or are too many to name; empty if neither."""
     said = ""
-    if len(lines.last) > MOST:
-        said += f" Only the {MOST} outermost of {len(lines.last)} lines are named; the table has all."
+    if lines.crowded:
+        said += (
+            f" Of the {len(lines.last)} lines, the {OUTERMOST} that end highest and the {OUTERMOST} that end "
+            "lowest have a colour and a name. The others are grey, darker where several lie on each other: "
+            "pointer and arrow keys name each, and the table has all."
+        )
     by_step: dict[int, list[float]] = {}
     for row in lines.rows:
         if row["value"] is not None:
@@ -95,7 +116,7 @@ def crowd(lines: Lines) -> str:
     if gaps and max(gaps) < _COINCIDE * (high - low):
         said += (
             f" The {len(lines.last)} lines lie on each other, at most {max(gaps):.2g} apart: the leaders at "
-            "the right show that each ends there; the figure against the baseline shows such differences."
+            "the right show where each ends; the figure against the baseline shows such differences."
         )
     return said
 
@@ -150,23 +171,37 @@ def _behind(lines: Lines) -> list[alt.Chart]:
 
 
 def _lines(lines: Lines, styles: Styles) -> alt.Chart:
+    """The lines in colour."""
+    rows = [row for row in lines.rows if row["label"] in styles]
+    mark: alt.Chart = chart(rows).mark_line(strokeWidth=1.8, clip=True)
+    return mark.encode(
+        x=_x(), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=_tips(lines)
+    )
+
+
+def _quiet(lines: Lines, rows: list[Row]) -> alt.Chart:
+    """The others in grey."""
+    mark: alt.Chart = packed(rows, "label").mark_line(
+        strokeWidth=1, stroke=INK, strokeOpacity=QUIET, clip=True
+    )
+    return mark.encode(x=_x(), y=_y(lines), detail="label:N", tooltip=_tips(lines))
+
+
+def _tips(lines: Lines) -> list[alt.Tooltip]:
     import altair as alt
 
-    tips = [
+    return [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("step:Q"),
         alt.Tooltip("value:Q", title=lines.title, format=lines.number),
     ]
-    mark: alt.Chart = chart(lines.rows).mark_line(strokeWidth=1.8, clip=True)
-    return mark.encode(x=_x(), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=tips)
 
 
 def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
-    if not any(row["value"] is not None for row in lines.faint):
+    rows = [row for row in lines.faint if row["label"] in styles]
+    if not any(row["value"] is not None for row in rows):
         return []
-    mark: alt.Chart = packed(lines.faint, "label", "run_id").mark_line(
-        strokeWidth=0.8, opacity=0.28, clip=True
-    )
+    mark: alt.Chart = packed(rows, "label", "run_id").mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
     return [mark.encode(x=_x(), y=_y(lines), color=colours(styles), detail="run_id:N")]
 
 
@@ -185,8 +220,13 @@ def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
 def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
     import altair as alt
 
-    if not lines.ends:
-        return []
     tips = [alt.Tooltip("label:N", title="group"), alt.Tooltip("outcome:N"), alt.Tooltip("step:Q")]
-    mark: alt.Chart = chart(lines.ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-    return [mark.encode(x=_x(), y=_y(lines), color=colours(styles), tooltip=tips)]
+    found = []
+    for ends, how in (
+        ([row for row in lines.ends if row["label"] in styles], {"color": colours(styles)}),
+        ([row for row in lines.ends if row["label"] not in styles], {"color": alt.value(INK)}),
+    ):
+        if ends:
+            mark: alt.Chart = chart(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
+            found.append(mark.encode(x=_x(), y=_y(lines), tooltip=tips, **how))
+    return found

@@ -19,6 +19,7 @@ _DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 INK = "currentColor"
+QUIET = 0.5  # opacity of what is drawn in grey: 3:1 against light and dark paper
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from analysis.charts import Figure
 from analysis.charts import _sweep_words as words
 from analysis.charts._quantities import Quantity
 from analysis.charts._style import styles
-from analysis.charts._sweep import Cell, sweep
+from analysis.charts._sweep import Axis, Cell, sweep
 from analysis.charts._sweep_plot import Plot, spec
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
 
-MOST = 12  # lines in a figure
+MOST = 12  # lines that can be told apart; of more, the outermost have colour and name
 _SPREAD = 20  # of values, from which their axis is logarithmic
 _CLAUSES = 2  # lines of which a figure's finding says where they end
 
@@ -37,13 +37,13 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
     found = sweep(rows, quantity.estimates)
     x = found.axes[0]
     every = found.by([x])
-    shown = {
-        name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in list(every.items())[:MOST]
-    }
-    cells = [cell for line in shown.values() for cell in line]
+    every = {name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in every.items()}
+    cells = [cell for line in every.values() for cell in line]
     if not any(cell.estimate for cell in cells):
         return None
-    plot = Plot(x, shown, styles(list(shown)), quantity, *_span(cells, quantity))
+    shown = every if len(every) <= MOST else outermost(every, x)
+    quiet = {name: line for name, line in every.items() if name not in shown}
+    plot = Plot(x, shown, quiet, styles(list(shown)), quantity, *_span(cells, quantity))
     return Figure(
         spec=spec(plot),
         caption=_caption(plot),
@@ -51,10 +51,29 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
         interval=words.interval(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.runs),
         title=f"{words.capital(quantity.name)} over {x.title}",
-        note=" ".join([note, *words.notes(found, every, MOST, "lines"), *_nowhere(plot)]).strip() or None,
+        note=" ".join([note, *words.notes(found), *_nowhere(plot)]).strip() or None,
         finding=_finding(plot),
         table=words.table(found, quantity),
     )
+
+
+def outermost(every: dict[str, list[Cell]], x: Axis) -> dict[str, list[Cell]]:
+    """The lines that are the highest or the lowest at the ends or in the middle of the axis."""
+    found = set()
+    for at in _looked_at(x):
+        here = {
+            name: cell.estimate.median
+            for name, line in every.items()
+            for cell in line
+            if cell.estimate and cell.at[x.name] == at
+        }
+        if here:
+            found |= {end(here, key=lambda name: here[name]) for end in (min, max)}
+    return {name: line for name, line in every.items() if name in found}
+
+
+def _looked_at(x: Axis) -> list[float]:
+    return [x.values[0], x.values[len(x.values) // 2], x.values[-1]]
 
 
 def _span(cells: list[Cell], quantity: Quantity) -> tuple[float, float, bool]:
@@ -83,6 +102,8 @@ def _caption(plot: Plot) -> str:
         said.append(
             "Lines join neighbouring values at which runs completed; nothing was measured in between."
         )
+    if plot.quiet:
+        said.append(_crowd(plot))
     if len(plot.lines) > 1:
         said.append("Marks of different lines at one value stand side by side.")
     logarithmic = [
@@ -97,12 +118,26 @@ def _caption(plot: Plot) -> str:
     return " ".join([*said, *words.abbreviations(cell for line in plot.lines.values() for cell in line)])
 
 
+def _crowd(plot: Plot) -> str:
+    """What is done where there are too many lines, and what the grey ones leave out."""
+    at = [plot.x.text(value) for value in _looked_at(plot.x)]
+    said = (
+        f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
+        f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, without "
+        "their intervals, darker where several lie on each other: pointer and arrow keys name each, and the "
+        "table has all."
+    )
+    gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)
+    cells = "1 cell of a grey line has" if gone == 1 else f"{gone} cells of the grey lines have"
+    return f"{said} {cells} no value." if gone else said
+
+
 def _finding(plot: Plot) -> str | None:
     """The last value against the first on lines that have both; None if any line's intervals overlap."""
     first, last = plot.x.values[0], plot.x.values[-1]
     pairs = [
         (line[0].estimate, line[-1].estimate)
-        for line in plot.lines.values()
+        for line in (*plot.lines.values(), *plot.quiet.values())
         if (line[0].at[plot.x.name], line[-1].at[plot.x.name]) == (first, last)
     ]
     known = [(a, b) for a, b in pairs if a and b]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import _sweep_words as words
 from analysis.charts._quantities import Quantity
-from analysis.charts._style import INK, chart, colours, config, drawn, right_edge
+from analysis.charts._style import INK, QUIET, chart, colours, config, drawn, right_edge
 from analysis.charts._sweep import Axis, Cell
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ class Plot:
 
     Attributes:
         lines: cells by the name of their line, along the axis.
+        quiet: the same of lines that are grey and have no name, where there are too many.
         low, high: ends of the vertical axis.
         log: whether it is logarithmic.
     """
 
     x: Axis
     lines: dict[str, list[Cell]]
+    quiet: dict[str, list[Cell]]
     styles: Styles
     quantity: Quantity
     low: float
@@ -51,9 +53,18 @@ class Plot:
 
     @cached_property
     def points(self) -> list[Row]:
-        """Every value; `part` numbers the stretches of a line, which a cell without a value ends."""
+        """Every value of the lines with a name."""
+        return self._points(self.lines)
+
+    @cached_property
+    def grey(self) -> list[Row]:
+        """Every value of the others."""
+        return self._points(self.quiet)
+
+    def _points(self, lines: dict[str, list[Cell]]) -> list[Row]:
+        """`part` numbers the stretches of a line, which a cell without a value ends."""
         found = []
-        for name, line in self.lines.items():
+        for name, line in lines.items():
             part = 0
             for cell in line:
                 part += cell.estimate is None
@@ -71,6 +82,8 @@ class Plot:
 
     def aside(self, name: str, at: float) -> float:
         """A value of the axis, moved so that the marks of several lines do not hide each other."""
+        if name in self.quiet:
+            return at
         first, last = self.x.values[0], self.x.values[-1]
         step = min(_ASIDE, _WIDEST / len(self.lines))
         part = step * (list(self.lines).index(name) - (len(self.lines) - 1) / 2)
@@ -95,7 +108,7 @@ class Plot:
 
 def spec(plot: Plot) -> dict[str, Any]:
     """The figure as Vega-Lite, with no more layers than have something to draw."""
-    layers = [*_joined(plot), *_intervals(plot), _marks(plot), *_names(plot), *_strip(plot)]
+    layers = [*_grey(plot), *_joined(plot), *_intervals(plot), *_marks(plot), *_names(plot), *_strip(plot)]
     height = _HEIGHT + (_LINE * len(plot.strip) + 10 if plot.strip else 0)
     return drawn(layers, height) | {
         "config": config(),
@@ -129,18 +142,39 @@ def _shape(plot: Plot) -> alt.Shape:
     return alt.Shape("label:N", scale=shapes, legend=None)
 
 
-def _joined(plot: Plot) -> list[alt.Chart]:
+def _grey(plot: Plot) -> list[alt.Chart]:
+    """The lines without a name, behind the others."""
     import altair as alt
 
+    found = []
+    if joined := _stretches(plot.grey):
+        line = chart(joined).mark_line(strokeWidth=1, stroke=INK, strokeOpacity=QUIET)
+        found.append(
+            line.encode(x=_x(plot), y=_y(plot), detail=[alt.Detail("label:N"), alt.Detail("part:O")])
+        )
+    if plot.grey:
+        mark = chart(plot.grey).mark_point(filled=True, size=14, opacity=QUIET, color=INK)
+        found.append(mark.encode(x=_x(plot), y=_y(plot), tooltip=_tips(plot)))
+    return found
+
+
+def _stretches(points: list[Row]) -> list[Row]:
+    """The points that are joined with another one."""
     stretches: dict[tuple[str, int], list[Row]] = {}
-    for point in plot.points:
+    for point in points:
         stretches.setdefault((point["label"], point["part"]), []).append(point)
-    joined = [
+    return [
         {name: point[name] for name in ("label", "part", "x", "value")}
         for stretch in stretches.values()
         if len(stretch) > 1
         for point in stretch
     ]
+
+
+def _joined(plot: Plot) -> list[alt.Chart]:
+    import altair as alt
+
+    joined = _stretches(plot.points)
     if not joined:
         return []
     dashes = alt.Scale(domain=list(plot.styles), range=[list(style.dash) for style in plot.styles.values()])
@@ -158,18 +192,27 @@ def _intervals(plot: Plot) -> list[alt.Chart]:
     return [bar.encode(x=_x(plot), y=_y(plot, "low"), y2="high:Q", color=colours(plot.styles))]
 
 
-def _marks(plot: Plot) -> alt.Chart:
+def _tips(plot: Plot) -> list[alt.Tooltip]:
     import altair as alt
 
-    tips = [
+    return [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("at:Q", title=plot.x.title, format=plot.x.number),
         alt.Tooltip("value:Q", title=plot.quantity.title, format=plot.quantity.number),
         alt.Tooltip("interval:N"),
         alt.Tooltip("n:Q", title="runs"),
     ]
+
+
+def _marks(plot: Plot) -> list[alt.Chart]:
+    if not plot.points:
+        return []
     mark: alt.Chart = chart(plot.points).mark_point(filled=True, size=60, opacity=1)
-    return mark.encode(x=_x(plot), y=_y(plot), color=colours(plot.styles), shape=_shape(plot), tooltip=tips)
+    return [
+        mark.encode(
+            x=_x(plot), y=_y(plot), color=colours(plot.styles), shape=_shape(plot), tooltip=_tips(plot)
+        )
+    ]
 
 
 def _names(plot: Plot) -> list[alt.Chart]:

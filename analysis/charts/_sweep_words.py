@@ -36,8 +36,12 @@ def interval(cells: Sequence[Cell]) -> str:
     return "; ".join(f"{method} ({count} cells)" for method, count in methods.items())
 
 
-def notes(found: Sweep, groups: Collection[str], most: int, what: str) -> list[str]:
-    """What the reader must know first: factors that go together, and what the figure leaves out."""
+def notes(found: Sweep, groups: Collection[str] = (), most: int = 0, what: str = "") -> list[str]:
+    """What the reader must know first: factors that go together, and what the figure leaves out.
+
+    Args:
+        groups: what the figure shows at most so many of; `what` says what they are.
+    """
     said = [
         f"{capital(' and '.join(names))} {'varies' if len(names) == 1 else 'vary'} together with {title}."
         for title, names in found.together.items()

@@ -53,10 +53,12 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     said = " A cross marks the end of a run that did not complete." if ends else ""
     said += _caution(traces)
     lines = Lines("training loss, nats per token", ".4f", groups, drawn, ends)
+    named = lines.named
+    faint = [row for row in drawn if not lines.crowded or row["label"] in named]
     return Figure(
         spec=plot(lines, styles),
         caption=(
-            f"Cross-entropy of the training batch. Faint: {_which(traces, drawn)}, at most "
+            f"Cross-entropy of the training batch. Faint: {_which(traces, faint, lines.crowded)}, at most "
             f"{limit(200, groups, len(used))} points, each the mean of the steps logged since the one "
             "before. Solid: the mean over a group's runs, "
             f"{smoothing(groups)}, only where all of them have a finite loss. Points are joined because "
@@ -70,8 +72,10 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     )
 
 
-def _which(traces: list[Row], drawn: list[Row]) -> str:
+def _which(traces: list[Row], drawn: list[Row], crowded: bool) -> str:
     runs, shown = (len({row["run_id"] for row in rows}) for rows in (traces, drawn))
+    if crowded:
+        return f"{shown:,} of the {runs:,} runs, of the named groups (the other lines are of all {runs:,})"
     if runs == shown:
         return "each run"
     return (

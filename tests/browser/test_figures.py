@@ -42,19 +42,57 @@ def test_marks_lie_where_the_values_of_the_table_put_them(tokens: Any, report: P
     )
 
 
-def test_the_arrow_keys_lead_from_mark_to_mark_and_say_what_the_mouse_would_show(tokens: Any) -> None:
+def test_the_arrow_keys_lead_along_a_row_and_say_what_the_mouse_would_show(tokens: Any) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
     chart = tokens.find_element(By.CSS_SELECTOR, ".chart[tabindex='0']")
     heard = []
-    for key in (Keys.HOME, Keys.ARROW_RIGHT, Keys.END):
+    for key in (Keys.HOME, Keys.ARROW_DOWN, Keys.END):
         chart.send_keys(key)
         heard.append(tokens.execute_script("return document.querySelector('[role=status]').textContent"))
     shown = tokens.find_element(By.ID, "vg-tooltip-element").text
     assert len(set(heard)) == 3
     assert "null" not in " ".join(heard)
     assert "".join(shown.split()) == "".join(heard[-1].replace("; ", "").split())
+
+
+def test_the_arrow_keys_lead_along_a_line_and_to_the_next_and_no_further(browser: Any, report: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    emulate(browser)
+    load(browser, report / "loss.html")
+    chart = browser.find_element(By.CSS_SELECTOR, "figure[data-chart='loss'] .chart")
+    heard = {}
+    for key in (Keys.HOME, Keys.ARROW_RIGHT, Keys.END, Keys.ARROW_DOWN, Keys.ESCAPE):
+        chart.send_keys(key)
+        said = browser.execute_script(
+            "return arguments[0].parentElement.querySelector('[role=status]').textContent", chart
+        )
+        heard[key] = dict(each.split(" ", 1) for each in said.split("; "))
+    first, second, last, other, _ = heard.values()
+    assert int(first["step"]) < int(second["step"]) < int(last["step"]) == int(other["step"]) == 100
+    assert first["group"] == last["group"] != other["group"]
+    assert not browser.find_element(By.ID, "vg-tooltip-element").is_displayed()
+    assert not browser.find_element(By.CSS_SELECTOR, "figure[data-chart='loss'] .stop").is_displayed()
+    chart.send_keys(Keys.TAB)
+    assert browser.switch_to.active_element != chart, "a trap"
+
+
+def test_the_pointer_is_told_the_value_of_a_line_where_it_is(browser: Any, report: Path) -> None:
+    from selenium.webdriver.common.by import By
+
+    emulate(browser)
+    load(browser, report / "loss.html")
+    browser.execute_script("""
+        const lines = [...document.querySelectorAll("figure[data-chart='loss'] .mark-line path")];
+        const line = lines.find((path) => path.__data__.tooltip);
+        const { x, y } = line.getPointAtLength(line.getTotalLength() / 2).matrixTransform(line.getScreenCTM());
+        line.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX: x, clientY: y }));
+    """)
+    shown = browser.find_element(By.ID, "vg-tooltip-element").text.split()
+    assert 40 <= int(shown[shown.index("step") + 1]) <= 60
 
 
 def test_the_values_are_in_a_table_that_the_keyboard_opens(tokens: Any) -> None:

@@ -15,6 +15,7 @@ from analysis import charts
 from analysis.charts import Figure, styles
 from analysis.charts._axis import ends
 from analysis.charts._labels import LINE, MOST, places
+from analysis.charts._lines import Lines, crowd, plot, table
 from analysis.charts._style import COLOURS
 from analysis.query.ask import answer
 from analysis.report import facts
@@ -150,7 +151,34 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
         assert len(figure.table.rows) >= 59
     loss = draw(root, "loss")["loss"]
     assert loss
-    assert f"Only the {MOST} outermost of 60 lines are named" in loss.caption
+    assert "Of the 60 lines, the 5 that end highest and the 5 that end lowest" in loss.caption
+    coloured = {row["label"] for rows in layers(loss) for row in rows if "said" in row}
+    assert len(coloured) == 10
+    quiet = next(rows for rows in layers(loss) if "label" in rows[0] and rows[0]["label"] not in coloured)
+    assert {row["label"] for row in quiet} | coloured == {row[0] for row in loss.table.rows}
+    assert loss.table.thinned == "at 5 of the 21 steps of the lines; the CSV has all"
+
+
+def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
+    rows = [{"label": f"g{n}", "step": step, "value": n + step} for n in range(MOST) for step in (1, 2)]
+    lines = Lines("loss", ".4f", rows, [], [])
+    assert (lines.crowded, len(lines.named), crowd(lines)) == (False, MOST, "")
+    drawn = plot(lines, styles([f"g{n}" for n in range(MOST)]))
+    assert len(drawn["layer"]) == 3, "lines, leaders and names"
+
+
+def test_a_table_says_how_far_it_is_thinned() -> None:
+    rows = [{"label": "auto", "step": step, "value": 1.0} for step in range(1, 41)]
+    found = table(Lines("loss", ".4f", rows, [], []), styles(["auto"]))
+    assert len(found.columns) == 6
+    assert found.thinned == "at 5 of the 40 steps of the lines; the CSV has all"
+
+
+def test_a_long_name_stands_on_two_lines_that_no_other_name_touches() -> None:
+    labels = [f"backend{n}, sequence_length=4096, batch_size=16" for n in range(4)]
+    found = places(dict.fromkeys(labels, 1.0), 0.0, 2.0, 360)
+    assert {row["said"].count("\n") for row in found} == {1}
+    assert min(b["at"] - a["at"] for a, b in pairwise(found)) >= 2 * LINE * 2.0 / 360 - 1e-9
 
 
 def test_a_study_without_a_finite_loss_has_no_loss_figure_and_the_gap_is_stated(root: Path) -> None:
