@@ -61,23 +61,22 @@ def test_the_laptop_study_runs_as_one_job_array_and_each_run_has_its_outcome(slu
         "--set",
         "train.steps=6",
         "--only",
-        "attention=auto,flash,tiled,math,flex,custom",  # tests/model/verify asks those that are left out
+        "attention=auto,tiled,math,custom",  # tests/model/verify asks those that are left out
     ]
     slurm(*arguments, "--wait", rc=0)
     rows = json.loads(slurm("status", "--json", rc=0).stdout)
     found = {row["factors"]["attention"]: row["outcome"] for row in rows}
-    assert len(found) == 6
-    assert {name for name, outcome in found.items() if outcome == "completed"} == {"auto", "flash", "tiled"}
-    assert found["math"] == "oom_host"
-    assert list(found.values()).count("unsupported") == 2
+    assert found == {
+        "auto": "completed", "tiled": "completed", "math": "oom_host", "custom": "unsupported",
+    }  # fmt: skip
     assert len({row["job_id"].split("_")[0] for row in rows}) == 1, "all runs are elements of one array"
-    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(6))
+    assert sorted(int(row["job_id"].split("_")[1]) for row in rows) == list(range(4))
     assert "0 submitted" in slurm(*arguments, "--wait", rc=0).stderr, "a second launch has nothing to do"
-    assert len(list(root.glob("*/*/attempt-*"))) == 6
+    assert len(list(root.glob("*/*/attempt-*"))) == 4
     slurm("collect", rc=0)
     query = "select outcome, count(*) as n from runs group by all order by all"
     counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)
-    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 3, "oom_host": 1, "unsupported": 2}
+    assert {row["outcome"]: row["n"] for row in counted} == {"completed": 2, "oom_host": 1, "unsupported": 1}
 
 
 def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_ask_for(
