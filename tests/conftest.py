@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.forked import Server
+from tests.forked import Process, Server
 
 # pyarrow looks for dateutil with each column that it makes of a list. Where there is none, that takes longer.
 if importlib.util.find_spec("dateutil") is None:
@@ -227,6 +227,22 @@ def process(forks: Server) -> Runner:
         )  # fmt: skip
 
     return call
+
+
+@pytest.fixture
+def background(forks: Server) -> Iterator[Callable[..., Process]]:
+    """Start a module in a process of its own, and go on; nothing is left behind."""
+    started: list[Process] = []
+
+    def start(module: str, *arguments: Any, cwd: Path, **env: str) -> Process:
+        started.append(forks.start([module, *map(str, arguments)], cwd, environment(**env)))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(PATIENCE_SECONDS)
+        process.close()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import TextIO
 
 STARTS = ("PYTHON", "LC_", "LANG", "TZ", "CLOCK_FILE")
 LAZY = ("duckdb", "pyarrow.parquet", "submitit.slurm.slurm")  # what many verbs import inside functions
@@ -56,32 +57,84 @@ class Server:
 
         Output is read when the process has ended, not when all who inherited its streams have.
         """
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            code = self._run(argv, str(cwd), env, [out.fileno(), err.fileno()], timeout)
-            texts = [stream.seek(0) or stream.read() for stream in (out, err)]
-        return subprocess.CompletedProcess(argv, code, *texts)
-
-    def _run(self, argv: list[str], cwd: str, env: dict[str, str], streams: list[int], timeout: float) -> int:
-        mine, theirs = socket.socketpair()
-        with mine, theirs, tempfile.TemporaryFile("w+") as request:
-            json.dump([argv, cwd, env], request)
-            request.seek(0)
-            files = [*streams, request.fileno(), theirs.fileno()]
-            socket.send_fds(self._requests, [b"."], files)
-            theirs.close()
-            (pid,) = struct.unpack("i", mine.recv(4))
-            mine.settimeout(timeout)
+        with contextlib.closing(self.start(argv, cwd, env)) as process:
             try:
-                (code,) = struct.unpack("i", mine.recv(4))
+                texts = process.communicate(timeout)
             except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
+                process.kill()
                 raise
-        return code
+        return subprocess.CompletedProcess(argv, process.wait(timeout), *texts)
+
+    def start(self, argv: list[str], cwd: Path, env: dict[str, str]) -> "Process":
+        """What `subprocess.Popen([python, "-P", "-m", *argv])` does; its output goes to files."""
+        mine, theirs = socket.socketpair()
+        out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")  # noqa: SIM115  the process's
+        with theirs, tempfile.TemporaryFile("w+") as request:
+            json.dump([argv, str(cwd), env], request)
+            request.seek(0)
+            files = [out.fileno(), err.fileno(), request.fileno(), theirs.fileno()]
+            socket.send_fds(self._requests, [b"."], files)
+        return Process(mine, out, err)
 
     def close(self) -> None:
         """End the server; what it forked goes on."""
         self._requests.close()
         self._process.wait()
+
+
+class Process:
+    """A process that the server has forked, with what tests use of `subprocess.Popen`.
+
+    Args:
+        answers: where the server says its id, and in the end its exit code.
+        out: file of its standard output.
+        err: file of its standard error.
+    """
+
+    def __init__(self, answers: socket.socket, out: TextIO, err: TextIO) -> None:
+        self._answers, self._out, self._err = answers, out, err
+        self.returncode: int | None = None
+        (self.pid,) = struct.unpack("i", answers.recv(4))
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended; raises TimeoutError."""
+        if self.returncode is None:
+            self._answers.settimeout(timeout)
+            (self.returncode,) = struct.unpack("i", self._answers.recv(4))
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it wrote until its end; raises TimeoutError."""
+        self.wait(timeout)
+        return self.said(self._out), self.said(self._err)
+
+    @property
+    def stderr(self) -> str:
+        """What it has written to standard error so far."""
+        return self.said(self._err)
+
+    @staticmethod
+    def said(stream: TextIO) -> str:
+        """A file's text so far. The place in it is left to the process, which shares it."""
+        file = stream.fileno()
+        text = os.pread(file, os.fstat(file).st_size, 0).decode()
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+    def send_signal(self, number: int) -> None:
+        """Signal it, unless it has ended."""
+        with contextlib.suppress(TimeoutError):
+            self.wait(0.001)
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of its streams; it goes on."""
+        for file in (self._answers, self._out, self._err):
+            file.close()
 
 
 def started(env: dict[str, str]) -> dict[str, str]:

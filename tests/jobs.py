@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 AT_START = ("PYTHON", "LC_", "LANG", "TZ", "CLOCK_FILE", "FAULT", "PACE_SECONDS")  # what is read only then
 SAME_ANYWAY = "PYTHONUNBUFFERED"  # the queue asks for it; see `_streams`
+OURS = ("runner", "analysis", "model")
 IN_JOBS = ("runner.job", "model.trainer", "model.keeper")  # what the stand-in is put in front of
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
@@ -92,20 +93,26 @@ def become(asked: dict[str, Any], mask: set[signal.Signals]) -> NoReturn:
 
 
 def _forget() -> None:
-    """What an exec would have reset: handlers of signals, of messages and of the end, and what jobs import anew."""
+    """What an exec would have reset: handlers of signals, of messages and of the end, caches, and the job's modules.
+
+    A process's own number is in a cache.
+    """
     atexit._clear()
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name in ("runner", "analysis", "model"):
+    for name in OURS:
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).setLevel(logging.NOTSET)
         logging.getLogger(name).propagate = True
-    for name in list(sys.modules):
+    for name, module in list(sys.modules.items()):
         if name.startswith(IN_JOBS):
             del sys.modules[name]
+        elif name.startswith(OURS):
+            for cached in vars(module).values():
+                getattr(cached, "cache_clear", lambda: None)()
 
 
 def _streams(files: list[int]) -> None:

@@ -41,7 +41,9 @@ def left(root):
     """The files of the only attempt, with what does not differ from attempt to attempt."""
     (attempt,) = root.glob("tiny/*/attempt-1")
     texts = {path.name: path.read_text() for path in attempt.iterdir()}
+    claim = json.loads((attempt.parent / "ledger.jsonl").read_text().splitlines()[0])
     assert json.loads(texts["result.json"])["outcome"] == "completed"
+    assert json.loads(texts["manifest.json"])["pid"] != claim["pid"], "that of the launcher"
     return {
         name: list(json.loads(text)) if name.endswith(".json") else len(text.splitlines())
         for name, text in texts.items()

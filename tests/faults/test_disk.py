@@ -3,12 +3,13 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 
 import pytest
 
 from runner.state.code import snapshot
-from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
 
 
 @pytest.fixture
@@ -47,18 +48,12 @@ def test_a_full_disk_refuses_a_launch_and_nothing_is_half_planned(runner, study,
     assert outcomes(runner) == ["completed"] * 2
 
 
-def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(
-    runner, study, small_disk, root, tmp_path
-):
+def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(runner, study, small_disk, root):
     path = study("order: as written\nmatrix: {train.steps: [200000, 5]}\n")
-    launch = subprocess.Popen(
-        [os.sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path), "--set", "train.log_every=1"],
-        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    _, shown = launch.communicate(timeout=PATIENCE_SECONDS)
+    launch = runner("launch", path, "--set", "train.log_every=1")
     assert launch.returncode != 0
-    assert "No space left" in shown
-    assert "Traceback" not in shown
+    assert "No space left" in launch.stderr
+    assert "Traceback" not in launch.stderr
     (log,) = [file for file in root.glob("tiny/*/attempt-1/steps.jsonl") if file.stat().st_size > 10_000]
     whole = log.read_text().splitlines()[:-1]
     assert [json.loads(line)["step"] for line in whole] == list(range(1, len(whole) + 1)), (
@@ -96,9 +91,9 @@ def test_a_torn_plan_is_named_and_the_other_runs_go_on(runner, study, root, cont
     assert rows[0]["path"].endswith("run.json")
 
 
-def test_a_torn_checkpoint_is_not_used_and_the_manifest_says_so(runner, study, root):
+def test_a_torn_checkpoint_is_not_used_and_the_manifest_says_so(runner, background, study, root):
     path = study("matrix: {train.steps: [1000]}\n")
-    kill_after_first_checkpoint(runner, path, root)
+    kill_after_first_checkpoint(background, path, root)
     for file in root.glob("tiny/*/attempt-1/checkpoint/*"):
         file.write_bytes(file.read_bytes()[:-7])
     runner("launch", path, "--set", "train.log_every=10", rc=0)
@@ -108,18 +103,11 @@ def test_a_torn_checkpoint_is_not_used_and_the_manifest_says_so(runner, study, r
     assert outcomes(runner) == ["completed"]
 
 
-def kill_after_first_checkpoint(runner, path, root):
+def kill_after_first_checkpoint(background, path, root):
     """Leaves a run with an attempt that was stopped and kept a checkpoint."""
-    import signal
-    import sys
-    import time
-
-    launch = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path), "--set", "train.log_every=10"],
-        cwd=path.parent, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while not list(root.glob("tiny/*/attempt-1/steps.jsonl")):
-        time.sleep(0.02)
+    command = ["--root", root, "launch", path, "--set", "train.log_every=10"]
+    launch = background("runner", *command, cwd=path.parent)
+    until(lambda: list(root.glob("tiny/*/attempt-1/steps.jsonl")), 0.02)
     launch.send_signal(signal.SIGINT)
     launch.wait(timeout=PATIENCE_SECONDS)
     assert list(root.glob("tiny/*/attempt-1/checkpoint")), "the run was stopped with a checkpoint"

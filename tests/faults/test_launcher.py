@@ -2,12 +2,10 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, until
 from tests.slurm.test_cluster import SANDBOX
 from tests.slurm.test_packing import PACKED
 
@@ -79,21 +77,9 @@ def test_runs_that_share_a_job_are_found_again_together(slurm, killed_launch, st
     assert len(list(root.glob("tiny/*/attempt-*/steps.jsonl"))) == 3, "each run trained once"
 
 
-def test_two_launches_at_once_submit_nothing_twice(cluster, study, root, slurm, rows):
-    path = study(STUDY)
-    command = [
-        sys.executable,
-        "-m",
-        "runner",
-        "--root",
-        str(root),
-        "launch",
-        str(path),
-        "--profile",
-        str(SANDBOX),
-        "--wait",
-    ]
-    both = [subprocess.Popen(command, cwd=REPOSITORY, env=environment(**cluster)) for _ in range(2)]
+def test_two_launches_at_once_submit_nothing_twice(background, cluster, study, root, rows):
+    command = ["--root", root, "launch", study(STUDY), "--profile", SANDBOX, "--wait"]
+    both = [background("runner", *command, cwd=REPOSITORY, **cluster) for _ in range(2)]
     assert [launch.wait(timeout=PATIENCE_SECONDS) for launch in both] == [0, 0]
     assert [row["outcome"] for row in rows()] == ["completed"] * 2
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2

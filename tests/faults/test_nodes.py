@@ -2,13 +2,11 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, environment, until
+from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, until
 from tests.faults.daemons import NODES, Daemons, training
 from tests.slurm.test_cluster import SANDBOX
 
@@ -195,19 +193,17 @@ def test_while_neither_controller_nor_accounting_answers_what_is_known_is_shown_
 
 
 def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_end(
-    slurm, study, root, daemons, cluster, tmp_path
+    slurm, background, study, root, daemons, cluster, tmp_path
 ):
     """The job itself says that it was cancelled; that is not its end."""
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, "--wait", rc=0)
     (run,) = [path.name for path in (root / "tiny").glob("[0-9a-f]*")]
-    repeat = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner", "--root", str(root), "reproduce", run, "--profile", str(SANDBOX)],
-        cwd=tmp_path, env=environment(**cluster, **PACED), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+    arguments = ["--root", root, "reproduce", run, "--profile", SANDBOX]
+    repeat = background("runner", *arguments, cwd=tmp_path, **cluster, **PACED)
     _, attempt, _ = first_training(root)
     manifest = json.loads((attempt / "manifest.json").read_text())
     daemons.ask("scontrol", "requeue", manifest["slurm"]["SLURM_JOB_ID"])
-    _, said = repeat.communicate(timeout=PATIENCE_SECONDS)
+    _, said = repeat.communicate(PATIENCE_SECONDS)
     assert repeat.returncode == 0, said
     assert "the outcome is the same, completed" in said
     assert len(list(attempt.parent.glob("attempt-*"))) == 2

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, until
 from tests.faults.test_launcher import STUDY, stand_in
 from tests.slurm.test_cluster import SANDBOX
 
@@ -22,19 +22,18 @@ subprocess.run([\\"/usr/bin/sbatch\\", *sys.argv[1:]])
 " "$@"' sbatch "$@" """
 
 
-def start(root, path, cluster, seconds=int(PATIENCE_SECONDS), **env):
-    """A launch whose sbatch has this long to answer: on a busy machine the real one can take more than three."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.faults.patched",
-        f"runner.execute.slurm.submit:SBATCH_SECONDS={seconds}",
-        "--",
-    ]
-    return subprocess.Popen(
-        [*command, "--root", str(root), "launch", str(path), "--profile", str(SANDBOX)],
-        cwd=REPOSITORY, env=environment(**{**cluster, **env}), stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+@pytest.fixture
+def start(background, root, cluster):
+    """Launch a study with an sbatch that has so long to answer: on a busy machine the real one can take more than three."""
+
+    def launch(path, seconds=int(PATIENCE_SECONDS), **env):
+        limit = f"runner.execute.slurm.submit:SBATCH_SECONDS={seconds}"
+        return background(
+            "tests.faults.patched", limit, "--", "--root", root, "launch", path, "--profile", SANDBOX,
+            cwd=REPOSITORY, **{**cluster, **env},
+        )  # fmt: skip
+
+    return launch
 
 
 @pytest.mark.parametrize(
@@ -50,11 +49,11 @@ def start(root, path, cluster, seconds=int(PATIENCE_SECONDS), **env):
     ids=["hangs after", "hangs before", "unanswered after", "unanswered before", "killed after", "nonsense after"],
 )  # fmt: skip
 def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits_none_twice(
-    slurm, cluster, study, root, rows, tmp_path, script, says
+    slurm, start, study, root, rows, tmp_path, script, says
 ):
     path = study(STUDY)
     seconds = {"seconds": 3} if "sleep" in script else {}
-    launch = start(root, path, cluster, **seconds, **stand_in(tmp_path / "bin", "sbatch", script))
+    launch = start(path, **seconds, **stand_in(tmp_path / "bin", "sbatch", script))
     _, said = launch.communicate(timeout=PATIENCE_SECONDS)
     assert launch.returncode == 3
     assert says in said
@@ -65,9 +64,9 @@ def test_an_sbatch_of_which_it_is_not_known_what_it_did_loses_no_run_and_submits
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
-def test_an_sbatch_that_outlives_its_launcher_is_waited_for(slurm, cluster, study, root, rows, tmp_path):
+def test_an_sbatch_that_outlives_its_launcher_is_waited_for(slurm, start, study, root, rows, tmp_path):
     path = study(STUDY)
-    launch = start(root, path, cluster, **stand_in(tmp_path / "bin", "sbatch", SLOW))
+    launch = start(path, **stand_in(tmp_path / "bin", "sbatch", SLOW))
     until(lambda: subprocess.run(["pgrep", "-f", f"^sbatch .*{root}"], check=False).returncode == 0)
     launch.kill()
     launch.communicate(timeout=PATIENCE_SECONDS)

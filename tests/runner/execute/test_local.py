@@ -30,22 +30,9 @@ def outcomes(runner, study=""):
 
 
 @pytest.fixture
-def start(root, tmp_path):
-    """Starts the command line in the background, and leaves nothing behind."""
-    started = []
-
-    def call(*arguments, **env):
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runner", "--root", str(root), *map(str, arguments)],
-            cwd=tmp_path, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        started.append(process)
-        return process
-
-    yield call
-    for process in started:
-        process.kill()
-        process.communicate()
+def start(background, root, tmp_path):
+    """Starts the command line in the background."""
+    return lambda *arguments, **env: background("runner", "--root", root, *arguments, cwd=tmp_path, **env)
 
 
 def running_job(root):
@@ -146,16 +133,22 @@ def test_a_killed_run_says_so_and_the_others_and_the_database_stay_right(runner,
 
 
 @pytest.mark.fault
-def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(runner, study, start, root):
-    launch = start("launch", study("order: as written\nmatrix: {train.steps: [5, 100000]}\n"))
+def test_a_killed_launcher_takes_its_run_along_and_a_relaunch_does_what_is_left(
+    runner, study, start, root, tmp_path
+):
+    path = study("order: as written\nmatrix: {train.steps: [5, 100000]}\n")
+    launch = subprocess.Popen(
+        [sys.executable, "-P", "-m", "runner", "--root", str(root), "launch", str(path)],
+        cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     until(lambda: list(root.glob("*/*/attempt-1/result.json")))
     job = running_job(root)
     launch.kill()
     launch.wait()
     until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
     assert outcomes(runner) == [("completed", 1), ("lost", 1)]
-    again = start("launch", study("order: as written\nmatrix: {train.steps: [5, 100000]}\n"))
-    until(lambda: "1 to do" in again.stderr.readline())
+    again = start("launch", path)
+    until(lambda: "1 to do" in again.stderr)
     running_job(root)
     assert outcomes(runner) == [("completed", 1), ("running", 2)]
 
