@@ -172,7 +172,8 @@ def _runs(points: list[Point], styles: Styles, axis: Axis, span: Span) -> alt.Ch
         alt.Tooltip("run:N"),
         alt.Tooltip("value:Q", title=axis.title, format=axis.number),
     ]
-    mark: alt.Chart = packed(values, "label").mark_point(filled=True, size=50, opacity=0.8)
+    # The opacity of the fill, not of the mark: a PDF has an object of its own for each mark with one.
+    mark: alt.Chart = packed(values, "label").mark_point(filled=True, size=50, opacity=1, fillOpacity=0.8)
     x, y = _x("value", axis, span), y_of(list(styles))
     return mark.encode(x=x, y=y, color=colours(styles), shape=shapes(styles), tooltip=tips)
 

@@ -79,7 +79,7 @@ def _wholes(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float
         alt.Tooltip("run:N"),
         alt.Tooltip("value:Q", title=unit, format=",.2f"),
     ]
-    mark: alt.Chart = chart(rows).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=0.9)
+    mark: alt.Chart = chart(rows).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=1)
     return mark.encode(x=_x("value", unit, span), y=y_of(labels, grid=False), tooltip=tips)
 
 

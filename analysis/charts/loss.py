@@ -89,10 +89,9 @@ def _ended_early(traces: list[Row]) -> list[Row]:
 
 
 def _caution(traces: list[Row]) -> str:
-    seeds = {
-        label: {row["seed"] for row in traces if row["label"] == label}
-        for label in {row["label"] for row in traces}
-    }
+    seeds: dict[str, set[int | None]] = {}
+    for row in traces:
+        seeds.setdefault(row["label"], set()).add(row["seed"])
     if len({frozenset(mine) for mine in seeds.values()}) == 1:
         return ""
     return (

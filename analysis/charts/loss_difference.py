@@ -98,10 +98,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 def _finding(rows: list[Row], reference: str, margin: float | None) -> str:
     """Which lines leave the margin; without one, how far they go."""
-    off = {
-        row["label"]: max(abs(other["value"]) for other in rows if other["label"] == row["label"])
-        for row in rows
-    }
+    off: dict[str, float] = {}
+    for row in rows:
+        off[row["label"]] = max(off.get(row["label"], 0.0), abs(row["value"]))
     if margin is None:
         worst = max(off, key=lambda label: off[label])
         return f"Observed: the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"

@@ -1,6 +1,19 @@
 """Figures as files for print and for other programs: SVG, PDF and PNG."""
 
+from analysis.drawings.beside import Drawer, digest, drawer, processes
 from analysis.drawings.draw import FORMATS, WIDTHS, Format, drawing, files, write
 from analysis.drawings.version import vega_version
 
-__all__ = ["FORMATS", "WIDTHS", "Format", "drawing", "files", "vega_version", "write"]
+__all__ = [
+    "FORMATS",
+    "WIDTHS",
+    "Drawer",
+    "Format",
+    "digest",
+    "drawer",
+    "drawing",
+    "files",
+    "processes",
+    "vega_version",
+    "write",
+]

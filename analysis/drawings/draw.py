@@ -24,12 +24,18 @@ _CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
-def write(folder: Path, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
-    """Write `NAME.svg`, and `NAME.pdf`, `NAME-narrow.pdf` and so on in each of the other formats."""
+def write(
+    folder: Path, name: str, spec: Mapping[str, Any], formats: Iterable[Format], version: str | None = None
+) -> None:
+    """Write `NAME.svg`, and `NAME.pdf`, `NAME-narrow.pdf` and so on in each of the other formats.
+
+    Args:
+        version: of Vega-Lite; None for the one that Altair writes for.
+    """
     wanted = [each for each in FORMATS if each in ("svg", *formats)]
     for end, inches in WIDTHS.items():
         mine = wanted if not end else wanted[1:]
-        svg = laid_out(spec, inches) if mine else ""
+        svg = laid_out(spec, inches, version) if mine else ""
         for each in mine:
             (folder / f"{name}{end}.{each}").write_bytes(_FORMS[each](svg))
 
@@ -42,22 +48,25 @@ def files(formats: Iterable[Format]) -> list[tuple[str, str]]:
     return found
 
 
-def drawing(spec: Mapping[str, Any], form: Format, inches: float = WIDTHS[""]) -> bytes:
+def drawing(
+    spec: Mapping[str, Any], form: Format, inches: float = WIDTHS[""], version: str | None = None
+) -> bytes:
     """One figure as a file.
 
     Args:
         spec: Vega-Lite as wide as the page, in the page's text colour.
         inches: the figure's width, labels included; its text is of 9 points at any width.
+        version: of Vega-Lite; None for the one that Altair writes for.
     """
-    return _FORMS[form](laid_out(spec, inches))
+    return _FORMS[form](laid_out(spec, inches, version))
 
 
-def laid_out(spec: Mapping[str, Any], inches: float) -> str:
+def laid_out(spec: Mapping[str, Any], inches: float, version: str | None = None) -> str:
     """The figure as Vega draws it, black on white, with text in FONT, at 96 pixels an inch."""
     import vl_convert
 
     text = json.dumps(_printed(dict(spec), inches * _PIXELS)).replace("currentColor", _INK)
-    svg: str = vl_convert.vegalite_to_svg(text, vl_version=vega_version())
+    svg: str = vl_convert.vegalite_to_svg(text, vl_version=version or vega_version())
     # Clips are numbered over all figures of the process: from zero in each, equal figures have equal bytes.
     ids = dict.fromkeys(found[2] for found in _CLIP.finditer(svg))
     places = {name: str(place) for place, name in enumerate(ids)}
@@ -65,8 +74,16 @@ def laid_out(spec: Mapping[str, Any], inches: float) -> str:
 
 
 def _printed(spec: dict[str, Any], width: float) -> Any:
+    """Without tooltips and ARIA labels, which only a page has use for, and which take a third of the time."""
     config = {key: value for key, value in spec.get("config", {}).items() if key != "background"}
-    return _settable(spec | {"width": width, "background": "white", "config": config | {"font": FONT}})
+    config |= {"font": FONT, "aria": False}
+    layers = {"layer": [_without_tooltip(layer) for layer in spec["layer"]]} if "layer" in spec else {}
+    return _settable(spec | layers | {"width": width, "background": "white", "config": config})
+
+
+def _without_tooltip(layer: dict[str, Any]) -> dict[str, Any]:
+    encoding = {name: value for name, value in layer.get("encoding", {}).items() if name != "tooltip"}
+    return layer | {"encoding": encoding} if encoding else layer
 
 
 def _settable(value: Any) -> Any:

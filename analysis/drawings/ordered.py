@@ -18,12 +18,14 @@ def ordered(pdf: bytes) -> bytes:
     objects = _objects(pdf)
     root = re.search(rb"/Root (\d+) 0 R", pdf[pdf.rindex(b"trailer") :])
     assert root, "a PDF has a catalog"
-    found = [root[1]]
-    for name in found:  # grows while it is read
-        found += dict.fromkeys(it for it in _leads_to(objects[name]) if it not in found)
-    numbers = {name: b"%d 0 R" % place for place, name in enumerate(found, start=1)}
+    found, order = {root[1]}, [root[1]]
+    for name in order:  # grows while it is read
+        new = [it for it in dict.fromkeys(_leads_to(objects[name])) if it not in found]
+        found.update(new)
+        order += new
+    numbers = {name: b"%d 0 R" % place for place, name in enumerate(order, start=1)}
     header = pdf[: pdf.index(b"\n", pdf.index(b"\n") + 1) + 1]
-    return _written(header, [_renumbered(objects[name], numbers) for name in found])
+    return _written(header, [_renumbered(objects[name], numbers) for name in order])
 
 
 def _objects(pdf: bytes) -> dict[bytes, bytes]:

@@ -17,7 +17,7 @@ from analysis.report import backends, comparison, facts, live, render, setup, su
 from analysis.report.answer import Answer as Answered
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
-from analysis.report.carried import Parts, carry, complete, named
+from analysis.report.carried import PROBE, Parts, carry, complete, named, seal
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
@@ -111,28 +111,33 @@ def write_report(
         root: the workspace whose runs' output to quote; None for what is attached to the connection, if any.
         figures, extra: as `build_report` takes them.
     """
-    with recording() as asked:
-        facts.snapshot(connection, study)
-        known = facts.gather(connection, study)
-        details = run_pages.gather(connection, study, known.runs, root)
-        drawn = every(connection, known, figures)
-        trust = backends.of_study(connection, study)
-        found = comparison.of_study(connection, study, known.runs)
-        queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
-        queries |= {name: facts.literal(sql, study) for name, sql in METRICS.items()}
-        if len(known.quarantine) > MOST_NAMED:
-            queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
-        answers = {name: answer(connection, sql) for name, sql in queries.items()}
-        tables = {name: csv_bytes(each) for name, each in answers.items()}
-    _write_data(out, drawn, tables | comparison.tables(found))
-    _write_pages(out, known, trust, found, details, [*in_pages(drawn), _ALL_IN_ONE])
+    (out / "figures").mkdir(parents=True)
+    at_once = drawings.processes(_number_of_runs(connection, study))
+    with drawings.drawer(out / "figures", at_once) as drawer:
+        probed = drawer.digest(PROBE)
+        with recording() as asked:
+            facts.snapshot(connection, study)
+            known = facts.gather(connection, study)
+            details = run_pages.gather(connection, study, known.runs, root)
+            drawn = every(connection, known, figures, drawer)
+            trust = backends.of_study(connection, study)
+            found = comparison.of_study(connection, study, known.runs)
+            queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
+            queries |= {name: facts.literal(sql, study) for name, sql in METRICS.items()}
+            if len(known.quarantine) > MOST_NAMED:
+                queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
+            answers = {name: answer(connection, sql) for name, sql in queries.items()}
+            tables = {name: csv_bytes(each) for name, each in answers.items()}
+        _write_data(out, drawn, tables | comparison.tables(found))
+        _write_pages(out, known, trust, found, details, [*in_pages(drawn), _ALL_IN_ONE])
+        queries |= details.queries
+        queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
+        others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
+        queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
+        carry(connection, study, out, named(queries, asked), records)
     if extra:
         extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in METRICS}))
-    queries |= details.queries
-    queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
-    others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
-    queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
-    carry(connection, study, out, named(queries, asked), Parts(records, figures, extra is not None))
+    seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
 
 
 def _contents(
@@ -173,9 +178,12 @@ def write_certificates(
         queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
+    if drawn.figure:
+        drawings.write(out / "figures", drawn.name, drawn.figure.spec, figures)
     _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
     summary.write(out, summary.of_machine(trust))
-    carry(connection, None, out, named(queries | _by_file_name(trust), asked), Parts(records, figures))
+    carry(connection, None, out, named(queries | _by_file_name(trust), asked), records)
+    seal(out, None, Parts(records, figures))
 
 
 def _by_file_name(trust: Backends) -> dict[str, str]:
@@ -192,6 +200,11 @@ def _draw_machine(connection: DuckDBPyConnection, formats: tuple[Format, ...]) -
     return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [], formats)
 
 
+def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:
+    found = connection.execute("SELECT count(*) FROM run_records WHERE study = $study", {"study": study})
+    return int(found.fetchall()[0][0])
+
+
 def _check(connection: DuckDBPyConnection, study: str) -> None:
     names = [
         row[0] for row in answer(connection, "SELECT DISTINCT study FROM run_records ORDER BY study").rows
@@ -204,9 +217,7 @@ def _check(connection: DuckDBPyConnection, study: str) -> None:
 
 def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None:
     _write_assets(out)
-    for figure in drawn:
-        _write_figure(out, figure)
-    for name, csv in tables.items():
+    for name, csv in ({figure.name: figure.csv for figure in drawn} | tables).items():
         path = out / "data" / f"{name}.csv"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(csv)
@@ -217,12 +228,6 @@ def _write_assets(out: Path) -> None:
     for folder in ("data", "figures"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "assets" / "vega.js").write_text(render.vega(), encoding="utf-8")
-
-
-def _write_figure(out: Path, drawn: Drawn) -> None:
-    (out / "data" / f"{drawn.name}.csv").write_bytes(drawn.csv)
-    if drawn.figure:
-        drawings.write(out / "figures", drawn.name, drawn.figure.spec, drawn.formats)
 
 
 def _write_pages(

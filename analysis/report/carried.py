@@ -40,7 +40,7 @@ LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
 _SCRATCH = ".report-"  # begins the name of the folder that a report is made in
 _PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")
-_PROBE: dict[str, Any] = {
+PROBE: dict[str, Any] = {
     "config": {},
     "data": {"values": [{"label": "Wij 0123456789", "value": 1}]},
     "mark": "bar",
@@ -192,19 +192,18 @@ def carry(
     study: str | None,
     folder: Path,
     queries: Mapping[str, str],
-    parts: Parts,
+    records: bool,
 ) -> None:
-    """Add records, queries and manifest to a folder with the pages of a report.
+    """Add records and queries to a folder with the pages of a report; `seal` then ends it.
 
     Args:
         queries: SQL by name.
-        parts: what else the report has; without records it can not be audited.
+        records: without them the report can not be audited.
     """
     write_queries(folder, queries)
-    if parts.records:
+    if records:
         write_records(connection, study, folder / RECORDS)
         output.carry(connection, folder / RECORDS)
-    seal(folder, study, parts)
 
 
 def write_queries(folder: Path, queries: Mapping[str, str]) -> None:
@@ -221,10 +220,12 @@ def seal(
     pair: PairManifest | None = None,
     reports: list[str] | None = None,
     only: Sequence[str] | None = None,
+    probed: str | None = None,
 ) -> None:
     """Write the manifest of a folder that has all else.
 
     Args:
+        probed: what `renderer` would find, where it is known.
         only: the files that are ours, where the folder has others.
     """
     made = ReportManifest(
@@ -233,7 +234,7 @@ def seal(
         reports=reports,
         code=code(),
         packages=packages(),
-        renderer=renderer(),
+        renderer=probed or renderer(),
         records=parts.records,
         figures=parts.figures,
         latex=parts.latex,
@@ -280,7 +281,7 @@ def packages() -> dict[str, str]:
 @cache
 def renderer() -> str:
     """Hash of a drawing with text, bars and axes: equal hashes mean equal fonts and versions."""
-    return hashlib.sha256(drawings.drawing(_PROBE, "svg")).hexdigest()
+    return drawings.digest(PROBE)
 
 
 def _is_index(out: Path) -> bool:

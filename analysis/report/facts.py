@@ -91,7 +91,7 @@ class Facts:
         said = {run["scale"]: run["scale_description"] for run in self.runs}
         return {scale: text for scale, text in said.items() if text}
 
-    @property
+    @cached_property
     def labels(self) -> list[str]:
         """Every group's label, in the study's order."""
         return list(dict.fromkeys(row["label"] for row in self.runs))
@@ -116,12 +116,12 @@ class Facts:
         """What was found in imported logs, by level: sentences that name the logs."""
         return in_logs(self.runs)
 
-    @property
+    @cached_property  # asked for in every row of a table
     def repeated(self) -> bool:
         """Whether any configuration runs several times."""
         return any(row["repeat"] > 1 for row in self.runs)
 
-    @property
+    @cached_property  # asked for in every row of a table
     def ordered(self) -> bool:
         """Whether any run has a place in the order of starting."""
         return any(row["position"] is not None for row in self.runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from functools import cache
@@ -69,10 +70,16 @@ def environment() -> Environment:
         "said": said,
         "plain": plain,
         "short_kernels": short_kernels,
-        "with_ids": lambda runs, ids: [run for run in runs if run["run_id"] in set(ids)],
+        "with_ids": with_ids,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
     return made
+
+
+def with_ids(runs: Iterable[dict[str, Any]], ids: Iterable[str]) -> list[dict[str, Any]]:
+    """The runs that are named, in their own order."""
+    wanted = frozenset(ids)
+    return [run for run in runs if run["run_id"] in wanted]
 
 
 def plain(value: Any) -> str:

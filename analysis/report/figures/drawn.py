@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analysis import charts, drawings
 from analysis.charts import Chart, Figure
-from analysis.drawings import Format
+from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
@@ -81,10 +81,17 @@ class Page:
     figures: list[Drawn]
 
 
-def every(connection: DuckDBPyConnection, known: Facts, formats: tuple[Format, ...]) -> list[Drawn]:
-    """Draw every chart that is about such a study, in the order of the report."""
+def every(
+    connection: DuckDBPyConnection, known: Facts, formats: tuple[Format, ...], drawer: Drawer
+) -> list[Drawn]:
+    """Build every chart that is about such a study, in the order of the report, and have it drawn."""
     ask = cache(partial(answer, connection))  # several charts show numbers of the same rows
-    drawn = [each for name in charts.names() if (each := _draw(ask, name, known, formats))]
+    drawn = []
+    for name in charts.names():
+        if each := _draw(ask, name, known, formats):
+            drawn.append(each)
+            if each.figure:
+                drawer.write(name, each.figure.spec, formats)
     number, numbered = 0, []
     for each in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
         number += each.figure is not None

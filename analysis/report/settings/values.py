@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -53,7 +52,8 @@ def value(runs: Sequence[Row], of: Of, why_unknown: str = "not recorded") -> str
 def _who(mine: Sequence[Row], runs: Sequence[Row]) -> str:
     """The groups that have a value; the number of runs if runs of one group differ."""
     labels = list(dict.fromkeys(run["label"] for run in mine))
-    whole = sum(run["label"] in set(labels) for run in runs) == len(mine)
+    known = set(labels)
+    whole = sum(run["label"] in known for run in runs) == len(mine)
     if not whole:
         return counted(len(mine), "run")
     return listed([name(label) for label in labels]) if len(labels) <= _LABELS else f"{len(labels)} groups"
@@ -117,5 +117,5 @@ def options(run: Row, option: str) -> list[str]:
     """The values that the launching command line gives an option, `--set A=B` and `--set=A=B` alike."""
     command = list(map(str, run["command"] or ()))
     after = [text for before, text in itertools.pairwise(command) if before == option]
-    joined = re.compile(rf"{re.escape(option)}=(.*)", re.DOTALL)
-    return after + [found[1] for text in command if (found := joined.fullmatch(text))]
+    joined = f"{option}="
+    return after + [text.removeprefix(joined) for text in command if text.startswith(joined)]

@@ -38,10 +38,10 @@ def _in_less_time() -> Iterator[None]:
     drawn: dict[tuple[str, float], str] = {}
     lay_out = draw.laid_out
 
-    def once(spec: dict[str, Any], inches: float) -> str:
+    def once(spec: dict[str, Any], inches: float, version: str | None = None) -> str:
         key = (json.dumps(spec), inches)
         if key not in drawn:
-            drawn[key] = lay_out(spec, inches)
+            drawn[key] = lay_out(spec, inches, version)
         return drawn[key]
 
     some = ("certificates", "loss", "memory", "mfu", "time", "tokens_per_second")

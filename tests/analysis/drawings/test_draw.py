@@ -15,7 +15,7 @@ from xml.etree import ElementTree as Tree
 import pytest
 
 from analysis.drawings import draw, outlines
-from analysis.drawings.ordered import ordered
+from analysis.drawings.ordered import _written, ordered
 
 LABELS = ["custom", "Wij efficient", "0123 %", "\N{GRINNING FACE} \u200f\u05e9\u05dc", "a\x07b"]
 SPEC: dict[str, Any] = {
@@ -107,6 +107,28 @@ def test_every_format_is_written_at_both_widths(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"it.svg", *drawn}
     links = [f"it{end}" for end, _ in draw.files(("pdf", "png"))]
     assert {*links} == {"it.svg", *drawn}
+
+
+def test_a_drawing_has_no_tooltips_and_no_labels_of_marks() -> None:
+    """They are for pages; the browser's figure keeps them."""
+    tip = {"field": "label", "type": "nominal"}
+    layer = {"mark": "bar", "encoding": SPEC["encoding"] | {"tooltip": tip}}
+    spec = {name: value for name, value in SPEC.items() if name not in ("mark", "encoding")}
+    printed = draw._printed(spec | {"layer": [layer]}, 600)
+    assert "tooltip" in layer["encoding"]
+    assert "tooltip" not in printed["layer"][0]["encoding"]
+    drawn = draw.laid_out(spec | {"layer": [layer]}, 6.9)
+    assert 'aria-roledescription="bar"' not in drawn
+    assert "custom" in drawn
+
+
+def test_a_pdf_whose_objects_are_in_order_stays_as_it_is() -> None:
+    """Many lead back to one, which is found once."""
+    names = [b"%d" % number for number in range(1, 301)]
+    objects = [b"<<\n  /Kids [" + b" ".join(name + b" 0 R" for name in names[1:]) + b"]\n>>"]
+    objects += [b"<<\n  /Next 1 0 R\n>>"] * (len(names) - 1)
+    pdf = _written(b"%PDF-1.7\n%x\n", objects)
+    assert ordered(pdf) == pdf
 
 
 def test_a_specification_of_plain_text_is_not_changed() -> None:

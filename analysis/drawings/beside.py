@@ -1,0 +1,157 @@
+"""Draws figures in processes beside this one, while the rest of a report is made.
+
+The library that draws holds Python's lock while it does, so threads would gain nothing. A process starts
+in the time of a few figures: a small report is drawn in this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from analysis.drawings import draw
+from analysis.drawings.draw import Format
+from analysis.drawings.version import vega_version
+from model.errors import UserError
+
+_MANY = 50  # runs, from which on processes of their own save time
+_MOST = 4  # processes
+_PACKAGES = Path(__file__).parents[2]  # the folder that `analysis` and `model` lie in
+
+
+class Drawer(Protocol):
+    """Draws figures for one report."""
+
+    def write(self, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
+        """Have a figure's files written, by the end of the context at the latest."""
+
+    def digest(self, spec: Mapping[str, Any]) -> Future[str]:
+        """SHA-256 of a figure as SVG."""
+
+
+def processes(runs: int) -> int:
+    """How many processes are worth their start for the figures of so many runs; 0 for none."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST) if runs >= _MANY and cores > 1 else 0
+
+
+@contextmanager
+def drawer(folder: Path, processes: int) -> Iterator[Drawer]:
+    """Draw figures into a folder; when the body ends, all of them are there.
+
+    Args:
+        processes: how many to draw in; 0 draws each figure in this process, at once.
+
+    Raises:
+        UserError: a process was ended from outside.
+        RuntimeError: a figure could not be drawn.
+    """
+    if not processes:
+        yield _Here(folder)
+        return
+    made = _Beside(folder, processes)
+    try:
+        yield made
+        made.finish()
+    finally:
+        made.close()
+
+
+class _Here:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
+        draw.write(self.folder, name, spec, formats)
+
+    def digest(self, spec: Mapping[str, Any]) -> Future[str]:
+        found: Future[str] = Future()
+        found.set_result(digest(spec))
+        return found
+
+
+class _Beside:
+    def __init__(self, folder: Path, processes: int) -> None:
+        self.folder = folder
+        self.children = [_start() for _ in range(processes)]
+        self.idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+        for child in self.children:
+            self.idle.put(child)
+        self.threads = ThreadPoolExecutor(processes)  # each waits for one child at a time
+        self.tasks: list[Future[str]] = []
+
+    def write(self, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
+        self._add({"folder": str(self.folder), "name": name, "spec": spec, "formats": list(formats)})
+
+    def digest(self, spec: Mapping[str, Any]) -> Future[str]:
+        return self._add({"spec": spec})
+
+    def _add(self, task: dict[str, Any]) -> Future[str]:
+        text = json.dumps(task | {"version": vega_version()})  # now, since the caller may change it
+        self.tasks.append(self.threads.submit(self._done, text))
+        return self.tasks[-1]
+
+    def _done(self, task: str) -> str:
+        child = self.idle.get()
+        try:
+            return _answer(child, task)
+        finally:
+            self.idle.put(child)
+
+    def finish(self) -> None:
+        """Wait for all; raises what the first of them that failed did."""
+        for task in self.tasks:
+            task.result()
+
+    def close(self) -> None:
+        """End the processes; figures that are not begun are not drawn."""
+        for child in self.children:
+            child.kill()
+        self.threads.shutdown(cancel_futures=True)
+        for child in self.children:
+            child.communicate()
+
+
+def _start() -> subprocess.Popen[str]:
+    """A process that imports from where this one does, and that Ctrl-C leaves to us to end."""
+    path = os.pathsep.join([str(_PACKAGES), *(each for each in sys.path if each)])
+    return subprocess.Popen(
+        [sys.executable, "-S", "-P", "-m", "analysis.drawings.child"],
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+
+
+def _answer(child: subprocess.Popen[str], task: str) -> str:
+    """Hand a task to a process, and wait for its answer."""
+    assert child.stdin and child.stdout, "both are pipes"
+    try:
+        child.stdin.write(task + "\n")
+        child.stdin.flush()
+        said = child.stdout.readline()
+    except OSError:
+        said = ""
+    if not said:
+        raise UserError("a process that draws figures was ended from outside: it may need more memory")
+    answer: dict[str, str] = json.loads(said)
+    if "error" in answer:
+        raise RuntimeError(f"a figure could not be drawn: {answer['error']}")
+    return answer["digest"]
+
+
+def digest(spec: Mapping[str, Any], version: str | None = None) -> str:
+    """SHA-256 of a figure as SVG."""
+    return hashlib.sha256(draw.drawing(spec, "svg", version=version)).hexdigest()
