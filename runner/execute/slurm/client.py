@@ -53,13 +53,18 @@ class Poll:
 
 
 class _Sight(NamedTuple):
-    """A job as a command of Slurm shows it."""
+    """A job as a command of Slurm shows it.
+
+    Attributes:
+        open: whether it failed, and one of its steps, which may tell why, has not ended yet.
+    """
 
     state: str
     exit_code: str
     node: str
     submitted: str
     name: str
+    open: bool
 
     @property
     def ending(self) -> Ending | None:
@@ -94,6 +99,8 @@ def poll(jobs: Iterable[Job]) -> Poll:
 
     For some seconds after a requeue, accounting still reports a job as NODE_FAIL or PREEMPTED, and it does
     not know a job that was submitted while it was down: only the controller knows that these jobs are alive.
+    The end of a step can come to accounting after that of its job: until then, for as long as the controller
+    knows the job, it has not ended.
 
     Raises:
         NoAnswer: neither accounting nor the controller answers.
@@ -105,12 +112,14 @@ def poll(jobs: Iterable[Job]) -> Poll:
         said = _Jobs(wanted, _accounting(wanted))
     except NoAnswer as error:
         return _without_accounting(wanted, str(error))
-    doubtful = {job_id for job_id, ending in said.endings.items() if ending.outcome in MAY_COME_BACK}
+    back = {job_id for job_id, ending in said.endings.items() if ending.outcome in MAY_COME_BACK}
+    untold = {job_id for job_id in said.endings if said.ours[job_id].open}
+    doubtful = back | untold
     alive, taken, problem = said.alive, said.taken, None
     if doubtful or len(said.ours) < len(wanted):
         try:
             queue = _Jobs(wanted, _queue())
-            doubtful &= queue.alive
+            doubtful = back & queue.alive | untold & set(queue.ours)
             alive = alive | doubtful | (set(queue.ours) - set(said.ours))
             taken = taken | queue.taken
         except NoAnswer as error:
@@ -160,21 +169,27 @@ def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
     """
     shown: dict[str, _Sight] = {}
     for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):
-        line, (job_id, _, step) = _Sight(*rest), job.partition(".")
+        line, (job_id, _, step) = _Sight._make((*rest, False)), job.partition(".")
         if "[" in job and slurm.placed(line.node):
             continue
         for element in _elements(job_id):
             if not step:
                 shown.setdefault(element, line)
-            elif line.state == "OUT_OF_MEMORY" and element in shown and shown[element].state == "FAILED":
-                shown[element] = shown[element]._replace(state=line.state, exit_code=line.exit_code)
+            elif (of := shown.get(element)) and of.state == "FAILED":
+                shown[element] = _with_step(of, line)
     return shown
+
+
+def _with_step(failed: _Sight, step: _Sight) -> _Sight:
+    if step.state == "OUT_OF_MEMORY":
+        return failed._replace(state=step.state, exit_code=step.exit_code, open=False)
+    return failed._replace(open=failed.open or step.state in slurm.ALIVE)
 
 
 def _queue() -> dict[str, _Sight]:
     """All jobs that the controller knows, by id. Raises NoAnswer."""
     answer = _squeue("-r", "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"]))
-    return {job_id: _Sight(state, "", *rest) for job_id, state, *rest in slurm.rows(answer, 5)}
+    return {job_id: _Sight._make((state, "", *rest, False)) for job_id, state, *rest in slurm.rows(answer, 5)}
 
 
 def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:

@@ -76,6 +76,26 @@ def test_elements_that_are_cancelled_one_by_one_before_they_start_leave_only_the
     assert [str(ending.outcome) for ending in answer.endings.values()] == ["cancelled"] * 3
 
 
+@pytest.mark.fault
+def test_a_failed_job_whose_step_has_not_ended_in_accounting_is_not_told_as_failed_yet(says):
+    """The step that ran out of memory may be recorded after its job, which then looks like any failure."""
+    early = ("9|FAILED|1:0|n1", "9.batch|FAILED|1:0|n1", "9.0|RUNNING|0:0|n1")
+    says("sacct", accounting(*early))
+    says("squeue", queue("9|FAILED|n1"))
+    answer = client.poll(jobs("9"))
+    assert (answer.endings, answer.alive, answer.complete) == ({}, {"9"}, True)
+    says("sacct", accounting(*early[:2], "9.0|OUT_OF_MEMORY|0:125|n1"))
+    (ending,) = client.poll(jobs("9")).endings.values()
+    assert ending.outcome == "oom_host"
+
+
+@pytest.mark.fault
+def test_a_step_that_never_ends_in_accounting_holds_its_job_until_the_controller_forgets_it(sacct):
+    sacct("9|FAILED|1:0|n1", "9.0|RUNNING|0:0|n1")
+    (ending,) = client.poll(jobs("9")).endings.values()
+    assert ending.outcome == "failed"
+
+
 def test_a_step_out_of_memory_is_why_its_job_failed(sacct):
     sacct("9|FAILED|1:0|n1", "9.batch|FAILED|1:0|n1", "9.0|OUT_OF_MEMORY|0:125|n1")
     assert client.poll(jobs("9")).endings["9"].outcome == "oom_host"
