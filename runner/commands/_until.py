@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,11 +10,13 @@ from model.disk.record import Outcome, RunRecord
 from runner.commands._console import say
 from runner.commands._start import detached, run, summary
 from runner.execute.reconcile import reconciled
+from runner.execute.wait import POLL_SECONDS, states_of
 from runner.plan.plan import Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
 from runner.spec.design import Design, Until
 from runner.spec.expansion import Cell
 from runner.spec.problems import InvalidFile
+from runner.state.runs import in_flight
 
 
 def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
@@ -78,6 +81,8 @@ class _Pursuit:
             reconciled(now.root, now.study.name)
             ended = all(state and state.phase == "ended" for _, state in refreshed(now).runs)
         over = ended or run(now, self.wait, self.fail_fast)
+        if self.waits:
+            _wait_for_others(now)
         self.asked |= {each.run_id for each, _ in now.runs}
         return over
 
@@ -126,6 +131,16 @@ class _Pursuit:
     def so_far(self) -> Plan:
         """The runs of all rounds."""
         return _part(self.whole, lambda each: each.run_id in self.asked)
+
+
+def _wait_for_others(plan: Plan) -> None:
+    """Wait for runs of a plan that another launch has started: to a look they would seem to be missing."""
+    told = False
+    while flying := in_flight(states_of(plan)):
+        if not told:
+            say(f"until: waiting for {len(flying)} runs that another launch has started")
+        told = True
+        time.sleep(POLL_SECONDS)
 
 
 def _conclusion(until: Until, compared: bool, missed: list[str]) -> str:

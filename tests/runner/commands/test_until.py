@@ -27,8 +27,12 @@ STEADY = [1.02, 1.021, 1.019, 1.02]
 
 def train(task, ratio, outcome="completed"):
     """What a run leaves on disk, without running it."""
-    run = task.folder.run
     assert ledger.claim(task.folder, task.attempt, "local")
+    end(task, ratio, outcome)
+
+
+def end(task, ratio, outcome="completed"):
+    run = task.folder.run
     folder = Folder.__new__(Folder)
     folder.run, folder.path = run, task.folder.path
     seconds = DRIFT[run.repeat - 1] * (ratio[run.repeat - 1] if run.config.attention != "auto" else 1.0)
@@ -78,6 +82,28 @@ def test_repeats_are_added_until_the_paired_ratio_is_narrow_enough(launch, root)
     )
     assert "until: the interval of every group is within 1 % of its ratio" in done.stderr
     assert done.stdout.count("\ntiny/") == 6, "the table at the end has all repeats"
+
+
+@pytest.mark.fault
+def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monkeypatch):
+    """They were taken for missing, and the launch ended without a word of them."""
+    elsewhere = []
+
+    def claim(plan):
+        if not elsewhere:
+            elsewhere.extend(write_runs(refreshed(plan)))
+            assert all(ledger.claim(task.folder, task.attempt, "local") for task in elsewhere)
+
+    def time_passes(_):
+        for task in elsewhere:
+            end(task, STEADY)
+
+    monkeypatch.setattr(_until.time, "sleep", time_passes)
+    done = launch(STUDY + UNTIL, before=claim)
+    assert [len(each) for each in launch.rounds] == [0, 2, 2]
+    assert done.stderr.count("until: waiting for 2 runs that another launch has started") == 1
+    assert repeats(root) == [1, 1, 2, 2, 3, 3]
+    assert "until: the interval of every group is within 1 % of its ratio" in done.stderr
 
 
 def test_at_most_ends_it_and_the_groups_that_missed_are_named(launch, root):
