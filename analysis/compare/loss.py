@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from analysis.compare.source import Measured
-from analysis.stats.equivalence import losses, means, noise_floor
+from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
 
 Repeats = dict[Hashable, list[Mapping[int, float]]]  # the losses of runs that saw the same samples
@@ -31,10 +31,8 @@ def loss(a: Measured, b: Measured, margin: float | None) -> Verdict | None:
 
 
 def _by_sample(side: Measured, with_text: bool = True) -> Repeats:
-    """Losses by what decides which samples a run saw: seed and text."""
-    found: Repeats = {}
-    for run in side.runs:
-        if of_run := side.records[run["run_id"]].losses:
-            sample = (run["seed"], run["data_fingerprint"] if with_text else None)
-            found.setdefault(sample, []).append(of_run)
-    return found
+    """Losses by seed and text."""
+    known = [(run, of_run) for run in side.runs if (of_run := side.records[run["run_id"]].losses)]
+    return by_sample(
+        ((run["seed"], run["data_fingerprint"] if with_text else None), of_run) for run, of_run in known
+    )

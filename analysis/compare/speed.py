@@ -9,6 +9,7 @@ from analysis.compare.difference import Row
 from analysis.compare.source import Measured
 from analysis.stats.change import beyond, change
 from analysis.stats.paired import Ratio, paired_records
+from analysis.stats.rows import paired_by
 from analysis.stats.verdict import Verdict, enclosed, percent
 
 _ANY = 1e-12  # a margin that no difference is within
@@ -38,18 +39,11 @@ def speed(a: Measured, b: Measured, margin: float | None, single_runs: bool = Fa
 def _seconds(side: Measured, per_token: bool) -> dict[Hashable, float]:
     """Seconds per token by what pairs runs.
 
-    A run without a seed, such as an imported one, pairs with none, and so do all where several share one key.
-
     Args:
         per_token: False if the tokens of a run are unknown: then seconds per step.
     """
     runs = [run for run in side.runs if run["step_seconds"]]
-    keys = [(run["seed"], run["repeat"]) for run in runs]
-    unsure = len(set(keys)) < len(keys)
-    return {
-        run["run_id"] if unsure or run["seed"] is None else key: run["step_seconds"] / _tokens(run, per_token)
-        for run, key in zip(runs, keys, strict=True)
-    }
+    return {key: run["step_seconds"] / _tokens(run, per_token) for key, run in paired_by(runs).items()}
 
 
 def _tokens(run: Row, per_token: bool) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from analysis.compare import guard
 from analysis.compare.difference import Difference, Side
 from analysis.stats import by_label
+from analysis.stats.rows import paired_by
 
 Row = dict[str, Any]  # of the view `runs`, with its JSON columns parsed
 
@@ -31,10 +32,8 @@ class Group:
 
     @property
     def pairs(self) -> dict[Hashable, Row]:
-        """The runs by seed and repeat; by their ids, which pair with none, where several share those."""
-        keys = [(run["seed"], run["repeat"]) for run in self.runs]
-        unsure = len(set(keys)) < len(keys)  # logs of unknown seeds
-        return {run["run_id"] if unsure else key: run for key, run in zip(keys, self.runs, strict=True)}
+        """The runs by what they are paired by."""
+        return paired_by(self.runs)
 
     @property
     def seconds(self) -> dict[Hashable, float]:

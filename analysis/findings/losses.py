@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from statistics import fmean
@@ -11,7 +11,7 @@ from statistics import fmean
 from analysis.compare.difference import Difference, withheld
 from analysis.findings.groups import Group, Row, compared, declared, differing, groups_of, stated
 from analysis.stats import Estimate, over_runs
-from analysis.stats.equivalence import losses, means, noise_floor
+from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
 
 Losses = Mapping[int, float]  # step -> nats per token; NaN where it was not finite
@@ -62,7 +62,9 @@ def _losses(row: Row) -> dict[int, float]:
 
 
 def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> Compared:
-    mine, theirs = (_by_data(group, by_run) for group in (a, b))
+    mine, theirs = (
+        by_sample((_sample(run), by_run[run["run_id"]]) for run in group.runs) for group in (a, b)
+    )
     margin = stated([*a.runs, *b.runs], "margins", "loss")
     floor = noise_floor([*mine.values(), *theirs.values()])
     verdict, found = losses(means(mine), means(theirs), margin, floor), differing(a, b)
@@ -71,11 +73,8 @@ def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> Compared:
     return Compared(a.label, b.label, margin, verdict, tuple(found), runs)
 
 
-def _by_data(group: Group, by_run: Mapping[str, Losses]) -> Mapping[Hashable, list[Losses]]:
-    """The losses of repeats, by what decides which tokens a step trains on; the file's path does not."""
-    found: dict[Hashable, list[Losses]] = {}
-    for run in group.runs:
-        data = {name: value for name, value in run["config"].get("data", {}).items() if name != "path"}
-        what = [run["seed"], run["data_fingerprint"], data, run["sequence_length"], run["batch_size"]]
-        found.setdefault(json.dumps(what, sort_keys=True), []).append(by_run[run["run_id"]])
-    return found
+def _sample(run: Row) -> str:
+    """What decides which tokens a step trains on; the file's path does not."""
+    data = {name: value for name, value in run["config"].get("data", {}).items() if name != "path"}
+    what = [run["seed"], run["data_fingerprint"], data, run["sequence_length"], run["batch_size"]]
+    return json.dumps(what, sort_keys=True)

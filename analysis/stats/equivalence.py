@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan, sqrt
 from statistics import fmean
@@ -51,6 +51,14 @@ def noise_floor(repeats: Sequence[Sequence[Losses]]) -> Floor | None:
         return None
     pooled = sum(variance(each) * (len(each) - 1) for each in means if len(each) > 1) / freedom
     return Floor(sqrt(2 * pooled), freedom)
+
+
+def by_sample(found: Iterable[tuple[Hashable, Losses]]) -> dict[Hashable, list[Losses]]:
+    """The losses of runs that saw the same samples, by what decides which these are."""
+    groups: dict[Hashable, list[Losses]] = {}
+    for sample, losses_of_run in found:
+        groups.setdefault(sample, []).append(losses_of_run)
+    return groups
 
 
 def means(repeats: Mapping[Hashable, Sequence[Losses]]) -> dict[Hashable, Losses]:

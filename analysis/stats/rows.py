@@ -6,7 +6,7 @@ Costs (seconds) are summarised and rates derived from them; rates are never aver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,21 @@ def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         groups.setdefault(row["label"], []).append(row)
     return groups
+
+
+def paired_by(runs: Sequence[Row]) -> dict[Hashable, Row]:
+    """The runs of one group by what they are paired by: seed and repeat.
+
+    By their ids, which pair with none, where several share those or one of several has no seed, as imported
+    logs: nothing says that the same steps of two such runs saw the same documents.
+    """
+    keys = [(run["seed"], run["repeat"]) for run in runs]
+    unsure = len(set(keys)) < len(keys)
+    several = len(runs) > 1
+    return {
+        run["run_id"] if unsure or (several and run["seed"] is None) else key: run
+        for key, run in zip(keys, runs, strict=True)
+    }
 
 
 def rate(column: str) -> Quantity:

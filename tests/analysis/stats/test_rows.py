@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis import stats
+from analysis.stats.rows import paired_by
 
 
 def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one_within() -> None:
@@ -24,3 +25,18 @@ def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one
 
 def test_a_rate_at_twice_the_step_time_is_half_the_runs_rate() -> None:
     assert stats.rate("mfu")({"mfu": 40.0, "step_seconds": 0.5}, 1.0) == 20.0
+
+
+def paired(*keys: tuple[int | None, int]) -> list[object]:
+    runs = [
+        {"run_id": f"r{place}", "seed": seed, "repeat": repeat} for place, (seed, repeat) in enumerate(keys)
+    ]
+    return list(paired_by(runs))
+
+
+def test_runs_are_paired_by_seed_and_repeat_where_nothing_makes_that_unsure() -> None:
+    assert paired((0, 1), (0, 2), (1, 1)) == [(0, 1), (0, 2), (1, 1)]
+    assert paired((0, 1), (0, 1)) == ["r0", "r1"], "several runs share a seed and repeat"
+    assert paired((None, 1), (None, 2)) == ["r0", "r1"], "logs whose seeds nobody knows"
+    assert paired((0, 1), (None, 1)) == [(0, 1), "r1"]
+    assert paired((None, 1)) == [(None, 1)], "one log can be held against one other"
