@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analysis.query.ask import Answer, stream
+from analysis.query.cells import write_rows
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
@@ -59,10 +59,10 @@ def write_table(answer: Answer, out: BinaryIO) -> None:
 
 
 def write_csv(answer: Answer, out: BinaryIO) -> None:
-    """Comma-separated values (RFC 4180) with a header; NULL is an empty field."""
+    """Comma-separated values with a header, safe in a spreadsheet; NULL is an empty field."""
     for rows in chain([[answer.columns]], answer.pieces()):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        write_rows(text, rows)
         out.write(text.getvalue().encode())
 
 

@@ -17,11 +17,12 @@ from analysis.report import backends, comparison, facts, live, render, setup, su
 from analysis.report.answer import Answer as Answered
 from analysis.report.answer import answer as answer_of
 from analysis.report.backends import Backends
-from analysis.report.carried import PROBE, Parts, carry, complete, named, seal
+from analysis.report.carried import PROBE, Parts, carry, named, seal
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
 from analysis.report.listing import MOST_NAMED, parts
+from analysis.report.place import complete
 from analysis.report.runs import pages as run_pages
 from analysis.report.runs.pages import RunPages
 from analysis.report.settings.backends import lines as table_of_backends

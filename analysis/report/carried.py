@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 import model
@@ -28,9 +24,7 @@ from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.attention._described import described
 from model.config import Frozen
-from model.disk.files import Unreadable, read, require_own_folder, sha256, write_text
-from model.disk.locks import hold
-from model.errors import UserError
+from model.disk.files import sha256, write_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,7 +32,6 @@ if TYPE_CHECKING:
 RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json"
 LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
-_SCRATCH = ".report-"  # begins the name of the folder that a report is made in
 _PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")
 PROBE: dict[str, Any] = {
     "config": {},
@@ -115,76 +108,6 @@ class Parts:
     records: bool
     figures: tuple[drawings.Format, ...] = ("svg",)
     latex: bool = False
-
-
-@contextmanager
-def complete(out: Path) -> Iterator[Path]:
-    """Give a folder to write a report to, which comes to `out` only if the body succeeds.
-
-    Files of the report that was there before are removed, and what builds that were killed left. A second
-    build to the same folder waits for the first.
-
-    Raises:
-        UserError: the folder holds something else than a report, or links or folders where files are to come,
-            or it is the folder of several reports, with their index, or has the report of something else.
-    """
-    require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
-    if _is_index(out):
-        raise UserError(f"{out} has an index of reports: name a folder in it, such as {out / 'NAME'}")
-    out.mkdir(parents=True, exist_ok=True)
-    with _alone(out), TemporaryDirectory(prefix=_SCRATCH, dir=out) as scratch:
-        yield Path(scratch)
-        _require_same(out, Path(scratch))
-        written = list(files(Path(scratch)))
-        require_room(out, written)
-        _remove(out, set(_earlier(out)) - set(written))
-        # The manifest last, and after it what makes pages that are open load the report again.
-        for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
-            (out / path).parent.mkdir(parents=True, exist_ok=True)
-            (Path(scratch) / path).replace(out / path)
-
-
-def _require_same(out: Path, new: Path) -> None:
-    """Refuse to replace the report of a study by that of another one, or of another kind."""
-    try:
-        there, made = (read(folder / MANIFEST, ReportManifest) for folder in (out, new))
-    except Unreadable:
-        return
-    if (there.subject, there.study) != (made.subject, made.study):
-        raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Keep other builds out of a folder, and remove what those left that were killed.
-
-    On a filesystem without locks, nothing is kept out or removed.
-    """
-    descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
-            hold(descriptor)
-            for left in out.glob(f"{_SCRATCH}*"):
-                shutil.rmtree(left, ignore_errors=True)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def require_room(out: Path, paths: Iterable[str]) -> None:
-    """Make sure that files can come to these paths of a folder, and to nowhere else.
-
-    Raises:
-        UserError: a link leads out of the folder on the way to one, or a folder is in its place.
-    """
-    for path in paths:
-        for folder in Path(path).parents:
-            if (out / folder).is_symlink() and folder != Path():
-                raise UserError(
-                    f"{out / folder} is a link, and a report is not written to where it leads: remove it"
-                )
-        if (out / path).is_dir():
-            raise UserError(f"{out / path} is a folder, where a file of the report is to come: move it away")
 
 
 def carry(
@@ -282,27 +205,3 @@ def packages() -> dict[str, str]:
 def renderer() -> str:
     """Hash of a drawing with text, bars and axes: equal hashes mean equal fonts and versions."""
     return drawings.digest(PROBE)
-
-
-def _is_index(out: Path) -> bool:
-    try:
-        return read(out / MANIFEST, ReportManifest).reports is not None
-    except Unreadable:
-        return False
-
-
-def _earlier(out: Path) -> list[str]:
-    """Files of the report that is there already, as its manifest lists them."""
-    try:
-        return list(read(out / MANIFEST, ReportManifest).files)
-    except Unreadable:
-        return []
-
-
-def _remove(out: Path, paths: set[str]) -> None:
-    """Remove files of an earlier report; a path that leads elsewhere is left alone."""
-    for path in paths:
-        target = out / path
-        with suppress(OSError, ValueError):  # a folder, or no name of a file
-            if ".." not in target.parts and target.resolve().is_relative_to(out.resolve()):
-                target.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.findings import conditions, losses
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
+from analysis.query.cells import write_rows
 from analysis.query.findings import FINAL_LOSSES, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
 from analysis.stats.drift import Drift
@@ -116,7 +116,5 @@ def tables(found: Comparison) -> dict[str, bytes]:
 
 def _csv(found: list[dict[str, Any]]) -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found)
+    write_rows(text, [found[0], *(each.values() for each in found)])
     return text.getvalue().encode()

@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analysis.report import render
-from analysis.report.carried import MANIFEST, Parts, ReportManifest, require_room, seal
+from analysis.report.carried import MANIFEST, Parts, ReportManifest, seal
+from analysis.report.place import require_room
 from analysis.report.summary import FILE, Summary
 from model.disk.files import Unreadable, read, sha256, write_text
 from model.errors import UserError

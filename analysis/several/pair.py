@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from analysis.compare.comparison import Comparison, Options, compare
 from analysis.compare.source import Measured, Source, read_open
 from analysis.compare.words import Section, sections, summary
 from analysis.query.ask import recording
+from analysis.query.cells import write_rows
 from analysis.report import facts, render
 from analysis.report import summary as summaries
 from analysis.report.carried import (
@@ -20,11 +20,11 @@ from analysis.report.carried import (
     PairManifest,
     Parts,
     SideManifest,
-    complete,
     named,
     seal,
     write_queries,
 )
+from analysis.report.place import complete
 from analysis.report.summary import Summary
 from analysis.store.database import open_for_reading
 from analysis.store.records import write_records
@@ -162,6 +162,5 @@ def wrong(found: Comparison) -> dict[str, list[str]]:
 
 def _csv(section: Section) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([section.columns, *section.rows])
+    write_rows(text, [section.columns, *section.rows])
     return text.getvalue()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from analysis.report.carried import MANIFEST, ReportManifest, complete
+from analysis.report import place
+from analysis.report.carried import MANIFEST, ReportManifest
+from analysis.report.place import complete
 from model.disk.files import read, write
 from model.errors import UserError
 
 
-def build(out: Path, *listed: str) -> None:
+def build(out: Path, *listed: str, text: str = "new") -> None:
     """A report of one page whose manifest lists these files."""
     with complete(out) as folder:
         (folder / "assets").mkdir()
         (folder / "assets" / "style.css").write_text("")
-        (folder / "index.html").write_text("new")
+        (folder / "index.html").write_text(text)
+        (folder / "runs.html").write_text(text)
         (folder / "data").mkdir()
         made = ReportManifest(
             study="s", code="", packages={}, renderer="", records=True, files=dict.fromkeys(listed, "0" * 64)
@@ -68,9 +74,12 @@ def test_names_that_are_no_files_in_the_manifest_before_are_passed_over(tmp_path
 
 @pytest.mark.fault
 def test_what_a_killed_build_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "out" / ".report-killed" / "data").mkdir(parents=True)
+    for left in ("out/.report-killed", ".report-out@12345678", ".report-out@old"):
+        (tmp_path / left / "data").mkdir(parents=True)
+    (tmp_path / ".report-out@more@12345678").mkdir()
     build(tmp_path / "out")
-    assert not (tmp_path / "out" / ".report-killed").exists()
+    left = [path.name for path in tmp_path.rglob(".report-*")]
+    assert left == [".report-out@more@12345678"], "which is of another report"
 
 
 def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
@@ -82,7 +91,7 @@ def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
         second.start()
         second.join(0.05)
         assert second.is_alive()
-        assert len(list(out.glob(".report-*"))) == 1
+        assert len(list(tmp_path.glob(".report-out@*"))) == 1
     second.join(10)
     assert not second.is_alive()
 
@@ -102,3 +111,103 @@ def test_the_report_of_another_study_is_not_replaced(tmp_path: Path) -> None:
         put({"study": "other"})
     put({"code": "newer"})
     assert read(out / MANIFEST, ReportManifest).code == "newer"
+
+
+def _before(place_: Path, new: Path) -> None:
+    os._exit(9)
+
+
+def _after(place_: Path, new: Path, exchange: Callable[[Path, Path], None] = place._exchange) -> None:
+    exchange(place_, new)
+    os._exit(9)
+
+
+def _between(place_: Path, new: Path) -> None:
+    place_.rename(place._aside(place_))
+    os._exit(9)
+
+
+def _no_exchange(place_: Path, new: Path) -> None:
+    raise OSError(errno.EINVAL, "as NFS answers")
+
+
+def killed(out: Path, exchange: Callable[[Path, Path], None], follow: Callable[[Path, Path], None]) -> None:
+    """Replace a report in a process that is killed on the way."""
+    child = os.fork()
+    if not child:
+        place._exchange, place._follow = exchange, follow
+        build(out, "index.html", "runs.html", text="newer")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def pages(out: Path) -> set[str]:
+    return {path.read_text() for path in out.glob("*.html")}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("exchange", "follow", "found"),
+    [(_before, _between, {"new"}), (_after, _between, {"newer"}), (_no_exchange, _between, set())],
+    ids=["before the exchange", "after the exchange", "between two moves, where there is no exchange"],
+)
+def test_a_build_that_is_killed_leaves_the_old_report_or_the_new_one_whole(
+    tmp_path: Path,
+    exchange: Callable[[Path, Path], None],
+    follow: Callable[[Path, Path], None],
+    found: set[str],
+) -> None:
+    """Also what others added stays, and the next build leaves nothing else."""
+    out = tmp_path / "out"
+    build(out, "index.html", "runs.html")
+    (out / "latex").mkdir()
+    (out / "latex" / "report.pdf").write_text("compiled")
+    killed(out, exchange, follow)
+    assert pages(out) == found
+    build(out, "index.html", "runs.html", text="newest")
+    assert pages(out) == {"newest"}
+    assert (out / "latex" / "report.pdf").read_text() == "compiled"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not list(out.glob(".*"))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("followed", [True, False], ids=["one after the other", "file by file"])
+def test_where_folders_cannot_change_places_a_report_is_replaced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, followed: bool
+) -> None:
+    monkeypatch.setattr(place, "_exchange", _no_exchange)
+    if not followed:
+        monkeypatch.setattr(place, "_follow", _no_exchange)
+    build(tmp_path / "out", "gone.html")
+    (tmp_path / "out" / "gone.html").write_text("old")
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    build(tmp_path / "out", text="newer")
+    assert pages(tmp_path / "out") == {"newer"}
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_folder_that_a_shell_is_in_stays_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "out", "index.html")
+    before = (tmp_path / "out").stat()
+    monkeypatch.chdir(tmp_path / "out")
+    build(Path(), "index.html", text="newer")
+    assert os.path.samestat(Path().stat(), before)
+    assert pages(Path()) == {"newer"}
+
+
+def test_a_report_is_as_readable_as_the_one_before(tmp_path: Path) -> None:
+    build(tmp_path / "out")
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o777 & ~_umask()
+    (tmp_path / "out").chmod(0o750)
+    build(tmp_path / "out")
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o750
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

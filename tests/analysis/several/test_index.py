@@ -13,7 +13,8 @@ import pytest
 from analysis import charts
 from analysis.audit.audit import audit
 from analysis.report.build import build_report, certificates_page
-from analysis.report.carried import MANIFEST, ReportManifest, complete
+from analysis.report.carried import MANIFEST, ReportManifest
+from analysis.report.place import complete
 from analysis.report.summary import FILE
 from analysis.several.index import build_index
 from analysis.store.collect import collect

@@ -1,0 +1,220 @@
+"""How a report comes to its folder: in one step, so that a reader finds the old report or the new one, whole.
+
+The new one is made beside the folder, and the two change places: `renameat2` with RENAME_EXCHANGE, on Linux
+and its local filesystems. Where there is no such call, as on NFS, the old one is moved aside first; a build
+that is killed before the new one follows leaves it there, and the next one puts it back. Only where the
+folder cannot be moved (a mount, the working directory, a parent that we may not write to) do files come one
+by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from analysis.report.carried import LIVE, MANIFEST, ReportManifest, files
+from model.disk.files import Unreadable, read, require_own_folder
+from model.disk.locks import hold
+from model.errors import UserError
+
+_SCRATCH = ".report-"  # begins the names of folders that reports are made in or moved aside to
+_RANDOM = "?" * 8  # ends those that `tempfile` makes
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
+
+
+@contextmanager
+def complete(out: Path) -> Iterator[Path]:
+    """Give a folder to write a report to, which comes to `out` only if the body succeeds.
+
+    Files of the report that was there before are removed, and what builds that were killed left; what others
+    added stays. A second build to the same folder waits for the first.
+
+    Raises:
+        UserError: the folder holds something else than a report, or links or folders where files are to come,
+            or it is the folder of several reports, with their index, or has the report of something else.
+    """
+    place = out.resolve()
+    _put_back(place)
+    require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
+    if _is_index(out):
+        raise UserError(f"{out} has an index of reports: name a folder in it, such as {out / 'NAME'}")
+    place.mkdir(parents=True, exist_ok=True)
+    beside = _movable(place)
+    prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
+    with _alone(place), TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True) as scratch:
+        new = Path(scratch)
+        yield new
+        _require_same(out, new)
+        require_room(out, files(new))
+        if not (beside and _swapped(place, new)):
+            _one_by_one(place, new)
+
+
+def _movable(place: Path) -> bool:
+    """Whether the folder can change places with another: a shell that is in it would stay in the old one."""
+    used = Path.cwd().is_relative_to(place) or place.is_mount()
+    return not used and os.access(place.parent, os.W_OK | os.X_OK)
+
+
+def _aside(place: Path) -> Path:
+    return place.with_name(f"{_SCRATCH}{place.name}@old")
+
+
+def _put_back(place: Path) -> None:
+    """Where a build was killed between moving the old report aside and the new one to its place: undo it."""
+    with suppress(OSError):
+        descriptor = os.open(_aside(place), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            hold(descriptor)
+            if not place.exists():
+                _aside(place).rename(place)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Keep other builds out of a folder, and remove what those left that were killed.
+
+    On a filesystem without locks, nothing is kept out or removed.
+    """
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            hold(descriptor)
+            while not os.path.samestat(
+                os.fstat(descriptor), place.stat()
+            ):  # the build that had it replaced it
+                os.close(descriptor)
+                descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+                hold(descriptor)
+            for left in _left(place):
+                shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _left(place: Path) -> Iterator[Path]:
+    yield from place.glob(f"{_SCRATCH}*")
+    yield from place.parent.glob(f"{_SCRATCH}{escape(place.name)}@{_RANDOM}")
+    yield _aside(place)
+
+
+def _swapped(place: Path, new: Path) -> bool:
+    """Put the new folder, with what others added, in the old one's place; False if that cannot be done."""
+    _keep_others(place, new)
+    new.chmod(stat.S_IMODE(place.stat().st_mode))
+    for move in (_exchange, _follow):
+        with suppress(OSError):
+            move(place, new)
+            return True
+    return False
+
+
+def _exchange(place: Path, new: Path) -> None:
+    """Let two folders change places at once. Raises OSError where that cannot be done."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, "no renameat2 in this C library")
+    if call(_HERE, os.fsencode(new), _HERE, os.fsencode(place), _EXCHANGE):
+        raise OSError(ctypes.get_errno(), "they cannot change places")
+
+
+def _follow(place: Path, new: Path) -> None:
+    """Move the old folder aside, then the new one to its place. Raises OSError where that cannot be done."""
+    place.rename(_aside(place))
+    try:
+        new.rename(place)
+    except OSError:
+        _aside(place).rename(place)
+        raise
+    shutil.rmtree(_aside(place), ignore_errors=True)
+
+
+def _keep_others(place: Path, new: Path) -> None:
+    """Give the new folder what is in the old one and no part of its report, such as a compiled text."""
+    ours = {*_earlier(place), MANIFEST}
+    for path in place.rglob("*"):
+        name = path.relative_to(place).as_posix()
+        if os.path.lexists(new / name) or (name in ours and not path.is_dir()):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            (new / name).mkdir(parents=True)
+        else:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            _same_file(path, new / name)
+
+
+def _same_file(path: Path, other: Path) -> None:
+    try:
+        os.link(path, other, follow_symlinks=False)
+    except OSError:  # a filesystem without hard links, or another user's file
+        shutil.copy2(path, other, follow_symlinks=False)
+
+
+def _one_by_one(place: Path, new: Path) -> None:
+    """Move file by file: the manifest last, and after it what makes open pages load the report again."""
+    written = files(new)
+    _remove(place, set(_earlier(place)) - set(written))
+    for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (new / path).replace(place / path)
+
+
+def require_room(out: Path, paths: Iterable[str]) -> None:
+    """Make sure that files can come to these paths of a folder, and to nowhere else.
+
+    Raises:
+        UserError: a link leads out of the folder on the way to one, or a folder is in its place.
+    """
+    for path in paths:
+        for folder in Path(path).parents:
+            if (out / folder).is_symlink() and folder != Path():
+                raise UserError(
+                    f"{out / folder} is a link, and a report is not written to where it leads: remove it"
+                )
+        if (out / path).is_dir():
+            raise UserError(f"{out / path} is a folder, where a file of the report is to come: move it away")
+
+
+def _require_same(out: Path, new: Path) -> None:
+    """Refuse to replace the report of a study by that of another one, or of another kind."""
+    try:
+        there, made = (read(folder / MANIFEST, ReportManifest) for folder in (out, new))
+    except Unreadable:
+        return
+    if (there.subject, there.study) != (made.subject, made.study):
+        raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
+
+
+def _is_index(out: Path) -> bool:
+    try:
+        return read(out / MANIFEST, ReportManifest).reports is not None
+    except Unreadable:
+        return False
+
+
+def _earlier(out: Path) -> list[str]:
+    """Files of the report that is there already, as its manifest lists them."""
+    try:
+        return list(read(out / MANIFEST, ReportManifest).files)
+    except Unreadable:
+        return []
+
+
+def _remove(out: Path, paths: set[str]) -> None:
+    """Remove files of an earlier report; a path that leads elsewhere is left alone."""
+    for path in paths:
+        target = out / path
+        with suppress(OSError, ValueError):  # a folder, or no name of a file
+            if ".." not in target.parts and target.resolve().is_relative_to(out.resolve()):
+                target.unlink(missing_ok=True)

@@ -1,0 +1,37 @@
+"""No text in a CSV file is a formula to a spreadsheet, and every number stays one."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from analysis.query.cells import write_rows
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("=HYPERLINK(A1)", "'=HYPERLINK(A1)"),
+        ("+1+cmd|' /C calc'!A0", "'+1+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t=1"),
+        ("flash = 2", "flash = 2"),
+        (-1.5, "-1.5"),
+        ("-1.5e-05", "-1.5e-05"),
+        ("+5.2 %", "+5.2 %"),
+        (None, ""),
+        ("", ""),
+    ],
+)
+def test_a_text_that_begins_like_a_formula_has_an_apostrophe_before_it(value: object, written: str) -> None:
+    text = io.StringIO()
+    write_rows(text, [["x", value]])
+    assert text.getvalue() == f"x,{written}\n"
+
+
+def test_cells_are_quoted_where_csv_needs_it() -> None:
+    text = io.StringIO()
+    write_rows(text, [['=1,"2"']])
+    assert text.getvalue() == '"\'=1,""2"""\n'
