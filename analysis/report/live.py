@@ -1,12 +1,14 @@
 """A report that is rebuilt while its study runs: its pages reload themselves when it has changed.
 
 Each page then has a script that reads `live.js` again every few seconds; `live.js` says which version of the
-report lies there. It is the last file to come into place. The last build of a watched report has neither.
+report lies there, and when its watch last gave a sign of life: where these end, the page says that nobody
+rebuilds it. The last build of a watched report has neither.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 from analysis.query.ask import answer
@@ -17,14 +19,16 @@ from model.disk.files import read, sha256, write_text
 
 _SCRIPT = "assets/live.js"  # from the templates
 _END = "</body>"
+_PATIENCE_SECONDS = 600  # beyond three signs that did not come: a build takes its time
 _ADDED = re.compile(rf'<script src="[./]*{re.escape(_SCRIPT)}" [^>]*></script>\n(?={_END})')
 
 
-def mark(folder: Path, seconds: float) -> None:
+def mark(folder: Path, seconds: float, patience_seconds: float = _PATIENCE_SECONDS) -> None:
     """Make the pages of a report that was just written to a folder reload themselves.
 
     Args:
         seconds: how long a page waits before it looks again.
+        patience_seconds: how long it waits for a sign of life that does not come.
     """
     manifest = read(folder / MANIFEST, ReportManifest)
     version = sha256(folder / MANIFEST)
@@ -33,16 +37,24 @@ def mark(folder: Path, seconds: float) -> None:
     write_text(folder / LIVE, f'window.reportVersion = "{version}";\n', sync=False)
     pages = [path for path in manifest.files if path.endswith(".html")]
     for path in pages:
-        _add_script(folder / path, up="../" * path.count("/"), version=version, seconds=seconds)
+        up = "../" * path.count("/")
+        about = f'data-live="{up}{LIVE}" data-version="{version}" data-seconds="{seconds:g}"'
+        about += f' data-patience="{patience_seconds:g}"'
+        _add_script(folder / path, f'<script src="{up}{_SCRIPT}" {about}></script>\n')
     changed = {path: sha256(folder / path) for path in (*pages, _SCRIPT, LIVE)}
     made = manifest.model_copy(update={"files": dict(sorted((manifest.files | changed).items()))})
     write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
 
 
-def _add_script(page: Path, up: str, version: str, seconds: float) -> None:
+def sign(folder: Path, every_seconds: float) -> None:
+    """Tell the pages of such a report that its watch is alive, and when it means to say so again."""
+    version, *_ = (folder / LIVE).read_text(encoding="utf-8").splitlines()
+    said = f"window.reportSign = [{time.time():.0f}, {every_seconds:g}];"
+    write_text(folder / LIVE, f"{version}\n{said}\n", sync=False)
+
+
+def _add_script(page: Path, script: str) -> None:
     start, end, rest = page.read_text(encoding="utf-8").rpartition(_END)
-    about = f'data-live="{up}{LIVE}" data-version="{version}" data-seconds="{seconds:g}"'
-    script = f'<script src="{up}{_SCRIPT}" {about}></script>\n'
     write_text(page, f"{start}{script}{end}{rest}", sync=False)
 
 

@@ -21,9 +21,10 @@ class Build(Protocol):
 def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Callable[[float], None]) -> None:
     """Collect and build until every run has an outcome; the caller then builds once more, for good.
 
-    Ctrl-C and whatever else ends it early leave a report whose pages no longer reload themselves.
+    Ctrl-C and whatever else ends it early leave a report whose pages no longer reload themselves. Where it is
+    killed, their signs of life end, and they say so.
     """
-    from analysis.report.live import awaited
+    from analysis.report.live import awaited, sign
     from runner.execute.collected import collected
 
     first: Path | None = None
@@ -36,6 +37,7 @@ def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Cal
             if done.updated or not first:
                 first = build(reload_seconds=_PAGES_LOOK_SECONDS)
                 say(f"{first}: {runs - waiting} of {runs} runs have ended; Ctrl-C stops watching")
+            sign(first.parent, every_seconds)
             pause(every_seconds)
     except BaseException:
         if first:

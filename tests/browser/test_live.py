@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from analysis.report import live
-from analysis.report.carried import MANIFEST, ReportManifest, complete, files
+from analysis.report.carried import MANIFEST, ReportManifest, files
+from analysis.report.place import complete
 from model.disk.files import sha256, write_text
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -34,7 +37,7 @@ def browser() -> Iterator[Any]:
     driver.quit()
 
 
-def build(out: Path, text: str, watched: bool) -> None:
+def build(out: Path, text: str, watched: bool, patience: float = 600) -> None:
     """A report of one page, in place of one that takes seconds to build."""
     with complete(out) as folder:
         for path in ("assets/style.css", "index.html"):
@@ -45,7 +48,7 @@ def build(out: Path, text: str, watched: bool) -> None:
         made = ReportManifest(study="s", code="", packages={}, renderer="", records=True, files=found)
         write_text(folder / MANIFEST, made.model_dump_json(), sync=False)
         if watched:
-            live.mark(folder, PAUSE)
+            live.mark(folder, PAUSE, patience)
 
 
 def becomes(browser: Any, script: str, value: object = True) -> bool:
@@ -77,3 +80,29 @@ def test_an_open_page_follows_the_report_and_stops_looking_when_the_watch_is_ove
     build(tmp_path / "out", "three", watched=False)
     assert shows(browser, "three")
     assert browser.execute_script("return document.scripts.length") == 0
+
+
+def test_pages_of_a_watch_that_was_killed_say_so_and_stop_looking(browser: Any, tmp_path: Path) -> None:
+    """Also where the file that they look at is gone, which they took for the end of the watch again and again."""
+    out = tmp_path / "out"
+    build(out, "one", watched=True, patience=2)
+    sign(out, 0)
+    browser.get((out / "index.html").as_uri())
+    told = "return document.querySelector('.unwatched')?.textContent.includes('no sign of life since')"
+    assert becomes(browser, told)
+    sign(out, 0, later=5)
+    assert becomes(browser, "return document.querySelector('.unwatched')", None), "it is alive after all"
+    assert becomes(browser, told)
+    (out / "live.js").unlink()
+    browser.get((out / "index.html").as_uri())
+    assert becomes(browser, "return Boolean(document.querySelector('.unwatched'))")
+    browser.execute_script("window.untouched = true;")
+    time.sleep(10 * PAUSE)
+    assert browser.execute_script("return window.untouched")
+
+
+def sign(out: Path, every: float, later: float = 0) -> None:
+    """A sign of life, a little later than now, so that it differs from the one before."""
+    live.sign(out, every)
+    text = (out / "live.js").read_text()
+    (out / "live.js").write_text(re.sub(r"\[(\d+)", lambda found: f"[{int(found[1]) + later:.0f}", text))

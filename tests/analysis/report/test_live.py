@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from analysis.audit.audit import audit
-from analysis.report import live
-from analysis.report.carried import MANIFEST, ReportManifest, complete, files
+from analysis.report import live, place
+from analysis.report.carried import MANIFEST, ReportManifest, files
+from analysis.report.place import complete
 from model.disk.files import read, sha256
 from model.errors import UserError
 
@@ -37,7 +40,7 @@ def test_every_page_of_a_watched_report_looks_for_a_newer_one(watched: Path) -> 
     version = (watched / "live.js").read_text().split('"')[1]
     for page in watched.rglob("*.html"):
         up = "../" * (len(page.relative_to(watched).parts) - 1)
-        about = f'data-live="{up}live.js" data-version="{version}" data-seconds="2"'
+        about = f'data-live="{up}live.js" data-version="{version}" data-seconds="2" data-patience="600"'
         assert page.read_text().count(f'<script src="{up}assets/live.js" {about}></script>\n</body>') == 1
 
 
@@ -87,6 +90,21 @@ def test_what_makes_open_pages_reload_comes_into_place_last(
         return move(old, new)
 
     monkeypatch.setattr(Path, "replace", noted)
+    monkeypatch.setattr(place, "_movable", lambda _: False)
     build(demo_report, tmp_path / "out", watched=True)
     assert moved[-2:] == ["manifest.json", "live.js"]
     assert moved.count("live.js") == 2, "the script, among the assets, and the version"
+
+
+def test_a_sign_of_life_keeps_the_version_and_is_no_part_of_the_report(watched: Path) -> None:
+    before = (watched / "live.js").read_text()
+    live.sign(watched, 30)
+    said = (watched / "live.js").read_text()
+    assert said.startswith(before)
+    found = re.fullmatch(r"window\.reportSign = \[(\d+), 30\];", said.removeprefix(before).strip())
+    assert found
+    assert abs(int(found[1]) - time.time()) < 600
+    live.sign(watched, 30)
+    assert (watched / "live.js").read_text().count("reportSign") == 1
+    live.unmark(watched)
+    assert not (watched / "live.js").exists()

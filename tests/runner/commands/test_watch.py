@@ -1,5 +1,7 @@
 """`report --watch` builds while runs end, and leaves an ordinary report however it ends."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +22,8 @@ class Builds:
 
     def __call__(self, *, reload_seconds=None):
         self.asked.append(reload_seconds)
+        self.path.parent.mkdir(exist_ok=True)
+        (self.path.parent / "live.js").write_text('window.reportVersion = "1";\n')
         return self.path
 
 
@@ -63,6 +67,20 @@ def test_it_builds_at_first_then_when_something_changed_and_ends_with_the_last_r
     assert builds.asked == [_watch._PAGES_LOOK_SECONDS] * 2
 
 
+def test_while_it_waits_its_pages_are_told_that_it_lives(root, running, builds):
+    signs = []
+
+    def pause(_):
+        signs.append((builds.path.parent / "live.js").read_text())
+        (builds.path.parent / "live.js").write_text('window.reportVersion = "1";\n')
+        if len(signs) == 2:
+            interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(root, "tiny", builds, 7, pause)
+    assert all(re.search(r"reportSign = \[\d+, 7\];", each) for each in signs)
+
+
 def test_a_study_that_is_over_is_built_once_and_never_reloads(root, builds):
     completed(root, "done", study="tiny")
     watch(root, "tiny", builds, 7, lambda _: pytest.fail("waited"))
@@ -97,6 +115,8 @@ def test_without_a_root_the_report_stays_as_it_was_and_does_not_reload(root, run
     def build(*, reload_seconds=None):
         if reload_seconds is None:
             raise UserError("no database")
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "live.js").write_text('window.reportVersion = "1";\n')
         return tmp_path / "out" / "index.html"
 
     with pytest.raises(KeyboardInterrupt):
