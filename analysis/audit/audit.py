@@ -183,6 +183,8 @@ def _records(done: Compared, connection: DuckDBPyConnection, study: str | None, 
     done.findings += contradictions(connection)
     if root is not None:
         folders.compare(done, connection, study, root)
+        if study is not None:
+            folders.compare_output(done, connection, study, root)
 
 
 def _compare(done: Compared, report: Path, manifest: ReportManifest, write: Write) -> None:

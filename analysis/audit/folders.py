@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.audit.finding import Compared, Finding
+from analysis.audit.finding import Compared, Finding, differing
 from analysis.query.ask import answer
+from analysis.report.carried import RECORDS
+from analysis.report.facts import rows
+from analysis.report.runs import output
 from analysis.store.collect import read_folders
 from analysis.store.records import selections
 
@@ -37,6 +40,25 @@ def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root
     gone = records.execute("SELECT count(*) FROM files WHERE missing_since IS NOT NULL").fetchall()[0][0]
     if gone:
         done.notes.append(f"{gone} files were gone when the report was made: their rows cannot be found here")
+
+
+def compare_output(done: Compared, records: DuckDBPyConnection, study: str, root: Path) -> None:
+    """Hold what a report quotes of its runs' output against their logs, where these still lie."""
+    if not output.attached(records):
+        return
+    gone = 0
+    for row in rows(records, output.SQL, study):
+        run = {"run_id": row["run_id"], "history": [{"attempt": row["attempt"]}]}
+        logs = {it["stream"]: it for it in output.read(root, study, [run])}
+        now = logs.get(row["stream"])
+        if now is None:
+            gone += 1
+        elif (now["text"], now["size_bytes"]) != (row["text"], row["size_bytes"]):
+            where = f"{row['run_id']} attempt {row['attempt']}, {row['stream']}.log"
+            found = differing(f"{RECORDS}/{output.FILE}", where, row["text"], now["text"])
+            done.findings.append(found)
+    if gone:
+        done.notes.append(f"{gone} logs that the report quotes are gone: their words cannot be compared")
 
 
 def _differences(records: DuckDBPyConnection, table: str, sql: str) -> list[Finding]:

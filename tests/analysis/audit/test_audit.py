@@ -18,6 +18,7 @@ from analysis import charts
 from analysis.audit.audit import Audit, audit
 from analysis.audit.compare import compare_tables
 from analysis.audit.finding import Compared, rounds_alike, split
+from analysis.audit.folders import compare_output
 from analysis.audit.pages import read_page
 from analysis.audit.records import contradictions
 from analysis.audit.specs import equal, leaves
@@ -25,7 +26,9 @@ from analysis.drawings import draw
 from analysis.report import carried
 from analysis.report.build import build_report, certificates_page, write_report
 from analysis.report.carried import MANIFEST, ReportManifest
+from analysis.report.runs import output
 from analysis.store.collect import collect
+from analysis.store.database import in_memory
 from analysis.store.records import open_records
 from model.disk.files import read, sha256, write
 from model.errors import UserError
@@ -229,6 +232,29 @@ def test_what_is_changed_in_records_and_pages_alike_only_the_run_folders_show(
     (finding, other) = audit(tmp_path / "forged", root).findings
     assert finding.file == other.file == "data/records/step_records.parquet"
     assert "84 of its rows are not in the run folders: backends auto0 1 1" in finding.what
+
+
+def test_quoted_output_is_held_against_the_logs(root: Path) -> None:
+    """What a report quotes is in its records alone, which whoever forges it writes anew with the page."""
+    log = root / "backends" / "auto0" / "attempt-1" / "stderr.log"
+    with in_memory() as connection:
+        text = "loss 3.0"
+        row = {
+            "study": "backends",
+            "run_id": "auto0",
+            "attempt": 1,
+            "stream": "stderr",
+            "size_bytes": 9,
+            "text": text,
+        }
+        output.attach(connection, [row])
+        for written, findings, notes in (("loss 3.0\n", 0, 0), ("loss 9.0\n", 1, 0), (None, 0, 1)):
+            log.unlink(missing_ok=True)
+            if written:
+                log.write_text(written)
+            done = Compared()
+            compare_output(done, connection, "backends", root)
+            assert (len(done.findings), len(done.notes)) == (findings, notes), written
 
 
 @pytest.mark.refused
