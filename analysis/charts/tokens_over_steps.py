@@ -11,17 +11,17 @@ from analysis.stats.estimate import median
 _SQL = f"""\
 WITH {points(100, "tokens > 0")}, lines AS (
   SELECT place, bin, max(step) AS step, round(sum(tokens) / fsum(seconds), 6) AS value,
-    count(DISTINCT run) AS n
+    count(*) FILTER (whole) + count(DISTINCT run) FILTER (NOT whole) AS n,  -- no run has points of both kinds
+    bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM points GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (
   SELECT place, any_value(label) AS label, list(run_id ORDER BY run_id) AS run_ids,
     max(warmup_steps) AS warmup_steps
   FROM known WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
 )
-SELECT label, step, value, n,
-  CASE WHEN bin = min(bin) OVER (PARTITION BY place) THEN run_ids END AS run_ids,
-  warmup_steps
-FROM lines JOIN groups USING (place)
+SELECT label, step, value, n, run_ids, warmup_steps
+FROM lines JOIN (SELECT * EXCLUDE (run_ids) FROM groups) USING (place)
+LEFT JOIN (SELECT place, run_ids FROM groups) m ON m.place = lines.place AND is_first  -- once a group
 ORDER BY label, step"""
 
 

@@ -34,7 +34,7 @@ COLUMNS = {
 }
 # Columns of step_records that files say; derive.sql adds the others.
 SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
-MEASURES = ("run_measures", "curves")  # tables that derive.sql alone fills
+MEASURES = ("run_measures", "comparable", "curves")  # tables that derive.sql alone fills
 STAGE = "loaded"  # a temporary table
 _READ = f"""
 INSERT INTO loaded BY NAME

@@ -391,3 +391,22 @@ def test_runs_on_a_file_that_changed_between_launches_are_not_paired_and_said(ro
     with store.open_for_reading(root) as connection:
         said = [each.sentence for each in guard.among(facts.gather(connection, "backends").runs)]
     assert "Completed runs read different texts of the same name: train.parquet." in said
+
+
+@pytest.mark.parametrize("name", ["loss", "loss_difference", "tokens_over_steps"])
+def test_points_as_wide_as_a_bin_are_the_same_grouped_or_not(root: Path, name: str) -> None:
+    """Beside runs that are longer than the others, whose points are as wide as several of theirs."""
+    for seed, steps in enumerate((300, 700)):
+        for attention in ("auto", "flash", "math"):
+            run = plan(f"{attention}{seed}", attention=attention, seed=seed, steps=steps)
+            folder = Folder(root, run)
+            folder.start()
+            for step in range(1, steps + 1):
+                folder.step(step, steps=1, loss=10 / (step + len(attention)))
+            folder.end()
+    collect(root)
+    sql = facts.literal(charts.load(name).sql, "backends")
+    grouped = sql.replace("c.width = b.width AS whole", "false AS whole")
+    assert grouped != sql
+    assert len(rows := ask(root, sql).records()) > 200
+    assert ask(root, grouped).records() == rows

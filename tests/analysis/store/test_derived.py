@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from analysis.query.ask import ask
-from analysis.store.collect import collect
+from analysis.store.collect import collect, read_folders
+from analysis.store.steps import MEASURES
+from model.disk import files
 from tests.analysis.fabricate import Folder, plan
 
 # The same by windows over every step record, in one query.
@@ -144,3 +146,92 @@ def test_each_curve_is_the_run_s_step_records_in_points_that_nest(root: Path) ->
     assert widths["more"] == [{"width": 4, "n": 175}, {"width": 32, "n": 22}]
     assert widths["sparse"] == [{"width": 8, "n": 113}, {"width": 32, "n": 29}]
     assert {row["width"] for row in widths["r00"]} == {1}
+
+
+BEGUN = """\
+WITH firsts AS (
+    SELECT study, run_id, attempt, arg_min(time, step) AS time, arg_min(step_seconds, step) AS seconds,
+        arg_min(steps, step) AS steps, arg_min(superseded, step) AS superseded
+    FROM step_records GROUP BY ALL
+)
+SELECT f.study, f.run_id,
+    round(sum(greatest(0, date_diff('microsecond', a.started_at, f.time) / 1e6 - f.seconds * f.steps)), 6) AS startup_seconds,
+    round(sum(greatest(0, (f.seconds - m.step_seconds) * f.steps)) FILTER (NOT f.superseded), 6) AS first_step_seconds
+FROM firsts f JOIN run_measures m USING (study, run_id) JOIN attempts a USING (study, run_id, attempt)
+GROUP BY ALL ORDER BY ALL"""
+
+
+def test_start_and_first_step_are_those_of_a_query_over_every_attempt(root: Path) -> None:
+    expected = rows(root, BEGUN)
+    assert sum((row["first_step_seconds"] or 0) > 0 for row in expected) > 10
+    assert (
+        rows(
+            root,
+            "SELECT study, run_id, round(startup_seconds, 6) AS startup_seconds, "
+            "round(first_step_seconds, 6) AS first_step_seconds FROM run_measures ORDER BY ALL",
+        )
+        == expected
+    )
+
+
+def test_runs_are_comparable_if_they_differ_by_attention_and_the_data_s_path_alone(tmp_path: Path) -> None:
+    moved = plan("moved", attention="flash")
+    moved = moved.model_copy(
+        update={
+            "config": moved.config.model_copy(
+                update={"data": moved.config.data.model_copy(update={"path": "elsewhere.parquet"})}
+            )
+        }
+    )
+    others = (plan("seed", seed=1), plan("text", data_fingerprint="e" * 16), plan("long", steps=200))
+    for run in (plan("first"), moved, *others):
+        folder = Folder(tmp_path, run)
+        folder.start()
+        folder.step(5)
+    collect(tmp_path)
+    found = rows(
+        tmp_path, "SELECT list(run_id ORDER BY run_id) AS runs FROM comparable GROUP BY other_settings"
+    )
+    assert sorted(row["runs"] for row in found) == [["first", "moved"], ["long"], ["seed"], ["text"]]
+
+
+def _derived(root: Path) -> dict[str, list[dict[str, Any]]]:
+    return {table: rows(root, f"FROM {table} ORDER BY ALL") for table in MEASURES}
+
+
+def _anew(root: Path) -> dict[str, list[Any]]:
+    with read_folders(root, "s") as connection:
+        return {table: connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in MEASURES}
+
+
+def test_what_is_derived_follows_every_change_of_the_folders(tmp_path: Path) -> None:
+    """A run that grows, one that is planned anew, one that comes and one whose files go."""
+    first, second = (Folder(tmp_path, plan(name, "s")) for name in ("first", "second"))
+
+    def matches() -> bool:
+        collect(tmp_path, "s")
+        said = {table: [tuple(row.values()) for row in found] for table, found in _derived(tmp_path).items()}
+        return said == _anew(tmp_path)
+
+    for folder in (first, second):
+        folder.start()
+        folder.step(5, seconds=2)
+    assert matches()
+    for step in range(10, 101, 5):
+        first.step(step)
+    assert matches()
+    first.start(attempt=2, resumed_step=50)
+    first.step(55, attempt=2)
+    first.end(attempt=2)
+    assert matches()
+    files.write(second.path / "run.json", second.run.model_copy(update={"data_fingerprint": "e" * 16}))
+    assert matches()
+    third = Folder(tmp_path, plan("third", "s", attention="flash"))
+    third.start()
+    third.step(5)
+    assert matches()
+    before = _derived(tmp_path)
+    (first.path / "attempt-1" / "steps.jsonl").unlink()
+    (first.path / "run.json").unlink()
+    collect(tmp_path, "s")
+    assert _derived(tmp_path) == before, "what only the database has is kept, with what derives from it"
