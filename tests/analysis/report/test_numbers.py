@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from analysis.query.ask import ask
 from analysis.report.build import build_report
@@ -67,6 +66,8 @@ def ends(text: str) -> list[float]:
 
 
 def t_interval(values: list[float], confidence: float) -> tuple[float, float]:
+    from scipy import stats
+
     low, high = stats.t.interval(confidence, len(values) - 1, np.mean(values), stats.sem(values))
     return float(low), float(high)
 
@@ -141,6 +142,8 @@ def test_losses_are_differences_over_the_last_fifth_and_their_verdicts_follow_fr
 def test_tiers_are_those_of_all_pairs_tested_with_holms_correction(
     demo_report: Path, runs: dict[str, list[dict[str, Any]]]
 ) -> None:
+    from scipy import stats
+
     repeated = {backend: mine for backend, mine in runs.items() if len(mine) > 1}
     p_values = {}
     for a, b in combinations(repeated, 2):
