@@ -7,9 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import altair as alt
 import pytest
-import vl_convert
 
 from analysis import charts
 from analysis.charts import Chart, Figure, styles
@@ -37,6 +35,21 @@ def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
         return chart.build(answer(connection, facts.literal(chart.sql, study)).parsed(), styles(labels))
 
 
+Figures = dict[str, Figure | None]
+
+
+def draw_all(root: Path) -> Figures:
+    """Every chart, from one reading of the facts."""
+    with store.open_for_reading(root) as connection:
+        facts.snapshot(connection, "backends")
+        made = styles(facts.gather(connection, "backends").labels)
+        found = {}
+        for name in OF_EVERY_STUDY:
+            chart = charts.load(name)
+            found[name] = chart.build(answer(connection, facts.literal(chart.sql, "backends")).parsed(), made)
+    return found
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
@@ -46,26 +59,31 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with one run that waits."""
+def demo_figures(demo: Path) -> Figures:
+    return draw_all(demo)
+
+
+@pytest.fixture(scope="module")
+def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+    """Of a workspace with one run that waits."""
     root = tmp_path_factory.mktemp("unstarted")
     Folder(root, plan("r1"))
     collect(root)
-    return root
+    return draw_all(root)
 
 
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with one completed run."""
+def single(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+    """Of a workspace with one completed run."""
     root = tmp_path_factory.mktemp("single")
     completed(root, "r1", steps=20)
     collect(root)
-    return root
+    return draw_all(root)
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with a run that recorded 4000 steps."""
+def long(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+    """Of a workspace with a run that recorded 4000 steps."""
     root = tmp_path_factory.mktemp("long")
     folder = Folder(root, plan("r1", steps=4000))
     folder.start()
@@ -73,7 +91,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder.step(step, steps=1)
     folder.end()
     collect(root)
-    return root
+    return draw_all(root)
 
 
 def test_the_registry_is_the_folder() -> None:
@@ -98,8 +116,8 @@ def test_every_chart_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
-    figure = draw(demo, name)
+def test_every_chart_draws_a_mixed_study(demo_figures: Figures, name: str) -> None:
+    figure = demo_figures[name]
     assert figure
     assert figure.caption
     assert figure.description
@@ -108,26 +126,29 @@ def test_every_chart_draws_a_mixed_study(demo: Path, name: str) -> None:
     assert figure.finding
     assert figure.table
     assert {len(row) for row in figure.table.rows} == {len(figure.table.columns)}
+    import altair as alt  # here, as it takes a second of every process that collects this file
+    import vl_convert
+
     # Raises where it is not Vega-Lite, whose schema does not know that `background` may be null.
-    alt.LayerChart.from_dict({name: value for name, value in figure.spec.items() if name != "config"})
+    alt.LayerChart.validate({name: value for name, value in figure.spec.items() if name != "config"})
     assert "<svg" in vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_every_chart_is_left_out_of_a_study_that_has_not_started(unstarted: Path, name: str) -> None:
-    assert draw(unstarted, name) is None
+def test_every_chart_is_left_out_of_a_study_that_has_not_started(unstarted: Figures, name: str) -> None:
+    assert unstarted[name] is None
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_every_chart_draws_a_single_run(single: Path, name: str) -> None:
+def test_every_chart_draws_a_single_run(single: Figures, name: str) -> None:
     """All but comparisons with other backends, and the certificates, which this run is older than."""
     without = ("ratios", "loss_difference", "certificates", "tokens_against_baseline")
-    assert (draw(single, name) is None) == (name in without)
+    assert (single[name] is None) == (name in without)
 
 
 @pytest.mark.parametrize("name", OF_EVERY_STUDY)
-def test_no_chart_inlines_more_points_than_a_page_can_hold(long: Path, name: str) -> None:
-    figure = draw(long, name)
+def test_no_chart_inlines_more_points_than_a_page_can_hold(long: Figures, name: str) -> None:
+    figure = long[name]
     assert figure is None or len(json.dumps(figure.spec)) < 100_000
 
 
@@ -200,8 +221,8 @@ def test_a_record_whose_clock_went_back_is_left_out_of_the_interval(root: Path) 
     assert "95 % interval over 38 records of one run" in figure.interval
 
 
-def test_only_completed_runs_have_a_rate(demo: Path) -> None:
-    figure = draw(demo, "tokens_per_second")
+def test_only_completed_runs_have_a_rate(demo: Path, demo_figures: Figures) -> None:
+    figure = demo_figures["tokens_per_second"]
     assert figure
     done = ask(demo, "SELECT run_id FROM runs WHERE outcome = 'completed'").rows
     assert figure.used == {row[0] for row in done}
@@ -219,8 +240,8 @@ def test_mfu_says_why_it_is_missing_and_shows_tflops(root: Path) -> None:
     assert "model TFLOP/s" in json.dumps(figure.spec)
 
 
-def test_mfu_names_its_peak_and_formula(demo: Path) -> None:
-    figure = draw(demo, "mfu")
+def test_mfu_names_its_peak_and_formula(demo_figures: Figures) -> None:
+    figure = demo_figures["mfu"]
     assert figure
     assert figure.title is None
     assert "6 N + 12 L H Q T" in figure.caption
@@ -315,23 +336,23 @@ def test_losses_of_other_seeds_or_lengths_are_not_paired(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["memory", "tokens_per_second", "step_time"])
-def test_the_caption_calls_the_line_what_it_is(demo: Path, name: str) -> None:
+def test_the_caption_calls_the_line_what_it_is(demo_figures: Figures, name: str) -> None:
     """It is an interval, and wider than the runs' range if they are few."""
-    figure = draw(demo, name)
+    figure = demo_figures[name]
     assert figure
     assert "Each mark is a run, the bar its group's median, the line the interval." in figure.caption
     assert "interval" in figure.interval
 
 
-def test_intervals_say_which_are_within_one_run(demo: Path) -> None:
-    figure = draw(demo, "tokens_per_second")
+def test_intervals_say_which_are_within_one_run(demo_figures: Figures) -> None:
+    figure = demo_figures["tokens_per_second"]
     assert figure
     assert "n = 3: 95 % t interval over 3 runs" in figure.interval
     assert "custom, flash2, n = 1: 95 % interval over 198 records of one run" in figure.interval
 
 
-def test_labels_of_lines_that_end_together_do_not_overlap(demo: Path) -> None:
-    figure = draw(demo, "loss")
+def test_labels_of_lines_that_end_together_do_not_overlap(demo_figures: Figures) -> None:
+    figure = demo_figures["loss"]
     assert figure
     (names,) = [values for values in figure.spec["datasets"].values() if "at" in values[0]]
     places = sorted(row["at"] for row in names)

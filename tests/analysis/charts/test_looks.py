@@ -138,7 +138,13 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
     for number in range(60):
         factors = {"attention": "auto" if number == 0 else name.format(number), "seed": 0}
         completed(
-            root, f"r{number}", 0.4 + number / 1000, factors=factors, group=f"g{number}", design=BASELINE
+            root,
+            f"r{number}",
+            0.4 + number / 1000,
+            factors=factors,
+            group=f"g{number}",
+            design=BASELINE,
+            steps=40,
         )
     collect(root)
     for chart, figure in draw(root).items():
