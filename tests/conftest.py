@@ -44,7 +44,10 @@ base:
 """
 
 
-# What waits longest goes first, so that no worker is left alone with it at the end.
+# One worker for each of these folders, from the start: their files share what is long to import or to make, which is
+# PyTorch and its compiler, a browser and its report, the report of the demo.
+TOGETHER = ("tests/model/", "tests/browser/", "tests/analysis/report/")
+# Then what waits longest, so that no worker is left alone with it at the end.
 LONGEST_FIRST = (
     "tests/faults/test_jobs.py", "tests/faults/test_nodes.py", "tests/slurm", "tests/faults", "tests/runner/execute",
     "tests/runner/job",
@@ -52,14 +55,15 @@ LONGEST_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by how long their files take. The files after those go to one worker whole.
+    """Order the tests by how long their files take. Those that wait little go to one worker by file or by folder.
 
-    What such a file's fixtures make, a database or a browser, is then made once.
+    What their fixtures make, a database or a browser, is then made once.
     """
+    first = (*TOGETHER, *LONGEST_FIRST)
 
     def place(item: pytest.Item) -> int:
-        matches = (rank for rank, prefix in enumerate(LONGEST_FIRST) if item.nodeid.startswith(prefix))
-        return next(matches, len(LONGEST_FIRST))
+        matches = (rank for rank, prefix in enumerate(first) if item.nodeid.startswith(prefix))
+        return next(matches, len(first))
 
     items.sort(key=place)
     for item in items:
@@ -67,11 +71,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fault)
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.flaky(reruns=1))  # the machine can take a node from a real cluster
-        if place(item) == len(LONGEST_FIRST):
-            whole = (
-                "/" if item.nodeid.startswith("tests/browser/") else "::"
-            )  # all of that folder shares a browser
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.rpartition(whole)[0]))
+        if not item.nodeid.startswith(LONGEST_FIRST):
+            folders = (folder for folder in TOGETHER if item.nodeid.startswith(folder))
+            item.add_marker(pytest.mark.xdist_group(next(folders, item.nodeid.partition("::")[0])))
 
 
 def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:

@@ -16,22 +16,9 @@ from analysis.report.build import build_report, certificates_page
 from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
 from model.errors import UserError
-from tests.analysis.demo import certify, write_demo
+from tests.analysis.demo import certify
 from tests.analysis.fabricate import Folder, certificate, check, number, plan
 from tests.analysis.report.test_build import EVIL, Page, words
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("runs")
-    write_demo(root)
-    collect(root)
-    return root
-
-
-@pytest.fixture(scope="module")
-def report(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_report(root, "backends", tmp_path_factory.mktemp("out")).parent
 
 
 def row_of(page: Path, backend: str) -> list[str]:
@@ -47,8 +34,8 @@ def row_of(page: Path, backend: str) -> list[str]:
     ]
 
 
-def test_each_backend_has_its_verdict_errors_and_kernels(report: Path) -> None:
-    page = report / "certificates.html"
+def test_each_backend_has_its_verdict_errors_and_kernels(demo_report: Path) -> None:
+    page = demo_report / "certificates.html"
     assert row_of(page, "auto")[:2] == ["auto", "right"]
     assert row_of(page, "flash3")[:2] == ["flash3", "wrong"]
     assert row_of(page, "flash4")[:3] == ["flash4", "unsupported", UNKNOWN]
@@ -68,43 +55,43 @@ def test_each_backend_has_its_verdict_errors_and_kernels(report: Path) -> None:
         assert expected in text, expected
 
 
-def test_numbers_of_the_table_are_those_of_the_database(root: Path, report: Path) -> None:
-    row = row_of(report / "certificates.html", "cudnn")
-    (known,) = ask(root, "SELECT o_error, ratio, checks FROM certificate_errors e JOIN certificates c "
+def test_numbers_of_the_table_are_those_of_the_database(demo: Path, demo_report: Path) -> None:
+    row = row_of(demo_report / "certificates.html", "cudnn")
+    (known,) = ask(demo, "SELECT o_error, ratio, checks FROM certificate_errors e JOIN certificates c "
                          "ON c.key = e.certificate WHERE attention = 'cudnn'").records()  # fmt: skip
     assert row[2] == f"{known['o_error']:.1e}"
     assert row[6] == f"{known['ratio']:.2f}"
     assert row[7] == str(known["checks"])
 
 
-def test_every_number_carries_its_sql(root: Path, report: Path) -> None:
-    text = (report / "certificates.html").read_text(encoding="utf-8")
+def test_every_number_carries_its_sql(demo: Path, demo_report: Path) -> None:
+    text = (demo_report / "certificates.html").read_text(encoding="utf-8")
     blocks = re.findall(r"<summary>SQL(?:: (.*?))?</summary>\s*<pre[^>]*><code>(.*?)</code>", text, re.S)
     assert [what for what, _ in blocks] == [
         "certificates", "errors by tensor", "checks by kind", "runs without a certificate", "",
     ]  # fmt: skip
-    answers = [ask(root, unescape(sql)).records() for _, sql in blocks]
+    answers = [ask(demo, unescape(sql)).records() for _, sql in blocks]
     assert [len(answer) for answer in answers[:2]] == [10, 36]
     assert {row["attention"] for row in answers[3]} == {"flash3"}
-    with (report / "data" / "verdicts.csv").open(encoding="utf-8") as file:
+    with (demo_report / "data" / "verdicts.csv").open(encoding="utf-8") as file:
         assert [row["key"] for row in csv.DictReader(file)] == [row["key"] for row in answers[0]]
 
 
-def test_a_run_leads_to_its_certificate(root: Path, report: Path) -> None:
-    anchors = set(Page(report / "certificates.html").all("id"))
-    for pages in (["index.html"], [path.name for path in report.glob("run-*.html")]):
-        links = [urldefrag(link) for page in pages for link in Page(report / page).all("href")]
+def test_a_run_leads_to_its_certificate(demo: Path, demo_report: Path) -> None:
+    anchors = set(Page(demo_report / "certificates.html").all("id"))
+    for pages in (["index.html"], [path.name for path in demo_report.glob("run-*.html")]):
+        links = [urldefrag(link) for page in pages for link in Page(demo_report / page).all("href")]
         found = {anchor for target, anchor in links if target == "certificates.html" and anchor}
         assert found <= anchors
-        assert {row[0] for row in ask(root, "SELECT key FROM certificates").rows} <= found
+        assert {row[0] for row in ask(demo, "SELECT key FROM certificates").rows} <= found
         assert "without" in found
     said = "Completed runs of these backends have no valid certificate: flash3."
-    assert said in words(report / "index.html")
+    assert said in words(demo_report / "index.html")
     assert (
         "flash3 computes attention wrongly on NVIDIA H200: 25 of 53 checks of its certificate failed"
-        in words(report / "index.html")
+        in words(demo_report / "index.html")
     )
-    assert re.search(r"flash3 FlashAttention-3.*? wrong ; 3 runs without", words(report / "index.html"))
+    assert re.search(r"flash3 FlashAttention-3.*? wrong ; 3 runs without", words(demo_report / "index.html"))
 
 
 def test_a_certificate_that_is_named_but_gone_or_torn_is_said_to_be(tmp_path: Path) -> None:

@@ -19,19 +19,10 @@ from analysis.store.database import open_for_reading
 from analysis.store.dictionary import dictionary
 from model.errors import UserError
 from runner.cli.app import app
-from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
 from tests.conftest import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("demo")
-    write_demo(root)
-    collect(root)
-    return root
 
 
 @pytest.fixture(scope="module")
