@@ -17,6 +17,7 @@ from analysis.charts._axis import ends
 from analysis.charts._labels import LINE, MOST, places
 from analysis.charts._lines import Lines, crowd, plot, table
 from analysis.charts._style import COLOURS
+from analysis.charts.loss_difference import _finding
 from analysis.query.ask import answer
 from analysis.report import facts
 from analysis.report.render import templates
@@ -227,3 +228,10 @@ def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:
     assert {round(row["value"], 6) for row in lines} == {0.8}
     assert min(row["step"] for row in lines) > 10
     assert figure.finding == "Observed at the points after the warm-up: flash below the baseline"
+
+
+def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_does() -> None:
+    values = {"flash": (0.001, -0.03, 0.002), "custom": (0.0, 0.01, 0.02)}
+    rows = [{"label": label, "value": value} for label, mine in values.items() for value in mine]
+    assert _finding(rows, "auto", None).endswith("within 0.03 nats of auto (farthest: flash)")
+    assert "flash leaves the margin" in _finding(rows, "auto", 0.025)

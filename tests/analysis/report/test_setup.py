@@ -8,6 +8,7 @@ import pytest
 
 from analysis.report.backends import Backends, Without
 from analysis.report.settings.backends import lines
+from analysis.report.settings.values import options
 from analysis.report.setup import setup
 from model.attention import load, names
 from model.attention._described import described
@@ -188,3 +189,9 @@ def test_the_default_settings_of_these_tests_are_those_of_a_run() -> None:
 
     assert TRAIN.keys() == TrainConfig.model_fields.keys()
     assert lines([], NOBODY) == []
+
+
+def test_an_option_is_found_with_a_space_and_with_an_equals_sign_and_its_value_keeps_line_breaks() -> None:
+    command = ["runner", "launch", "--set", "a=1", "--set=b=2\n3", "--settle=4"]
+    assert options({"command": command}, "--set") == ["a=1", "b=2\n3"]
+    assert options({"command": None}, "--set") == []
