@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -19,23 +18,14 @@ PAIR = "matrix: {seed: [0, 1]}\n"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, corpus):
+def made(tmp_path_factory, corpus, forks):
     """A workspace with a study of two completed runs."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "text.parquet").symlink_to(corpus)
     (folder / "before.yaml").write_text(TINY + PAIR)
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "runner",
-        "--root",
-        str(folder / "runs"),
-        "launch",
-        "before.yaml",
-    ]
-    env = environment(STAND_IN_TRAINER="1")
-    subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+    command = ["runner", "--root", str(folder / "runs"), "launch", "before.yaml"]
+    done = forks.run(command, folder, environment(STAND_IN_TRAINER="1"), PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
     return folder / "runs"
 
 
