@@ -60,6 +60,8 @@ def test_the_laptop_study_runs_as_one_job_array_and_each_run_has_its_outcome(slu
         f"data.path={corpus}",
         "--set",
         "train.steps=6",
+        "--set",
+        "train.batch_size=1",  # a trial takes as long as its batch is large
         "--only",
         "attention=auto,tiled,math,custom",  # tests/model/verify asks those that are left out
     ]
