@@ -33,6 +33,8 @@ _PLAIN = re.compile(
     "\u0218-\u021b\u2013\u2014\u2018-\u201a\u201c-\u201e\u2020-\u2022\u2026\u2030\u2039\u203a\u20ac\u2116\u2122]"
 )
 _LIGATURES = {"--", "''", ",,", "?`", "!`"}  # in T1, pairs become one character
+_LONG, _PIECE = 16, 12  # characters of a word that is not broken, and of a piece of one without punctuation
+_PARTS = re.compile(r"[^_=./,:;\\|&?()<>\]]+[_=./,:;\\|&?()<>\]]*|[_=./,:;\\|&?()<>\]]+")
 _SPACE = re.compile(r"[\t\n\r\f\v]+")
 
 
@@ -46,6 +48,27 @@ def escaped(text: str) -> str:
     return "".join(_character(each[0]) + each[1:] for each in apart)
 
 
+def breakable(text: str) -> str:
+    """The same, with places where TeX may break a long word, as URLs have them: after its punctuation.
+
+    What has no punctuation either, such as a hash, breaks anywhere.
+    """
+    return " ".join(map(_word, _SPACE.sub(" ", text).split(" ")))
+
+
+def _word(word: str) -> str:
+    if len(word) < _LONG:
+        return escaped(word)
+    parts = (part for each in _PARTS.findall(word) for part in _pieces(each))
+    return r"\allowbreak{}".join(map(escaped, parts))
+
+
+def _pieces(text: str) -> Iterable[str]:
+    """As it is, unless TeX could not hyphenate it."""
+    step = _PIECE if len(text) > 2 * _PIECE else len(text)
+    return (text[start : start + step] for start in range(0, len(text), step))
+
+
 def _character(character: str) -> str:
     if character in _SPECIAL:
         return _SPECIAL[character]
@@ -55,13 +78,15 @@ def _character(character: str) -> str:
 def said(sentence: str) -> str:
     """A sentence in which `backticks` mark code, with real minus signs and thin spaces before %."""
     parts = sentence.split("`")
-    code = (rf"\texttt{{{escaped(part)}}}" if place % 2 else _prose(part) for place, part in enumerate(parts))
+    code = (
+        rf"\texttt{{{breakable(part)}}}" if place % 2 else _prose(part) for place, part in enumerate(parts)
+    )
     return "".join(code)
 
 
 def _prose(text: str) -> str:
     text = re.sub(r"(?<![\w.)-])-(?=\d)", "\N{MINUS SIGN}", text)
-    return re.sub(r"(?<=\d) \\%", r"\\,\\%", escaped(text))
+    return re.sub(r"(?<=\d) \\%", r"\\,\\%", breakable(text))
 
 
 def tabular(columns: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -18,6 +18,7 @@ from analysis.drawings import vega_version
 from analysis.report.backends import short_kernels
 from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
+from analysis.stats.verdict import readable
 from model.disk.files import write_text
 from model.disk.home import user_folder
 from model.units import duration, in_order
@@ -108,7 +109,7 @@ def said(sentence: str) -> Any:
 
 def number(value: float | None, form: str = ",.4g") -> str:
     """A number, or a dash where it is unknown."""
-    return UNKNOWN if value is None else format(value, form)
+    return UNKNOWN if value is None else readable(value, form)
 
 
 def relative_error(value: float | None) -> str:
@@ -122,7 +123,7 @@ def interval(estimate: Estimate | None, form: str = ",.0f") -> str:
     """The two ends, or a dash where there are none."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return UNKNOWN
-    return f"{estimate.low:{form}} {UNKNOWN} {estimate.high:{form}}"
+    return f"{readable(estimate.low, form)} {UNKNOWN} {readable(estimate.high, form)}"
 
 
 def moment(value: datetime | None) -> str:

@@ -53,6 +53,23 @@ def percent(share: float) -> str:
     return f"{100 * share:{'+.4f' if powers else '+.2g'}}"
 
 
+def readable(value: float, form: str) -> str:
+    """A number in a format of a fixed number of decimals, or with three digits where these would hide it.
+
+    A rate of 0.4 is 0.400 in the format `,.0f`, and not 0.
+    """
+    _, _, decimals_ = form.removesuffix("f").partition(".")
+    if form.endswith("f") and form[0] != "+" and 0 < abs(value) < 10 ** (1 - int(decimals_)):
+        return _three_digits(value)
+    return format(value, form)
+
+
+def _three_digits(value: float) -> str:
+    """Without a power of ten, as far as nine decimals go."""
+    places = 2 - floor(log10(abs(value)))
+    return f"{value:.{places}f}" if places <= 9 else f"{value:.2e}"
+
+
 def percentage(share: float, low: float | None, high: float | None, margin: float | None = None) -> str:
     """`-5.22 %; -5.54 to -4.91 %`: digits that tell the interval's ends apart, and from the margin."""
     if low is None or high is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from analysis.query.latex import escaped, said
+from analysis.query.latex import breakable, escaped, said
 from analysis.report.build import Contents
 from analysis.report.figures.drawn import Drawn
 from analysis.report.said.sentence import Sentence
@@ -41,8 +41,8 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
     pdf = rf"\hypersetup{{pdftitle={{{escaped(facts.title)}}},pdfcreator={{runner report --latex}}}}"
     parts = [
         _HEAD + pdf,
-        rf"\title{{{escaped(facts.title)}}}",
-        rf"\author{{Study \texttt{{{escaped(facts.study)}}}}}" + "\n\\date{}\n",
+        rf"\title{{{breakable(facts.title)}}}",
+        rf"\author{{Study \texttt{{{breakable(facts.study)}}}}}" + "\n\\date{}\n",
         "\\begin{document}\n\\maketitle\n",
         *_answer(contents),
         "\\section{Methods}\n\\input{methods}\n",
@@ -60,7 +60,7 @@ def document(contents: Contents, tables: Iterable[str], references: Sequence[str
 
 def _answer(contents: Contents) -> Iterator[str]:
     found = contents.answer
-    yield f"\\noindent\\textbf{{{_ended(escaped(found.question))}}} {said(found.ran.text)}\n"
+    yield f"\\noindent\\textbf{{{_ended(breakable(found.question))}}} {said(found.ran.text)}\n"
     for title, sentences in (
         ("Findings", found.findings),
         ("As expected", found.expected),

@@ -13,7 +13,7 @@ from analysis.report.build import Contents
 from analysis.report.facts import Group
 from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
-from analysis.stats.verdict import decimals, percentage
+from analysis.stats.verdict import decimals, percentage, readable
 
 _DIGITS = ("Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 _FORMS = {"tokens per second": ",.0f", "percent": ".1f", "GiB": ",.1f", "nats per token": ".4f"}
@@ -115,10 +115,10 @@ def _of_group(group: Group) -> Iterator[Cited]:
 
 
 def _estimate(label: str, quantity: str, unit: str, found: Estimate) -> Cited:
-    shown = [None if end is None else format(end, _FORMS[unit]) for end in (found.low, found.high)]
+    shown = [None if end is None else readable(end, _FORMS[unit]) for end in (found.low, found.high)]
     in_unit = "" if unit == quantity else f", {unit}"
     says = f"{label}: {quantity}{in_unit}: median; {found.method}"
-    return Cited(f"{label} {quantity}", format(found.median, _FORMS[unit]), shown[0], shown[1], says)
+    return Cited(f"{label} {quantity}", readable(found.median, _FORMS[unit]), shown[0], shown[1], says)
 
 
 def _of_sentence(number: Number) -> Cited:
@@ -138,5 +138,5 @@ def _said(value: float, unit: str, digits: int) -> str:
     if unit == "nats per token":
         return f"{value:+.{digits}f}"
     if unit == "tokens per second":
-        return format(value, _FORMS[unit])
+        return readable(value, _FORMS[unit])
     return f"{int(value):,d}" if float(value).is_integer() else f"{value:,.4g}"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.query.ask import Answer
-from analysis.query.latex import escaped, said, tabular
+from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import Contents
 from analysis.report.facts import Group
 from analysis.stats import Estimate
+from analysis.stats.verdict import readable as shown
 
 _LONGEST = 30  # rows of a table that is not broken over pages
-_WIDE = 28  # characters of a first column that is not broken into lines
+_WIDE = 22  # characters of LaTeX of a column of text that is not broken into lines
+_FEW = 5  # columns, beyond which a table with broken lines has smaller gaps between them
 _DASH = "--"
 _NOTES = {
     "training_metrics": "Medians over the completed runs of each group, without the warm-up: tokens per "
@@ -38,12 +40,12 @@ def table(
     Args:
         name: `\label{tab:NAME}`.
         caption, heads, rows: LaTeX already.
-        align: columns; by default the first on the left and the others on the right.
+        align: columns, `l` for text and `r` for numbers; by default the first of text. A column of text that
+            is too wide breaks its lines.
     """
     if not rows:
         return ""
-    wide = any(len(row[0]) > _WIDE for row in rows)
-    align = align or (r">{\raggedright\arraybackslash}p{4cm}" if wide else "l") + "r" * (len(heads) - 1)
+    align = _broken(align or "l" + "r" * (len(heads) - 1), rows)
     title = rf"\caption{{{caption}}}\label{{tab:{name}}}"
     if len(rows) <= _LONGEST:
         body = tabular(align, heads, rows)
@@ -55,6 +57,19 @@ def table(
         f"{start}{head}\\endfirsthead\n{head}\\endhead\n\\bottomrule\n\\endlastfoot\n{lines}"
         "\\end{longtable}}\n"
     )
+
+
+def _broken(align: str, rows: Sequence[Sequence[str]]) -> str:
+    """The columns, with those of long text as paragraphs that share what the page is wide."""
+    if set(align) - set("lr"):
+        return align
+    wide = {at for at, kind in enumerate(align) if kind == "l" and any(len(row[at]) > _WIDE for row in rows)}
+    if not wide:
+        return align
+    column = rf">{{\raggedright\arraybackslash}}p{{{2.8 if len(align) > _FEW else 3.4}cm}}"
+    kinds = [column if place in wide else kind for place, kind in enumerate(align)]
+    gaps = r"@{\hspace{6pt}}" if len(align) > _FEW else ""
+    return gaps.join(kinds)
 
 
 def _setup(contents: Contents) -> str:
@@ -84,7 +99,7 @@ def _groups(contents: Contents) -> str:
 def _group(contents: Contents, group: Group) -> tuple[str, ...]:
     tiers = ", ".join(contents.comparison.rates.tiers(group.label))
     return (
-        escaped(group.label),
+        breakable(group.label),
         str(group.n),
         _middle(group.tokens_per_second, ",.0f"),
         _ends(group.tokens_per_second, ",.0f"),
@@ -98,8 +113,8 @@ def _group(contents: Contents, group: Group) -> tuple[str, ...]:
 def _ratios(contents: Contents) -> str:
     rows = [
         (
-            escaped(it.label),
-            escaped(it.baseline),
+            breakable(it.label),
+            breakable(it.baseline),
             number(it.shown.ratio, ".4f"),
             ends(it.shown.low, it.shown.high, ".4f"),
             str(it.shown.n),
@@ -120,8 +135,8 @@ def _ratios(contents: Contents) -> str:
 def _losses(contents: Contents) -> str:
     rows = [
         (
-            escaped(it.label),
-            escaped(it.baseline),
+            breakable(it.label),
+            breakable(it.baseline),
             number(it.verdict.difference, "+.4f"),
             ends(it.verdict.low, it.verdict.high, "+.4f"),
             number(it.margin, "g"),
@@ -145,8 +160,8 @@ def _losses(contents: Contents) -> str:
 def _backends(contents: Contents) -> str:
     rows = [
         (
-            escaped(row["attention"]),
-            escaped(row["device_name"] or "no device"),
+            breakable(row["attention"]),
+            breakable(row["device_name"] or "no device"),
             row["verdict"],
             f"{row['checks']:,d}",
             f"{row['failed']:,d}",
@@ -166,7 +181,7 @@ def _metrics(name: str, answer: Answer) -> str:
 def _cell(value: object) -> str:
     if value is None:
         return _DASH
-    return number(value, ",") if isinstance(value, int | float) else escaped(str(value))
+    return number(value, ",") if isinstance(value, int | float) else breakable(str(value))
 
 
 def _methods(methods: list[str]) -> str:
@@ -188,4 +203,4 @@ def ends(low: float | None, high: float | None, form: str) -> str:
 
 def number(value: float | None, form: str) -> str:
     """A number with a real minus sign, or a dash where it is unknown."""
-    return _DASH if value is None else format(value, form).replace("-", r"\ensuremath{-}")
+    return _DASH if value is None else shown(value, form).replace("-", r"\ensuremath{-}")

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from analysis.audit.audit import audit
-from analysis.query.latex import escaped, said, tabular
+from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import build_report
 from analysis.report.said.sentence import Number
+from analysis.stats import Estimate
+from analysis.stats.verdict import readable
 from analysis.store.collect import collect
 from analysis.writeup import methods, numbers, references
+from analysis.writeup.tables import table
 from analysis.writeup.write import write
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import completed
@@ -80,6 +83,8 @@ def test_the_document_compiles_and_says_what_the_pages_say(report: Path, tmp_pat
 def test_hostile_text_compiles_and_is_still_there(root: Path, tmp_path: Path) -> None:
     report = build_report(root, "evil", tmp_path / "evil", extra=write).parent
     text = " ".join(compiled(report / "latex").split())
+    log = (report / "latex" / "report.log").read_text(errors="replace")
+    assert max(map(float, re.findall(r"^Overfull \\hbox \(([\d.]+)pt", log, re.M)), default=0) < 80
     for words in ("\\input{/etc/passwd} 100% a_b #1 ${x}^2", "--flag", "U+1F600", "U+200F", "U+2028"):
         assert words in text
 
@@ -131,6 +136,43 @@ def test_a_number_of_a_sentence_is_cited_with_the_digits_of_the_sentence(
 ) -> None:
     cited = numbers._of_sentence(number)
     assert (cited.value, cited.low, cited.high) == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "said"),
+    [
+        (0.4, ",.0f", "0.400"), (9.96, ",.0f", "9.96"), (12.3, ",.0f", "12"), (10445.3, ",.0f", "10,445"),
+        (0.0123, ".1f", "0.0123"), (0, ".1f", "0.0"), (3e-12, ".1f", "3.00e-12"), (0.0002, "+.4f", "+0.0002"),
+    ],
+)  # fmt: skip
+def test_no_rate_however_small_is_cited_as_zero(value: float, form: str, said: str) -> None:
+    assert readable(value, form) == said
+
+
+def test_a_slow_group_s_rate_is_cited_with_three_digits() -> None:
+    found = numbers._estimate(
+        "auto", "tokens per second", "tokens per second", Estimate(0.4, 0.39, 0.41, 6, "it")
+    )
+    assert (found.value, found.low, found.high) == ("0.400", "0.390", "0.410")
+
+
+def test_a_long_identifier_breaks_at_its_punctuation_and_a_hash_anywhere() -> None:
+    assert breakable("train.sequence_length=256") == (
+        r"train.\allowbreak{}sequence\_\allowbreak{}length=\allowbreak{}256"
+    )
+    assert breakable("a1b2" * 10).count("allowbreak") == 3
+    assert (
+        breakable("interpolated words of a sentence, 10,445.2")
+        == "interpolated words of a sentence, 10,445.2"
+    )
+    assert breakable(EVIL).replace(r"\allowbreak{}", "") == escaped(EVIL)
+
+
+def test_columns_of_long_text_break_their_lines_and_others_do_not() -> None:
+    long, short = ("a" * 40, "b", "1", "2", "3", "x"), ("a", "b", "1", "2", "3", "x")
+    heads = ("",) * 6
+    assert "{llrrrl}" in table("it", "", heads, [short], "llrrrl")
+    assert table("it", "", heads, [short, long], "llrrrl").count("p{2.8cm}") == 1
 
 
 def test_numbers_of_one_name_are_told_apart() -> None:
