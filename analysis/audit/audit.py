@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _CHANGED = "its content is not what was written: its SHA-256 differs from the manifest's"
-_COMPILED = {
-    f"latex/report.{end}" for end in ("aux", "bbl", "blg", "log", "out", "pdf")
-}  # by LaTeX, not by us
 _SCRIPT = "assets/vega.js"  # a library, which no number depends on unless somebody changes it
 
 
@@ -136,7 +133,7 @@ def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
 
 def _compiled(manifest: ReportManifest) -> set[str]:
     """What compiling the report's document adds to its folder."""
-    return _COMPILED - manifest.files.keys() if manifest.latex else set()
+    return set(carried.COMPILED - manifest.files.keys()) if manifest.latex else set()
 
 
 def _there(report: Path, manifest: ReportManifest) -> set[str]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 RECORDS, QUERIES, MANIFEST = "data/records", "data/queries", "data/manifest.json"
+# What compiling a report's document adds to its folder.
+COMPILED = frozenset(f"latex/report.{end}" for end in ("aux", "bbl", "blg", "log", "out", "pdf"))
 LIVE = "live.js"  # only while `runner report --watch` rebuilds the report
 FINDINGS = "data/findings"  # tables that statistics make, where all others are answers of queries
 _PACKAGES = ("assay-studies", "altair", "duckdb", "jinja2", "numpy", "pyarrow", "scipy", "vl-convert-python")

@@ -20,7 +20,7 @@ from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.report.carried import LIVE, MANIFEST, ReportManifest, files
+from analysis.report.carried import COMPILED, LIVE, MANIFEST, ReportManifest, files
 from model.disk.files import Unreadable, read, require_own_folder
 from model.disk.locks import hold
 from model.errors import UserError
@@ -34,8 +34,9 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
 def complete(out: Path) -> Iterator[Path]:
     """Give a folder to write a report to, which comes to `out` only if the body succeeds.
 
-    Files of the report that was there before are removed, and what builds that were killed left; what others
-    added stays. A second build to the same folder waits for the first.
+    Files of the report that was there before are removed, what LaTeX made of its document if that changed,
+    and what builds that were killed left; what others added stays. A second build to
+    the same folder waits for the first.
 
     Raises:
         UserError: the folder holds something else than a report, or links or folders where files are to come,
@@ -142,7 +143,7 @@ def _follow(place: Path, new: Path) -> None:
 
 def _keep_others(place: Path, new: Path) -> None:
     """Give the new folder what is in the old one and no part of its report, such as a compiled text."""
-    ours = {*_earlier(place), MANIFEST}
+    ours = {*_earlier(place), *_outdated(place, new), MANIFEST}
     for path in place.rglob("*"):
         name = path.relative_to(place).as_posix()
         if os.path.lexists(new / name) or (name in ours and not path.is_dir()):
@@ -164,7 +165,7 @@ def _same_file(path: Path, other: Path) -> None:
 def _one_by_one(place: Path, new: Path) -> None:
     """Move file by file: the manifest last, and after it what makes open pages load the report again."""
     written = files(new)
-    _remove(place, set(_earlier(place)) - set(written))
+    _remove(place, {*_earlier(place), *_outdated(place, new)} - set(written))
     for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (new / path).replace(place / path)
@@ -209,6 +210,19 @@ def _earlier(out: Path) -> list[str]:
         return list(read(out / MANIFEST, ReportManifest).files)
     except Unreadable:
         return []
+
+
+def _outdated(out: Path, new: Path) -> frozenset[str]:
+    """What LaTeX made of an earlier document, unless that of the new report is the same."""
+    try:
+        before, after = (_sources(read(folder / MANIFEST, ReportManifest)) for folder in (out, new))
+    except Unreadable:
+        return frozenset()
+    return COMPILED if before and before != after else frozenset()
+
+
+def _sources(manifest: ReportManifest) -> dict[str, str]:
+    return {path: digest for path, digest in manifest.files.items() if path.startswith("latex/")}
 
 
 def _remove(out: Path, paths: set[str]) -> None:

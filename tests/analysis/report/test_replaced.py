@@ -31,6 +31,22 @@ def build(out: Path, *listed: str, text: str = "new") -> None:
         write(folder / MANIFEST, made)
 
 
+def test_what_latex_made_of_an_earlier_document_is_removed_and_of_the_same_one_is_kept(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    build(out, "latex/report.tex")
+    (out / "latex").mkdir()
+    for name in ("report.pdf", "report.aux", "notes.txt"):
+        (out / "latex" / name).write_text("of the first document")
+    build(out, "latex/report.tex")
+    assert (out / "latex" / "report.pdf").exists()
+    build(out, "latex/report.tex", "latex/numbers.tex")
+    assert [path.name for path in (out / "latex").iterdir()] == ["notes.txt"]
+    build(out)
+    assert (out / "latex" / "notes.txt").exists()
+
+
 @pytest.mark.refused
 @pytest.mark.parametrize("name", ["assets", "data"])
 def test_it_is_not_written_where_a_link_leads(tmp_path: Path, name: str) -> None:
