@@ -12,7 +12,7 @@ from typing import Any
 from model.config import RunConfig
 from model.disk.folder import RunFolder, folders
 from model.disk.imported import PREFIX
-from model.disk.record import RunRecord, now
+from model.disk.record import Outcome, RunRecord, now
 from model.errors import UserError
 from model.text import Source
 from runner.plan.data import checked_sources
@@ -83,10 +83,23 @@ def _refuse_logs(study: str, root: Path) -> None:
 
 
 def refreshed(plan: Plan) -> Plan:
-    """The plan with the current status of its runs, without those that `once` leaves out."""
+    """The plan with the current status of its runs, without those that `once` leaves out.
+
+    Nor with those that somebody cancelled since: a launch that waits for its turn must not undo that.
+    """
     now = [(run, before, _known(plan.root, run)) for run, before in plan.runs]
-    kept = [(run, state) for run, before, state in now if not (plan.once and _restarted(before, state))]
+    kept = [
+        (run, state)
+        for run, before, state in now
+        if not (_cancelled(before, state) or (plan.once and _restarted(before, state)))
+    ]
     return dataclasses.replace(plan, runs=kept)
+
+
+def _cancelled(before: RunState | None, now: RunState | None) -> bool:
+    if now is None or now.in_flight or now.outcome is not Outcome.CANCELLED:
+        return False
+    return before is None or before.outcome is not Outcome.CANCELLED or now.highest > before.highest
 
 
 def _restarted(before: RunState | None, now: RunState | None) -> bool:

@@ -85,6 +85,24 @@ def test_repeats_are_added_until_the_paired_ratio_is_narrow_enough(launch, root)
 
 
 @pytest.mark.fault
+def test_a_run_that_was_cancelled_while_a_launch_waited_for_its_turn_is_not_started_again(launch, root):
+    cancelled = []
+
+    def cancel(plan):
+        if not cancelled:
+            cancelled.extend(
+                task for task in write_runs(refreshed(plan)) if task.folder.run.config.attention == "tiled"
+            )
+            train(cancelled[0], STEADY, "cancelled")
+
+    done = launch(STUDY + UNTIL, before=cancel)
+    assert launch.rounds[0] == [("auto", 1)]
+    assert [state.attempt for state in states(root) if state.outcome is Outcome.CANCELLED] == [1]
+    assert done.exit_code == 1
+    assert launch(STUDY + UNTIL).exit_code == 0, "the next launch starts it again"
+
+
+@pytest.mark.fault
 def test_runs_that_another_launch_has_started_are_waited_for(launch, root, monkeypatch):
     """They were taken for missing, and the launch ended without a word of them."""
     elsewhere = []
