@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 OBSERVED = "observed"
+TESTS = "two one-sided tests"  # as the method of a verdict says it
 _NUMBER = ".4f"
 _MARKS: dict[str, dict[str, Any]] = {
     "withheld": {"shape": "cross", "size": 70, "filled": True},
@@ -39,7 +41,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             "Tokens per second divided by those of the baseline, "
             f"{_named(found.baseline or {})}: above 1 is faster. Each group is compared with the one that "
             "differs from it by these factors alone. "
-            f"{_levels(found.compared)}{_band(margin)} {ORDER}"
+            f"{_levels(found.compared)}{_band(margin, (it.verdict.method for it in found.compared))} {ORDER}"
         ),
         description="Dot plot of the rate over the baseline's. "
         + "; ".join(f"{it.label} over {it.baseline} {_said(it)}" for it in found.compared)
@@ -74,8 +76,16 @@ def _levels(found: tuple[Compared, ...]) -> str:
     return " ".join(said)
 
 
-def _band(margin: float | None) -> str:
-    return f" Shaded: the margin of {100 * margin:.3g} % that the study states." if margin else ""
+def _band(margin: float | None, methods: Iterable[str]) -> str:
+    if not margin:
+        return ""
+    said = f" Shaded: the margin of {100 * margin:.3g} % that the study states."
+    if not any(TESTS in method for method in methods):
+        return said
+    return (
+        f"{said} A verdict is {TESTS} at 5 %, which are a 90 % interval held against the margin: the "
+        "interval that is drawn has 95 %, is wider, and may cross an edge that the verdict's does not."
+    )
 
 
 def _said(it: Compared) -> str:

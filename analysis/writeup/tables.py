@@ -90,8 +90,9 @@ def _groups(contents: Contents) -> str:
     heads = ("Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB", "Final loss")
     caption = (
         "Groups, in the order of the study: medians over $n$ completed runs, rates without the warm-up. The "
-        "interval is that of the tokens per second; memory is the peak, the loss that of the last step in "
-        "nats per token. Groups of one tier cannot be told apart; a single run has none."
+        "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
+        "the loss that of the last step in nats per token. Groups of one tier cannot be told apart; a single "
+        "run has none."
     )
     return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
 

@@ -12,7 +12,7 @@ import pytest
 import vl_convert
 
 from analysis import charts
-from analysis.charts import Figure, styles
+from analysis.charts import Figure, ratios, styles
 from analysis.charts._axis import ends
 from analysis.charts._labels import LINE, MOST, places
 from analysis.charts._lines import Lines, crowd, plot, table
@@ -21,6 +21,7 @@ from analysis.charts.loss_difference import _finding
 from analysis.query.ask import answer
 from analysis.report import facts
 from analysis.report.render import templates
+from analysis.stats.change import change
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.disk.record import DesignRecord
@@ -235,3 +236,12 @@ def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_doe
     rows = [{"label": label, "value": value} for label, mine in values.items() for value in mine]
     assert _finding(rows, "auto", None).endswith("within 0.03 nats of auto (farthest: flash)")
     assert "flash leaves the margin" in _finding(rows, "auto", 0.025)
+
+
+def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equivalent_group() -> None:
+    method = change({1: 1.0, 2: 1.1}, {1: 1.0, 2: 1.1}, 0.01).method
+    said = ratios._band(0.01, [method])
+    assert "margin of 1 %" in said
+    assert "90 % interval" in said
+    assert "90 %" not in ratios._band(0.01, ["looks decided how many runs"])
+    assert ratios._band(None, [method]) == ""
