@@ -17,7 +17,7 @@ _ABSENT = object()  # where a figure's specification has null, its axis may be g
 def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str | None, alike: Alike) -> None:
     """Compare the specifications that a page and its recomputed twin have of a chart, if any.
 
-    What other code made may be drawn otherwise: then the rows are compared, if they are of the same form.
+    What other code made is drawn otherwise: of it the rows are compared, if they are of the same form.
     """
     what = f"figure {chart}"
     if a is None or b is None:
@@ -31,8 +31,7 @@ def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str |
     except (ValueError, RecursionError) as error:
         done.findings.append(Finding(name, f"{what}: its specification cannot be read: {error}"))
         return
-    alike_drawn = alike.altair and (alike.code or _form(one) == _form(other))
-    if not alike_drawn:
+    if not (alike.code and alike.altair):
         one, other = _data(one), _data(other)
     if not alike.code and _form(one) != _form(other):
         done.skipped += len(split(a)[1])
