@@ -41,6 +41,15 @@ def points(most: int, wanted: str = "true") -> str:
     return POINTS.replace("$most", str(most)).replace("$wanted", wanted)
 
 
+def mean(values: str) -> str:
+    """SQL for a mean to nine digits, the same in whatever order the rows come.
+
+    Values of nine digits often have a mean half way between two such numbers. Its last bits, which depend on
+    the order, would decide which one it becomes: they are rounded away first.
+    """
+    return f"round(round(favg({values}), 12), 9)"
+
+
 def smoothing(rows: list[Row]) -> str:
     """How the lines were smoothed, for the caption: a short run is shown as it is."""
     points = max(row["points"] for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._curves import limit, points, smoothing
+from analysis.charts._curves import limit, mean, points, smoothing
 from analysis.charts._lines import Lines, crowd, plot, table
 from analysis.charts._values import names
 
@@ -22,7 +22,7 @@ WITH {points(200)}, traces AS (  -- unknown if one of the losses is not finite
 ), sizes AS (
   SELECT place, any_value(label) AS label, count(*) AS runs FROM ends JOIN known USING (run) GROUP BY place
 ), groups AS (  -- only where every run of the group has a loss
-  SELECT place, bin, max(step) AS step, favg(loss) AS loss, count(*) AS n, count(loss) AS known
+  SELECT place, bin, max(step) AS step, {mean("loss")} AS loss, count(*) AS n, count(loss) AS known
   FROM traces GROUP BY place, bin
 ), smoothing AS (  -- a twentieth of the points
   SELECT count(DISTINCT bin) // 40 AS half FROM groups

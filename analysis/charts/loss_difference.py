@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles
-from analysis.charts._curves import points, smoothing
+from analysis.charts._curves import mean, points, smoothing
 from analysis.charts._lines import Lines, plot, table
 from analysis.charts._values import names
 
@@ -50,7 +50,7 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
   SELECT t.run, t.place, t.bin, t.last, t.loss - o.loss AS difference
   FROM traces t JOIN others o USING (rest, span, backend) WHERE o.loss IS NOT NULL
 ), differences AS (
-  SELECT place, bin, max(last) AS step, round(favg(difference), 9) AS difference, count(*) AS n
+  SELECT place, bin, max(last) AS step, {mean("difference")} AS difference, count(*) AS n
   FROM compared GROUP BY place, bin
 ), members AS (
   SELECT place, list(run_id ORDER BY run_id) AS run_ids
