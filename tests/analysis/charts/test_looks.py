@@ -164,7 +164,7 @@ def test_sixty_groups_with_long_names_are_drawn_in_every_figure(root: Path) -> N
     assert len(coloured) == 10
     quiet = next(rows for rows in layers(loss) if "label" in rows[0] and rows[0]["label"] not in coloured)
     assert {row["label"] for row in quiet} | coloured == {row[0] for row in loss.table.rows}
-    assert loss.table.thinned == "at 5 of the 21 steps of the lines; the CSV has all"
+    assert loss.table.thinned == "at 5 of the 9 steps of the lines; the CSV has all"
 
 
 def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
