@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -51,17 +52,17 @@ class Lines:
     least: float | None = None
     band: float | None = None
 
-    @property
+    @cached_property  # asked for by every point of a figure
     def last(self) -> dict[str, Row]:
         """The last point of each line that has a value, by label."""
         return {row["label"]: row for row in self.rows if row["value"] is not None}
 
-    @property
+    @cached_property
     def named(self) -> set[str]:
         """Labels of the lines with a name and a colour; of many lines, the others are grey."""
         return set(named({label: row["value"] for label, row in self.last.items()}))
 
-    @property
+    @cached_property
     def crowded(self) -> bool:
         """Whether there are more lines than can be told apart."""
         return len(self.last) > MOST

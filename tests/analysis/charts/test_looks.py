@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,23 @@ def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
     assert (lines.crowded, len(lines.named), crowd(lines)) == (False, MOST, "")
     drawn = plot(lines, styles([f"g{n}" for n in range(MOST)]))
     assert len(drawn["layer"]) == 3, "lines, leaders and names"
+
+
+class Counted(list[dict[str, Any]]):
+    """Rows that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_every_point_may_ask_whether_there_are_many_lines_and_all_points_are_read_once() -> None:
+    rows = Counted({"label": f"g{n}", "step": 1, "value": n} for n in range(2 * MOST))
+    lines = Lines("loss", ".4f", rows, [], [])
+    assert [(lines.crowded, len(lines.named)) for _ in rows] == [(True, len(lines.named))] * len(rows)
+    assert rows.times == 2, "once here, once there"
 
 
 def test_a_table_says_how_far_it_is_thinned() -> None:
