@@ -39,9 +39,12 @@ class Drawer(Protocol):
 
 
 def processes(runs: int) -> int:
-    """How many processes are worth their start for the figures of so many runs; 0 for none."""
+    """How many processes are worth their start for the figures of so many runs; 0 for none.
+
+    One core is left to the process that asks: on two cores a second process would only add its start.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MOST) if runs >= _MANY and cores > 1 else 0
+    return min(cores - 1, _MOST) if runs >= _MANY else 0
 
 
 @contextmanager

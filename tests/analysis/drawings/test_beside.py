@@ -63,5 +63,7 @@ def test_few_runs_are_drawn_in_this_process(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert beside.processes(49) == 0
     assert beside.processes(50) == 4
+    monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert beside.processes(50) == 1, "the other core is this process's"
     monkeypatch.setattr(beside.os, "sched_getaffinity", lambda _: {0}, raising=False)
     assert beside.processes(10_000) == 0
