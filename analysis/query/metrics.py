@@ -19,13 +19,22 @@ SELECT label AS "Model",
   round({_MFU}, 2) AS "MFU %",
   round({_TFLOPS}, 2) AS "TFLOP/s"
 {_DONE}"""
+# The loss is the median over seeds; repeats of a seed count once, as their mean: analysis.findings.losses.
 TRAINING_SUMMARY = f"""\
+WITH seeds AS (
+  SELECT label, seed, favg(final_loss) AS loss FROM runs
+  WHERE study = $study AND outcome = 'completed' GROUP BY label, seed
+), losses AS (
+  SELECT label,
+    CASE WHEN quantile_disc(loss, 0.5) > 0 THEN {_MIDDLE.format("loss")} ELSE median(loss) END AS loss
+  FROM seeds GROUP BY label
+)
 SELECT label AS "Backend",
   count(*) AS "Runs",
-  round(median(final_loss), 4) AS "Training loss",
+  round(any_value(loss), 4) AS "Training loss",
   round({_RATE})::BIGINT AS "Tokens/sec",
   round({_MFU}, 1) AS "MFU %",
   round(median(wall_seconds) / 60, 1) AS "Training time, min",
   round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
-{_DONE}"""
+{_DONE.replace("runs", "runs JOIN losses USING (label)", 1)}"""
 QUERIES = {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}

@@ -20,7 +20,8 @@ _NOTES = {
     "second, the share of tokens that count in the loss, model FLOPs utilisation, and model TFLOP/s per GPU. "
     "There is no latency of inference: this study trained and did not infer.",
     "training_summary": "Medians over the completed runs of each group. The training loss is that of the "
-    "last step; the time is that of the whole run, with start and compilation.",
+    "last step, of which repeats of a seed count once, as their mean; the time is that of the whole run, "
+    "with start and compilation.",
 }
 
 
@@ -91,8 +92,8 @@ def _groups(contents: Contents) -> str:
     caption = (
         "Groups, in the order of the study: medians over $n$ completed runs, rates without the warm-up. The "
         "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
-        "the loss that of the last step in nats per token. Groups of one tier cannot be told apart; a single "
-        "run has none."
+        "the loss that of the last step in nats per token, of which repeats of a seed count once, as their "
+        "mean. Groups of one tier cannot be told apart; a single run has none."
     )
     return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
 

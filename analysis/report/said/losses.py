@@ -56,8 +56,13 @@ def _sentence(
         "different": f"The loss of {groups} is not that of {name(baseline)}{share and f', beyond{share}'}.",
     }.get(kind, f"It is not shown whether the loss of {groups} {same}.{'' if share else _UNSTATED}")
     if level == RECORDS:
-        text = f"In one pair of runs each: {text[:1].lower()}{text[1:]}"
+        text = f"In one pair of {_unit(items)} each: {text[:1].lower()}{text[1:]}"
     return Sentence(text, tuple(map(_number, items)), kind, level, method)
+
+
+def _unit(items: Sequence[Compared]) -> str:
+    """What is one of a pair: where a seed was repeated, not a run, but the mean of its repeats."""
+    return "runs" if all(len(it.runs) == 2 for it in items) else "means over the repeats of one seed"
 
 
 def _group(it: Compared) -> str:

@@ -147,7 +147,7 @@ def test_losses_are_said_with_their_margin_and_a_wrong_one_beside_the_speed() ->
     logged += losses(["flash301", "flash302", "flash303"], 0.1)
     texts = [each.text for each in of(rows, logged=logged).findings]
     assert any("its loss differs) trains faster than `cudnn`" in text for text in texts)
-    assert "In one pair of runs each: the loss of `flash3` (+0.1000; +0.1000 to +0.1000) is not that of `cudnn`, " \
+    assert "In one pair of means over the repeats of one seed each: the loss of `flash3` (+0.1000; +0.1000 to +0.1000) is not that of `cudnn`, " \
         "beyond the stated margin of 0.005 nats per token." in texts  # fmt: skip
     assert any(
         "the loss of `flash` (+0.0000" in text and "is that of `cudnn` within" in text for text in texts
