@@ -11,9 +11,10 @@ import torch
 
 from model import attention
 from model.attention import Case
-from model.verify import cases, right
+from model.verify import cases, habits, identity, right
 from model.verify import certify as module
 from model.verify.call import Subject
+from model.verify.certificate import Check
 from model.verify.certify import certify, certify_case
 from tests.model.verify import planted, planted_habits, planted_numbers, planted_shapes  # noqa: F401  they plant
 from tests.model.verify.planted import CASE, PLANTED
@@ -89,27 +90,43 @@ def test_results_that_differ_in_the_last_bit_from_call_to_call_are_right_and_sai
 class _Refused(Exception):
     """A check that is there for the planted fault has failed."""
 
+    def __init__(self, checks: list[Check]) -> None:
+        self.checks = checks
+
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Ends a trial at the first stage after a check of this name has failed: no later check takes that back.
+    """Ends a trial after the first habit or stage in which a check of this name fails: no later check takes that back.
 
-    The backends outside PLANTED here are tried to the end.
+    The backends outside PLANTED here are tried to the end. What else a certificate says has tests of its own.
     """
+    monkeypatch.setattr(identity, "code", lambda name: "0")
+    monkeypatch.setattr(identity, "software", lambda name, device: {})
 
     def until(fault: set[str]) -> None:
+        def stop_where_it_failed(checks: list[Check], unsaid: list[Check]) -> None:
+            if any(check.name in fault for check in checks if not check.passed):
+                raise _Refused(unsaid)
+
         class Brief(module._Trial):
             def _stage(self, what: str, case: Case) -> None:
-                if any(check.name in fault for check in self.checks if not check.passed):
-                    raise _Refused
+                stop_where_it_failed(self.checks, [])
                 super()._stage(what, case)
 
             def _verdict(self, *variants):
                 try:
                     return super()._verdict(*variants)
-                except _Refused:
+                except _Refused as refused:
+                    self.checks += refused.checks
                     return "wrong", self._failed()
 
+        def tried(*arguments):
+            checks = whole(*arguments)
+            stop_where_it_failed(checks, checks)
+            return checks
+
+        whole = habits._tried
+        monkeypatch.setattr(habits, "_tried", tried)
         monkeypatch.setattr(module, "_Trial", Brief)
 
     return until
