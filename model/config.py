@@ -5,7 +5,7 @@ Torch-free. Every field has a description: they become the JSON Schema that edit
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -17,6 +17,7 @@ NO_FLOAT16 = (
     "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
     "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
 )
+_NEED_A_GPU = {"loss": ("linear_cross_entropy", "cross_entropy"), "optimizer": ("adamw_one_pass", "adamw")}
 # Backends are verified in float16 too, and records of older versions stay readable.
 Dtype = Annotated[
     Literal["bfloat16", "float16", "float32"],
@@ -93,7 +94,14 @@ class TrainConfig(Strict):
     weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay of AdamW.")
     log_every: Positive = Field(5, description="Steps between step records; step 1 has one too.")
     dtype: Dtype = Field("bfloat16", description="Precision of parameters, gradients and optimizer states.")
-    compile: bool = Field(False, description="Pass the model through torch.compile.")
+    compile: bool = Field(False, description="Pass each block of the model through torch.compile.")
+    loss: Literal["cross_entropy", "linear_cross_entropy"] = Field(
+        "cross_entropy",
+        description="`linear_cross_entropy` joins output head and loss: logits exist once, in `dtype`.",
+    )
+    optimizer: Literal["adamw", "adamw_one_pass"] = Field(
+        "adamw", description="`adamw_one_pass` is AdamW by this project's kernels, at the speed of memory."
+    )
 
     @property
     def tokens(self) -> int:
@@ -114,6 +122,26 @@ class RunConfig(Strict):
     model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
     data: DataConfig = Field(description="The training text.")
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
+
+    def identity(self) -> dict[str, Any]:
+        """What the run's id is a hash of.
+
+        Keys that came after the first studies are left out at their defaults, so that these keep their ids.
+        """
+        found = self.model_dump()
+        for key in ("loss", "optimizer"):
+            if found["train"][key] == TrainConfig.model_fields[key].default:
+                del found["train"][key]
+        return found
+
+    def unsupported(self) -> dict[str, str]:
+        """Why this run cannot train, by key of `train`, each with what to set instead; empty if it can."""
+        reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}
+        for key, (needs, instead) in _NEED_A_GPU.items() if self.device == "cpu" else ():
+            if getattr(self.train, key) == needs:
+                use = f"use --set train.{key}={instead}"
+                reasons[key] = f"train.{key}={needs} runs kernels for an NVIDIA GPU; {use}"
+        return reasons
 
     @property
     def attention_case(self) -> Case:

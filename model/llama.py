@@ -107,8 +107,13 @@ class Llama(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """(B, T) -> logits (B, T, V)."""
+        logits: Tensor = self.head(self.hidden(tokens_BT))
+        return logits
+
+    def hidden(self, tokens_BT: Tensor) -> Tensor:
+        """(B, T) -> what the head takes, (B, T, C)."""
         x_BTC = self.embedding(tokens_BT)
         for block in self.blocks:
             x_BTC = block(x_BTC, self.cos_TD, self.sin_TD)
-        logits: Tensor = self.head(self.norm(x_BTC))
-        return logits
+        hidden_BTC: Tensor = self.norm(x_BTC)
+        return hidden_BTC

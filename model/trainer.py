@@ -6,16 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import nn
 
 from model import attention, data, optim
-from model.config import NO_FLOAT16, RunConfig
+from model.config import RunConfig
 from model.disk import checkpoint
 from model.disk.record import StepRecord
 from model.errors import Diverged, Unsupported
 from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
-from model.loss import cross_entropy
+from model.loss import LOSSES
 from model.meter import Meter
 from model.text import Source
 
@@ -38,12 +37,13 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
             reaches a parameter, or the data file is written to meanwhile.
         OSError: asked to stop, and the state cannot be saved.
     """
-    if config.train.dtype == "float16":
-        raise Unsupported([NO_FLOAT16])
+    if reasons := config.unsupported():
+        raise Unsupported([*reasons.values()])
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
     model = build_model(config, backend)
-    optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
+    loss_of = LOSSES[config.train.loss]
+    optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), config.train.weight_decay)
     source = source.checked(config.data.text_column)
     state = checkpoint.State(config, source.fingerprint(), model, optimizer)
     keeper = Keeper(checkpoints, state)
@@ -55,7 +55,7 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
         # Timed region: from here until record() has synchronised the device, data included.
         inputs_BT, labels_BT = meter.count(next(stream))
         rate = optim.learning_rate(config.train, step)
-        loss = cross_entropy(model(inputs_BT), labels_BT)
+        loss = loss_of(model, inputs_BT, labels_BT)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         norm = optimizer.gradient_norm()
         optimizer.step(rate, optim.clip_divisor(norm, config.train.clip_norm))
@@ -73,7 +73,7 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
             meter.restart()
 
 
-def build_model(config: RunConfig, backend: attention.Backend) -> nn.Module:
+def build_model(config: RunConfig, backend: attention.Backend) -> Llama:
     """The run's llama on its device in its precision, with weights drawn from the run's seed."""
     torch.manual_seed(config.seed)
     if config.train.compile:
@@ -82,9 +82,10 @@ def build_model(config: RunConfig, backend: attention.Backend) -> nn.Module:
     torch.set_default_dtype(getattr(torch, config.train.dtype))
     try:
         with torch.device(config.device):
-            model: nn.Module = Llama(config.model, config.train.sequence_length, attend)
+            model = Llama(config.model, config.train.sequence_length, attend)
     finally:
         torch.set_default_dtype(torch.float32)
     if config.train.compile:
-        model.compile()
+        for block in model.blocks:  # alike, so that one compilation serves all
+            block.compile()
     return model

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.forked import Process, Server
@@ -23,6 +24,14 @@ from tests.forked import Process, Server
 # pyarrow looks for dateutil with each column that it makes of a list. Where there is none, that takes longer.
 if importlib.util.find_spec("dateutil") is None:
     sys.modules["dateutil"] = None  # type: ignore[assignment]
+
+# Where there is no GPU, Triton's kernels are interpreted. Triton asks for this when it is first imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
+
+# No test asserts a time, and these do not either.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 # A shell that runs the tests in the background makes them and all their child processes ignore SIGINT;
 # nohup makes them ignore SIGHUP.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from model import attention
-from model.config import NO_FLOAT16, RunConfig
+from model.config import RunConfig
 from model.disk.files import dumps
 from model.disk.record import Order, Outcome, Override
 from model.errors import UserError, did_you_mean
@@ -266,12 +266,12 @@ def _resolve(
         unknown = f"unknown attention backend '{config.attention}'"
         choices = did_you_mean(config.attention, attention.names())
         return [Problem(_setter(study, settings, ["attention"]), f"{unknown} {choices}")]
-    if config.train.dtype == "float16":
-        return [Problem(_setter(study, settings, ["train", "dtype"]), NO_FLOAT16)]
-    resolved = config.model_dump()
+    if reasons := config.unsupported():
+        return [Problem(_setter(study, settings, ["train", name]), why) for name, why in reasons.items()]
+    resolved, identity = config.model_dump(), config.identity()
     return Cell(
-        run_id=_hash(study.name, resolved),
-        group=_hash(study.name, {**resolved, "seed": None}),
+        run_id=_hash(study.name, identity),
+        group=_hash(study.name, {**identity, "seed": None}),
         factors={axis: _at(resolved, axis) for axis in study.axes},
         repeat=1,
         config=config,

@@ -1,7 +1,9 @@
 """The model is the llama that its configuration describes."""
 
+import importlib
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -128,3 +130,19 @@ def test_the_seam_refuses_another_layout_than_the_case_says():
     broken = replace(backend, attend=lambda q, k, v, causal: q.transpose(1, 2))
     with pytest.raises(ValueError, match="output has shape"):
         attention.attend(broken, case, q, kv, kv)
+
+
+def test_the_loop_that_benchmarks_compare_with_is_the_same_llama(monkeypatch):
+    """It pairs rotary components as neighbours, this one by halves: the same up to their order in a head."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    reference = importlib.import_module("reference")
+    plain, mine, tokens_BT = reference.Reference(SMALL, 16), llama(length=16), torch.randint(50, (2, 16))
+    halves = torch.arange(SMALL.head_dim).view(-1, 2).T.flatten()
+    for block, layer in zip(mine.blocks, plain.layers, strict=True):
+        weights = layer.state_dict()
+        for name in ("attention.query.weight", "attention.key.weight"):
+            weights[name] = weights[name].unflatten(0, (-1, SMALL.head_dim))[:, halves].flatten(0, 1)
+        block.load_state_dict(weights)
+    for name in ("embedding", "norm", "head"):
+        getattr(mine, name).load_state_dict(getattr(plain, name).state_dict())
+    torch.testing.assert_close(mine(tokens_BT), plain(tokens_BT), rtol=0, atol=2e-6)

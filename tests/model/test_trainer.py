@@ -218,6 +218,7 @@ def test_training_on_the_gpu_learns_as_on_the_cpu(corpus, compile_, reference):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # the mode warns of being a prototype
 def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded(corpus):
     """Copies from pageable memory, for one, wait until the device has done all that was asked before."""
     if not torch.cuda.is_available():

@@ -55,7 +55,14 @@ def _tokens(run: Row) -> str | None:
 
 def _compiled(run: Row) -> str | None:
     found = setting("train", "compile")(run)
-    return None if found is None else "yes" if found else "no"
+    return None if found is None else "yes, block by block" if found else "no"
+
+
+def _loss(run: Row) -> str | None:
+    if run["imported"]:
+        return None
+    joined = setting("train", "loss")(run) == "linear_cross_entropy"  # older records have no such key
+    return f"cross-entropy{', joined with the output head' if joined else ' of the logits in float32'}"
 
 
 def _warm_up(run: Row) -> str | None:
@@ -79,7 +86,9 @@ def _optimizer(run: Row) -> str | None:
     decay, clip = setting("train", "weight_decay")(run), setting("train", "clip_norm")(run)
     if None in (decay, clip):
         return None
-    return f"AdamW, weight decay {decay:g}, gradients clipped to norm {clip:g}"
+    one_pass = setting("train", "optimizer")(run) == "adamw_one_pass"
+    by = " by this project's one-pass kernels" if one_pass else ""
+    return f"AdamW{by}, weight decay {decay:g}, gradients clipped to norm {clip:g}"
 
 
 def _activations(run: Row) -> str | None:
@@ -123,7 +132,8 @@ _TRAINING: tuple[_Topic, ...] = (
     ("Batch", whole(lambda run: run["batch_size"]), ("train.batch_size",)),
     ("Tokens per step", _tokens, ()),
     ("Precision", plain(setting("train", "dtype")), ("train.dtype",)),
-    ("Optimizer", _optimizer, ("train.weight_decay", "train.clip_norm")),
+    ("Loss", _loss, ("train.loss",)),
+    ("Optimizer", _optimizer, ("train.optimizer", "train.weight_decay", "train.clip_norm")),
     ("Learning rate", plain(setting("train", "learning_rate")), ("train.learning_rate",)),
     ("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
     ("`torch.compile`", _compiled, ("train.compile",)),

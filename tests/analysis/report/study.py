@@ -37,6 +37,8 @@ TRAIN = {
     "log_every": 5,
     "dtype": "bfloat16",
     "compile": False,
+    "loss": "cross_entropy",
+    "optimizer": "adamw",
 }
 DATA = {"path": "../data/text.parquet", "mode": "pad", "tokenizer": "bytes", "text_column": "text"}
 NOBODY = Backends([], [], [])

@@ -39,6 +39,8 @@ def test_the_workload_is_all_there() -> None:
         "Learning rate": "0.002",
         "Learning-rate warm-up": "linear over the first 20 of 100 steps, then constant",
         "`torch.compile`": "no",
+        "Loss": "cross-entropy of the logits in float32",
+        "Optimizer": "AdamW, weight decay 0.01, gradients clipped to norm 1",
         "Text": "`text.parquet`",
         "Fingerprint": f"`{'f' * 16}`",
         "Tokenizer": "bytes: one token a byte",
@@ -195,3 +197,11 @@ def test_an_option_is_found_with_a_space_and_with_an_equals_sign_and_its_value_k
     command = ["runner", "launch", "--set", "a=1", "--set=b=2\n3", "--settle=4"]
     assert options({"command": command}, "--set") == ["a=1", "b=2\n3"]
     assert options({"command": None}, "--set") == []
+
+
+def test_options_of_the_training_loop_are_said() -> None:
+    chosen = {"compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}
+    said = table([planned("cudnn", train=chosen)])
+    assert said["`torch.compile`"] == "yes, block by block"
+    assert said["Loss"] == "cross-entropy, joined with the output head"
+    assert said["Optimizer"].startswith("AdamW by this project's one-pass kernels, weight decay 0.01")

@@ -119,6 +119,8 @@ ADDED = {
     "rate of zero": ("matrix: {train.learning_rate: [0]}\n", "7:32", "must be greater than 0"),
     "compile yes": ("matrix: {train.compile: [yes]}\n", "7:26", "must be true or false, got 'yes'"),
     "dtype": ("matrix: {train.dtype: [fp32]}\n", "7:24", "must be 'bfloat16', 'float16' or 'float32'"),
+    "fused loss on a CPU": ("matrix: {train.loss: [linear_cross_entropy]}\n", "7:23", "for an NVIDIA GPU; use --set train.loss=cross_entropy"),
+    "one pass on a CPU": ("matrix: {train.optimizer: [adamw_one_pass]}\n", "7:28", "for an NVIDIA GPU; use --set train.optimizer=adamw"),
     "seed 2**32": ("matrix: {seed: [4294967296]}\n", "7:17", "must be less than 4294967296"),
     "seeds 0, 0": ("matrix: {attention: [auto], seed: [0, 0]}\n", "7:39", "remove one of the two (the first is at s.yaml:7:36)"),
     "equal rates": ("matrix: {train.learning_rate: [1e-3, 0.001]}\n", "7:38", "the same run as an earlier cell"),

@@ -1,9 +1,12 @@
 """A study expands into the runs that its text says, and into nothing else."""
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.disk.files import dumps
 from model.disk.record import Outcome
 from runner.spec.document import parse
 from runner.spec.expansion import expand
@@ -194,6 +197,17 @@ def test_any_matrix_gives_the_product_with_distinct_ids(tmp_path_factory, seeds,
     assert factors(cells) == [(seed, step) for seed in seeds for step in steps]
     assert len({cell.run_id for cell in cells}) == len(cells)
     assert len({cell.group for cell in cells}) == len(steps)
+
+
+def test_options_that_came_later_leave_the_ids_of_earlier_studies_alone(study):
+    cell, *_ = expand(read_study(study("")))
+    config = cell.config.model_dump()
+    del config["train"]["loss"], config["train"]["optimizer"]
+    text = dumps({"study": "tiny", "config": config})
+    assert cell.run_id == hashlib.sha256(text.encode()).hexdigest()[:12]
+    (other,) = expand(read_study(study("")), sets=["device=cuda", "train.loss=linear_cross_entropy"])
+    (usual,) = expand(read_study(study("")), sets=["device=cuda"])
+    assert other.run_id != usual.run_id
 
 
 @given(st.text())

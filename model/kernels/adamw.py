@@ -1,0 +1,83 @@
+"""AdamW in one pass over memory, and the norm of the gradients in another; `model/optim.py` says what is computed.
+
+The step reads a parameter, its gradient and both states, and writes all but the gradient: 14 bytes a parameter in
+16 bits.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024  # elements that a program of the step updates
+SUMMED = 65536  # elements that a program of the norm sums
+WIDTH = 4096  # of them at a time
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
+@triton.jit
+def _step(
+    parameters, gradients, means, squares, divisor, size, rate, decay, bias1, bias2,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Update a block of one tensor: computed in float32, rounded once."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    p = tl.load(parameters + at, mask=inside).to(tl.float32)
+    g = tl.load(gradients + at, mask=inside).to(tl.float32) / tl.load(divisor)
+    m = tl.load(means + at, mask=inside).to(tl.float32)
+    v = tl.load(squares + at, mask=inside).to(tl.float32)
+    m += (1 - BETA1) * (g - m)
+    v += (1 - BETA2) * (g * g - v)
+    p -= rate * decay * p
+    p -= (rate / bias1) * m / (tl.sqrt(v / bias2) + EPSILON)
+    tl.store(parameters + at, p.to(parameters.dtype.element_ty), mask=inside)
+    tl.store(means + at, m.to(means.dtype.element_ty), mask=inside)
+    tl.store(squares + at, v.to(squares.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _sum_of_squares(values, sums, size, SUMMED: tl.constexpr, WIDTH: tl.constexpr):
+    """Of SUMMED elements of one tensor, in float32, into one element of `sums`."""
+    start = tl.program_id(0).to(tl.int64) * SUMMED + tl.arange(0, WIDTH)
+    total = tl.zeros((WIDTH,), tl.float32)
+    for offset in range(0, SUMMED, WIDTH):
+        x = tl.load(values + start + offset, mask=start + offset < size, other=0.0).to(tl.float32)
+        total += x * x
+    tl.store(sums + tl.program_id(0), tl.sum(total))
+
+
+def step(
+    parameter: Tensor,
+    gradient: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    divisor: Tensor,
+    *,
+    rate: float,
+    decay: float,
+    count: int,
+) -> None:
+    """Update one parameter and its states in place. All are contiguous tensors of one size on one GPU.
+
+    Args:
+        divisor: of the gradient, one float32.
+        count: this step's number, from 1.
+    """
+    size, (beta1, beta2) = parameter.numel(), BETAS
+    _step[(triton.cdiv(size, BLOCK),)](
+        parameter, gradient, mean, square, divisor, size, rate, decay, 1 - beta1**count, 1 - beta2**count,
+        BETA1=beta1, BETA2=beta2, EPSILON=EPSILON, BLOCK=BLOCK, num_warps=8,
+    )  # fmt: skip
+
+
+def norm(tensors: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of contiguous tensors together, in float32; the same for the same values, bit by bit."""
+    programs = [triton.cdiv(each.numel(), SUMMED) for each in tensors]
+    sums = torch.empty(sum(programs), dtype=torch.float32, device=tensors[0].device)
+    for tensor, count, mine in zip(tensors, programs, sums.split(programs), strict=True):
+        _sum_of_squares[(count,)](tensor, mine, tensor.numel(), SUMMED=SUMMED, WIDTH=WIDTH, num_warps=8)
+    return sums.sum().sqrt()
