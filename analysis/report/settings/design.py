@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.groups import declared, looks
 from analysis.report.said.ran import varying
-from analysis.report.said.sentence import counted, listed, name
-from analysis.report.settings.values import Row, Setting, options, value
+from analysis.report.said.sentence import counted, listed
+from analysis.report.settings.values import Row, Setting, capped, groups, options, value
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
@@ -65,11 +65,8 @@ def _repeats(runs: Sequence[Row]) -> str:
         counts.setdefault(count, []).append(label)
     if len(counts) == 1:
         return f"{counted(next(iter(counts)), 'run')} of each group and seed"
-    spread = [
-        f"{count} ({listed(list(dict.fromkeys(map(name, labels))))})"
-        for count, labels in sorted(counts.items())
-    ]
-    return f"runs of each group and seed: {'; '.join(spread)}"
+    spread = [f"{count} ({groups(list(dict.fromkeys(labels)))})" for count, labels in sorted(counts.items())]
+    return f"runs of each group and seed: {'; '.join(capped(spread, 'numbers'))}"
 
 
 def _baseline(runs: Sequence[Row]) -> str:

@@ -11,7 +11,8 @@ from analysis.report.said.sentence import counted, listed, name
 Row = dict[str, Any]  # of the report's query of runs
 Of = Callable[[Row], str | None]
 _SHOWN = 8  # values of one topic
-_LABELS = 4  # groups that are named beside a value; of more, how many there are
+_LABELS = 4  # groups that are named beside a value; of more, the first ones
+_ELSEWHERE = "`data/runs.csv` has all of them"
 UNKNOWN = "unknown"
 
 
@@ -41,12 +42,9 @@ def value(runs: Sequence[Row], of: Of, why_unknown: str = "not recorded") -> str
         return f"{UNKNOWN}: {why_unknown}" if runs else f"{UNKNOWN}: no run has started"
     if len(found) == 1 and not missing:
         return str(*found)
-    said = [f"{text} ({_who(mine, runs)})" for text, mine in list(found.items())[:_SHOWN]]
-    if len(found) > _SHOWN:
-        said.append(f"{len(found) - _SHOWN} more values")
-    if missing:
-        said.append(f"{UNKNOWN} ({_who(missing, runs)})")
-    return "; ".join(said)
+    said = [f"{text} ({_who(mine, runs)})" for text, mine in found.items()]
+    more = [f"{UNKNOWN} ({_who(missing, runs)})"] if missing else []
+    return "; ".join([*capped(said, "values"), *more])
 
 
 def _who(mine: Sequence[Row], runs: Sequence[Row]) -> str:
@@ -56,7 +54,21 @@ def _who(mine: Sequence[Row], runs: Sequence[Row]) -> str:
     whole = sum(run["label"] in known for run in runs) == len(mine)
     if not whole:
         return counted(len(mine), "run")
-    return listed([name(label) for label in labels]) if len(labels) <= _LABELS else f"{len(labels)} groups"
+    return groups(labels)
+
+
+def groups(labels: Sequence[str]) -> str:
+    """The groups by name; of many, the first few, and how many more there are."""
+    names = [name(label) for label in labels]
+    more = len(names) - _LABELS + 1
+    return listed(names if more <= 1 else [*names[: _LABELS - 1], f"{more} more groups"])
+
+
+def capped(said: Sequence[str], what: str) -> list[str]:
+    """The first of many entries, and how many more there are and where to look for them."""
+    if len(said) <= _SHOWN:
+        return list(said)
+    return [*said[:_SHOWN], f"{len(said) - _SHOWN} more {what}; {_ELSEWHERE}"]
 
 
 def setting(*path: str) -> Callable[[Row], Any]:
@@ -92,7 +104,7 @@ def changed(runs: Sequence[Row], settings: Sequence[str]) -> str:
         for dotted in settings:
             if text := _override(run, dotted):
                 said[text] = None
-    return "; ".join(said)
+    return "; ".join(capped(list(said), "changes"))
 
 
 def _override(run: Row, dotted: str) -> str | None:

@@ -69,13 +69,33 @@ def test_values_that_differ_stand_beside_their_groups() -> None:
     runs = [planned("cudnn"), planned("flash"), planned("math", outcome="oom_gpu", steps=0)]
     assert table(runs)["Steps"] == "100 of 100 planned (`cudnn` and `flash`); 0 of 100 planned (`math`)"
     many = [planned(f"g{n}", train={"sequence_length": 512 if n else 1024}) for n in range(9)]
-    assert table(many)["Sequence length"] == "1,024 (`g0`); 512 (8 groups)"
+    assert table(many)["Sequence length"] == "1,024 (`g0`); 512 (`g1`, `g2`, `g3` and 5 more groups)"
     halves = [
         planned("a", seed=seed, device=device) for seed, device in enumerate(("NVIDIA H200", "Tesla T4"))
     ]
     assert table(halves)["Device"] == "NVIDIA H200 (1 run); Tesla T4 (1 run)"
     sixty = [planned(f"g{n}", train={"learning_rate": n / 1000}) for n in range(1, 61)]
-    assert table(sixty)["Learning rate"].endswith("0.008 (`g8`); 52 more values")
+    assert table(sixty)["Learning rate"].endswith(
+        "0.008 (`g8`); 52 more values; `data/runs.csv` has all of them"
+    )
+
+
+def test_a_study_of_hundreds_of_groups_names_the_first_few() -> None:
+    own = [{"train.steps": {"own": n, "by": "`--set`"}} for n in range(300)]
+    runs = [
+        planned(f"group-{n}", repeat=repeat, overridden=own[n])
+        for n in range(300)
+        for repeat in range(1 + n % 2)
+    ]
+    found = table(runs)
+    assert found["Repeats"] == (
+        "runs of each group and seed: 1 (`group-0`, `group-2`, `group-4` and 147 more groups); "
+        "2 (`group-1`, `group-3`, `group-5` and 147 more groups)"
+    )
+    assert changes(runs)["Steps"].endswith(
+        "the study says 7; 292 more changes; `data/runs.csv` has all of them"
+    )
+    assert max(map(len, (*found.values(), *changes(runs).values()))) < 400
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
