@@ -5,6 +5,7 @@ from __future__ import annotations
 from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._dots import Axis, called, figure
+from analysis.findings.memory import peak_memory_gib
 
 _SQL = """\
 SELECT label, run_id, seed, repeat, gpus, peak_memory_bytes,
@@ -18,10 +19,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     points = [(row["label"], called(row), row["peak_memory_gib"]) for row in rows]
-    found = {
-        label: stats.over_runs([row["peak_memory_gib"] for row in mine])
-        for label, mine in stats.by_label(rows).items()
-    }
+    estimates = {label: peak_memory_gib(mine) for label, mine in stats.by_label(rows).items()}
+    found = {label: estimate for label, estimate in estimates.items() if estimate}
     kinds = {
         "device memory that PyTorch allocated" if row["gpus"] else "resident memory of the process"
         for row in rows

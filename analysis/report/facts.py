@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from analysis import stats
 from analysis.compare.values import commit, device
 from analysis.findings.losses import final_loss
+from analysis.findings.memory import peak_memory_gib
 from analysis.query.ask import answer
 from analysis.query.rates import COMPLETED_RUNS
-from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Group:
         label: what charts call it.
         runs: how many there are; `n` of them completed with a measured rate.
         tokens_per_second, mfu: medians with intervals; None if not measured.
-        peak_memory_gib: median over completed runs.
+        peak_memory_gib: median over completed runs, with its interval.
         final_loss: median over the seeds of completed runs, with its interval.
     """
 
@@ -58,7 +58,7 @@ class Group:
     n: int
     tokens_per_second: stats.Estimate | None
     mfu: stats.Estimate | None
-    peak_memory_gib: float | None
+    peak_memory_gib: stats.Estimate | None
     final_loss: stats.Estimate | None
 
 
@@ -203,9 +203,7 @@ def _group(
         n=mine.n if mine else 0,
         tokens_per_second=mine,
         mfu=share.get(label),
-        peak_memory_gib=median_of_known(
-            run["peak_memory_bytes"] and run["peak_memory_bytes"] / 2**30 for run in done
-        ),
+        peak_memory_gib=peak_memory_gib(done),
         final_loss=final_loss(done),
     )
 

@@ -101,17 +101,14 @@ def cited(contents: Contents) -> Iterator[Cited]:
 
 def _of_group(group: Group) -> Iterator[Cited]:
     yield Cited(f"{group.label} runs", str(group.n), None, None, f"{group.label}: runs with a measured rate")
-    memory = group.peak_memory_gib
     for quantity, unit, found in (
         ("tokens per second", "tokens per second", group.tokens_per_second),
         ("MFU", "percent", group.mfu),
         ("final loss", "nats per token", group.final_loss),
+        ("peak memory", "GiB", group.peak_memory_gib),
     ):
         if found:
             yield _estimate(group.label, quantity, unit, found)
-    if memory is not None:
-        says = f"{group.label}: peak memory, GiB: median over its completed runs"
-        yield Cited(f"{group.label} peak memory", format(memory, _FORMS["GiB"]), None, None, says)
 
 
 def _estimate(label: str, quantity: str, unit: str, found: Estimate) -> Cited:

@@ -107,7 +107,7 @@ def _group(contents: Contents, group: Group) -> tuple[str, ...]:
         _ends(group.tokens_per_second, ",.0f"),
         escaped(tiers) or ("observed" if group.n == 1 else _DASH),
         _middle(group.mfu, ".1f"),
-        number(group.peak_memory_gib, ",.1f"),
+        _middle(group.peak_memory_gib, ",.1f"),
         _middle(group.final_loss, ".4f"),
     )
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from analysis.audit.audit import audit
+from analysis.findings.memory import peak_memory_gib
 from analysis.query.latex import breakable, escaped, said, tabular
 from analysis.report.build import build_report
+from analysis.report.facts import Group
 from analysis.report.said.sentence import Number
 from analysis.stats import Estimate
 from analysis.stats.verdict import readable
@@ -154,6 +156,16 @@ def test_a_slow_group_s_rate_is_cited_with_three_digits() -> None:
         "auto", "tokens per second", "tokens per second", Estimate(0.4, 0.39, 0.41, 6, "it")
     )
     assert (found.value, found.low, found.high) == ("0.400", "0.390", "0.410")
+
+
+def test_the_peak_memory_of_several_runs_is_cited_with_its_interval() -> None:
+    runs = [{"peak_memory_bytes": gib * 2**30} for gib in (70.0, 71.0, 72.0)]
+    group = Group("auto", 3, 0, None, None, peak_memory_gib(runs), None)
+    (_, memory) = numbers._of_group(group)
+    assert (memory.words, memory.value, memory.low, memory.high) == (
+        "auto peak memory", "71.0", "68.6", "73.5",
+    )  # fmt: skip
+    assert "GiB: median; 95 % t interval over 3 runs" in memory.says
 
 
 def test_a_long_identifier_breaks_at_its_punctuation_and_a_hash_anywhere() -> None:
