@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
@@ -10,7 +10,7 @@ from analysis.charts import Figure, Row, Styles
 from analysis.charts._axis import ends
 from analysis.charts._rows import PADDING, head, height, right, y_of
 from analysis.charts._style import INK, chart, colours, drawn, fitted, packed, shapes
-from analysis.charts._values import estimates_table, number, range_of
+from analysis.charts._values import estimates_table, fitting, number, of_estimates, range_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -56,8 +56,10 @@ def figure(
         used: rows of the runs that it shows.
     """
     span = _span(points, found, axis)
+    shown = [*(value for _, _, value in points), *of_estimates(found.values())]
+    axis = replace(axis, number=fitting(axis.number, shown))
     medians = "; ".join(f"{label} {number(it.median, axis.number)}" for label, it in found.items())
-    start = f" The axis starts at {number(span[0], axis.number)}, not at zero." if span[0] else ""
+    start = f" The axis starts at {span[0]:,.10g}, not at zero." if span[0] else ""
     return Figure(
         spec=_plot(points, found, styles, axis, span),
         caption=f"{what} {marks(found)}{start} {ORDER}",
@@ -115,10 +117,9 @@ def _plot(
 def _x(field: str, axis: Axis, span: Span) -> alt.X:
     import altair as alt
 
-    title = f"{axis.title} (from {number(span[0], axis.number)})" if span[0] else axis.title
+    title = f"{axis.title} (from {span[0]:,.10g})" if span[0] else axis.title
     scale = alt.Scale(domain=list(span), nice=False, zero=False)
-    form = axis.number if span[0] else alt.Undefined
-    return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5, format=form))
+    return alt.X(f"{field}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, tickCount=5))
 
 
 def _medians(rows: list[Row], styles: Styles, axis: Axis, span: Span) -> list[alt.Chart]:

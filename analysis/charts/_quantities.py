@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis import stats
+from analysis.charts._values import fitting, of_estimates
 from analysis.findings.losses import final_loss
+from analysis.findings.memory import peak_memory_gib
 
 if TYPE_CHECKING:
     from analysis.charts import Row
@@ -41,6 +43,11 @@ class Quantity:
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
 
+def fitted(quantity: Quantity, found: Iterable[stats.Estimate]) -> Quantity:
+    """The quantity with as many decimals as the smallest of these needs."""
+    return replace(quantity, number=fitting(quantity.number, of_estimates(found)))
+
+
 def _rate(column: str) -> Callable[[list[Row]], Estimates]:
     return lambda rows: stats.estimates(_having(column, rows), stats.rate(column))
 
@@ -54,11 +61,8 @@ def _step_seconds(rows: list[Row]) -> Estimates:
 
 
 def _peak_memory(rows: list[Row]) -> Estimates:
-    known = stats.by_label(row for row in rows if row["peak_memory_bytes"])
-    return {
-        label: stats.over_runs([row["peak_memory_bytes"] / 2**30 for row in mine])
-        for label, mine in known.items()
-    }
+    found = {label: peak_memory_gib(mine) for label, mine in stats.by_label(rows).items()}
+    return {label: estimate for label, estimate in found.items() if estimate}
 
 
 def _final_loss(rows: list[Row]) -> Estimates:

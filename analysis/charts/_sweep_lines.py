@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.charts import Figure
 from analysis.charts import _sweep_words as words
-from analysis.charts._quantities import Quantity
+from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import styles
 from analysis.charts._sweep import Axis, Cell, sweep
 from analysis.charts._sweep_plot import Plot, spec
@@ -41,6 +41,7 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
     cells = [cell for line in every.values() for cell in line]
     if not any(cell.estimate for cell in cells):
         return None
+    quantity = fitted(quantity, (cell.estimate for cell in cells if cell.estimate))
     shown = every if len(every) <= MOST else outermost(every, x)
     quiet = {name: line for name, line in every.items() if name not in shown}
     plot = Plot(x, shown, quiet, styles(list(shown)), quantity, *_span(cells, quantity))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Figure
 from analysis.charts import _sweep_words as words
-from analysis.charts._quantities import Quantity
+from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import INK, chart, config, drawn
 from analysis.charts._sweep import Axis, Cell, axes, sweep
 
@@ -52,6 +52,7 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
     cells = [cell for panel in panels.values() for cell in panel]
     if not any(cell.estimate for cell in cells):
         return None
+    quantity = fitted(quantity, (cell.estimate for cell in found.cells if cell.estimate))
     over = words.swept((across, down))
     return Figure(
         spec=_spec(panels, across, down, quantity),

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor, isfinite, log10
 
 from analysis import stats
 from analysis.charts import Table
 
 UNKNOWN = "\N{EN DASH}"  # in a table, in place of a number
+_MOST_DECIMALS = 9
 
 
 def number(value: float | None, form: str) -> str:
     """A value as the figure prints it; `form` is its d3 format. A dash where it is unknown."""
     return UNKNOWN if value is None else format(value, form.replace("~", ""))
+
+
+def fitting(form: str, values: Iterable[float | None]) -> str:
+    """The format with as many decimals as the smallest value needs for three digits.
+
+    Args:
+        form: d3 format of a fixed number of decimals, such as `,.0f`; others are returned as they are.
+        values: that the figure shows; zeros and unknown ones count for nothing.
+    """
+    sizes = [abs(value) for value in values if value and isfinite(value)]
+    comma, _, decimals = form.removesuffix("f").partition(".")
+    if not sizes or not form.endswith("f") or comma not in ("", ","):
+        return form
+    if min(sizes) >= 10 ** (1 - int(decimals)):
+        return form
+    places = 2 - floor(log10(min(sizes)))
+    return f"{comma}.{places}f" if places <= _MOST_DECIMALS else f"{comma}.3g"
+
+
+def of_estimates(found: Iterable[stats.Estimate]) -> list[float | None]:
+    """All numbers that a figure shows of estimates: the medians and the ends of their intervals."""
+    return [value for it in found for value in (it.median, it.low, it.high)]
 
 
 def interval(found: stats.Estimate, form: str) -> str:

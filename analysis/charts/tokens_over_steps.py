@@ -5,6 +5,7 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
 from analysis.charts._lines import Lines, crowd, plot, table
+from analysis.charts._values import fitting
 from analysis.stats import by_label
 from analysis.stats.estimate import median
 
@@ -30,7 +31,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     used = frozenset(run for row in rows for run in row["run_ids"] or ())
     warmup = max(row["warmup_steps"] for row in rows)
-    lines = Lines("tokens per second", ",.0f", rows, [], [], warmup_steps=warmup, zero=True)
+    number = fitting(",.0f", (row["value"] for row in rows))
+    lines = Lines("tokens per second", number, rows, [], [], warmup_steps=warmup, zero=True)
     return Figure(
         spec=plot(lines, styles),
         caption=(

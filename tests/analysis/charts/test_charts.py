@@ -12,9 +12,13 @@ import pytest
 from analysis import charts
 from analysis.charts import Chart, Figure, styles
 from analysis.charts._curves import POINTS, limit, mean
+from analysis.charts._dots import Axis
+from analysis.charts._dots import figure as dots
+from analysis.charts._values import fitting
 from analysis.compare import guard
 from analysis.query.ask import answer, ask
 from analysis.report import facts
+from analysis.stats import over_runs
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.config import DataConfig, RunConfig, TrainConfig
@@ -447,3 +451,44 @@ def test_a_mean_does_not_depend_on_the_order_of_the_rows() -> None:
 
     assert differing("round(avg(loss), 9)")
     assert not differing(mean("loss").replace("favg", "avg"))
+
+
+@pytest.mark.parametrize(
+    ("form", "values", "fits"),
+    [
+        (",.0f", [0.4, None, 0.0], ",.3f"), (",.0f", [9.96, 8000], ",.2f"), (",.0f", [12.3], ",.0f"),
+        (",.0f", [], ",.0f"), (".1f", [0.0123], ".4f"), (",.2f", [0.05], ",.4f"), (",.0f", [4e-12], ",.3g"),
+        (".3~g", [0.4], ".3~g"), ("+.4f", [1e-9], "+.4f"),
+    ],
+)  # fmt: skip
+def test_a_figure_has_the_decimals_that_its_smallest_value_needs(
+    form: str, values: list[float | None], fits: str
+) -> None:
+    assert fitting(form, values) == fits
+
+
+def test_a_rate_below_one_is_not_drawn_as_zero() -> None:
+    rows = [{"label": "a", "run_id": f"r{n}", "seed": n, "repeat": 1} for n in range(3)]
+    points = [("a", row["run_id"], 0.4 + n / 100) for n, row in enumerate(rows)]
+    found = {"a": over_runs([value for _, _, value in points])}
+    figure = dots(points, found, styles(["a"]), Axis("tokens per second", ",.0f"), "It.", rows)
+    assert figure.table
+    assert figure.table.rows[0][2] == "0.410"
+    assert "0.410 tokens per second" in (figure.finding or "")
+    drawn = json.dumps(figure.spec)
+    assert '"format": ",.3f"' in drawn
+    assert ",.0f" not in drawn
+
+
+def test_an_axis_that_does_not_start_at_zero_tells_its_ticks_apart() -> None:
+    points = [(label, label, value) for label, value in (("a", 45.1), ("b", 45.3))]
+    found = {label: over_runs([value]) for label, _, value in points}
+    figure = dots(points, found, styles(["a", "b"]), Axis("tokens per second", ",.0f"), "It.", [])
+    assert "The axis starts at 44.6, not at zero." in figure.caption
+    axes = [
+        layer["encoding"]["x"]["axis"]
+        for layer in figure.spec["layer"]
+        if "axis" in layer["encoding"].get("x", {})
+    ]
+    assert axes
+    assert not any("format" in axis for axis in axes), "Vega takes as many digits as the ticks need"

@@ -230,6 +230,20 @@ def test_two_axes_make_a_heat_map_for_each_group_with_the_value_in_each_cell() -
     assert bands == ["0|", "0|4", "0|2", "0|1", "1|", "1|4", "1|2", "1|1"]
 
 
+@pytest.mark.parametrize("draw", [draw_lines, draw_maps])
+def test_rates_below_ten_show_three_digits(draw: Any) -> None:
+    rows = [
+        row | {"tokens_per_second": 0.4}
+        for row in grid(train__sequence_length=LENGTHS, train__batch_size=BATCHES)
+    ]
+    figure = draw(rows, TOKENS)
+    assert {row[3] for row in figure.table.rows} == {"0.400"}
+    assert "from 0.400" in figure.description
+    drawn = json.dumps(figure.spec)
+    assert '"format": ",.3f"' in drawn
+    assert ",.0f" not in drawn
+
+
 def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
     rows = grid(train__sequence_length=LENGTHS, train__batch_size=BATCHES, train__learning_rate=RATES)
     figure = maps(rows)
