@@ -48,6 +48,8 @@ def test_a_study_without_a_number_still_has_every_page(
     collect(root)
     out = build_report(root, "backends", tmp_path / "out").parent
     assert "There is no figure" in words(out / "print.html")
+    headings = re.findall(r"<h2[^>]*>(.*?)</h2>", (out / "print.html").read_text())
+    assert len(headings) == len(set(headings)), "two landmarks of one name"
     said = "oom_gpu as expected" if outcome else "not started"
     assert said in words(out / "run-r0.html")
     assert said in words(out / "runs.html")
