@@ -5,7 +5,15 @@ import torch
 
 from model import optim
 
-SHAPES = {"a": (70, 33), "b": (5,), "c": (1, 70000)}  # smaller and larger than a program's share
+SHAPES = {"a": (70, 33), "b": (5,), "c": (1, 3000)}  # smaller and larger than a program's share
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """So that few elements take several programs: the interpreter is slow."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr("model.kernels.adamw.SUMMED", 1024)
+    monkeypatch.setattr("model.kernels.adamw.WIDTH", 256)
 
 
 def parameters(device, dtype=torch.float32):
