@@ -85,7 +85,7 @@ def every(
     connection: DuckDBPyConnection, known: Facts, formats: tuple[Format, ...], drawer: Drawer
 ) -> list[Drawn]:
     """Build every chart that is about such a study, in the order of the report, and have it drawn."""
-    ask = cache(partial(answer, connection))  # several charts show numbers of the same rows
+    ask = cache(partial(_asked, connection))  # several charts show numbers of the same rows
     drawn = []
     for name in charts.names():
         if each := _draw(ask, name, known, formats):
@@ -113,11 +113,18 @@ def csv_bytes(found: Answer) -> bytes:
     return data.getvalue()
 
 
-def _draw(ask: Callable[[str], Answer], name: str, known: Facts, formats: tuple[Format, ...]) -> Drawn | None:
+def _asked(connection: DuckDBPyConnection, sql: str) -> tuple[list[Row], bytes]:
+    """A query's rows, which charts leave as they are, and its table."""
+    found = answer(connection, sql)
+    return found.parsed(), csv_bytes(found)
+
+
+def _draw(
+    ask: Callable[[str], tuple[list[Row], bytes]], name: str, known: Facts, formats: tuple[Format, ...]
+) -> Drawn | None:
     chart = charts.load(name)
     sql = facts.literal(chart.sql, known.study)
-    found = ask(sql)
-    rows = found.parsed()
+    rows, table = ask(sql)
     if not chart.applies(rows):
         return None
     with charts.unchecked():
@@ -127,7 +134,7 @@ def _draw(ask: Callable[[str], Answer], name: str, known: Facts, formats: tuple[
     shown = [run for run in known.runs if figure and run["run_id"] in figure.used]
     left_out = [run for run in known.runs if not figure or run["run_id"] not in figure.used]
     said = _facts(chart, figure, shown, left_out) if figure else []
-    return Drawn(name, chart, sql, csv_bytes(found), figure, left_out, said, formats)
+    return Drawn(name, chart, sql, table, figure, left_out, said, formats)
 
 
 def _facts(chart: Chart, figure: Figure, shown: list[Row], left_out: list[Row]) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -60,6 +61,19 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_demo(root)
     collect(root)
     return root
+
+
+def test_charts_leave_the_rows_as_they_are_since_others_show_them_too(demo: Path) -> None:
+    with store.open_for_reading(demo) as connection:
+        facts.snapshot(connection, "backends")
+        made = styles(facts.gather(connection, "backends").labels)
+        for name in charts.names():
+            chart = charts.load(name)
+            rows = answer(connection, facts.literal(chart.sql, "backends")).parsed()
+            before = deepcopy(rows)
+            if chart.applies(rows):
+                chart.build(rows, made)
+            assert rows == before, name
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 import vl_convert
 
@@ -17,7 +18,8 @@ from analysis.charts import Figure, ratios, styles
 from analysis.charts._axis import ends
 from analysis.charts._labels import LINE, MOST, places
 from analysis.charts._lines import Lines, crowd, plot, table
-from analysis.charts._style import COLOURS
+from analysis.charts._style import COLOURS, drawn
+from analysis.charts._style import chart as chart_of
 from analysis.charts.loss_difference import _finding
 from analysis.query.ask import answer
 from analysis.report import facts
@@ -174,6 +176,21 @@ def test_lines_that_can_be_told_apart_all_have_a_colour_and_a_name() -> None:
     assert (lines.crowded, len(lines.named), crowd(lines)) == (False, MOST, "")
     drawn = plot(lines, styles([f"g{n}" for n in range(MOST)]))
     assert len(drawn["layer"]) == 3, "lines, leaders and names"
+
+
+def test_layers_are_put_together_as_altair_does_it() -> None:
+    rows = [{"label": "auto", "step": step, "value": 1.0} for step in (1, 2)]
+    shared, other = chart_of(rows), chart_of([{"value": 2.0}])
+    layers = [
+        shared.mark_line().encode(x="step:Q", y="value:Q"),
+        shared.mark_point().encode(x="step:Q", y="value:Q"),
+        other.mark_rule().encode(y="value:Q"),
+    ]
+    theirs = alt.layer(*layers).properties(width="container", height=99).to_dict()
+    ours = drawn(layers, 99)
+    assert theirs.pop("datasets").keys() == ours["datasets"].keys()
+    assert theirs == {name: value for name, value in ours.items() if name != "datasets"}
+    assert list(ours["datasets"].values()) == [rows, [{"value": 2.0}]]
 
 
 class Counted(list[dict[str, Any]]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from itertools import product
 from math import log2
 from pathlib import Path
@@ -242,6 +243,15 @@ def test_rates_below_ten_show_three_digits(draw: Any) -> None:
     drawn = json.dumps(figure.spec)
     assert '"format": ",.3f"' in drawn
     assert ",.0f" not in drawn
+
+
+def test_sweeps_leave_the_rows_as_they_are_since_other_figures_show_them_too() -> None:
+    rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS, train__batch_size=BATCHES)
+    before = deepcopy(rows)
+    for quantity in (FINAL_LOSS, PEAK_MEMORY, TOKENS):
+        lines(rows, quantity)
+        maps(rows, quantity)
+    assert rows == before
 
 
 def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
