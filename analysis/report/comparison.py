@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.findings import conditions, losses
+from analysis.findings.gpus import Gpus, gpus_of
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.query.cells import write_rows
@@ -32,6 +33,7 @@ class Comparison:
         singles: labels of the groups of one run with a rate, in the study's order.
         alone: labels of the groups that no baseline is the counterpart of, though the study declares one.
         drift: over the blocks.
+        gpus: whether they differ in speed; None where fewer than two are known.
         order, load: how the runs were started, and how busy the machines were, in words.
         busy: a warning if other work may have slowed runs down.
         advice: what to write in the study to have groups compared; None if it declares a baseline.
@@ -43,6 +45,7 @@ class Comparison:
     singles: list[str]
     alone: list[str]
     drift: Drift
+    gpus: Gpus | None
     order: str
     load: str
     busy: str | None
@@ -74,6 +77,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(measured),
+        gpus=gpus_of(measured),
         order=conditions.order_of(runs),
         load=conditions.load_of(measured),
         busy=conditions.busy(measured),

@@ -1,8 +1,8 @@
 """Statistics, pure: intervals, paired ratios, rankings and verdicts. Nothing here reads a file or a database.
 
 One idea a file: `within` (one run's records), `between` (runs), `paired` (ratios to a baseline), `ranking`,
-`equivalence` (losses), `change` (two studies), `drift`, `power` and `sequential` (how many repeats). What
-each method assumes, and how often its intervals hold the truth, is in docs/statistics.md.
+`equivalence` (losses), `change` (two studies), `drift`, `devices`, `power` and `sequential` (how many
+repeats). What each method assumes, and how often its intervals hold the truth, is in docs/statistics.md.
 """
 
 from analysis.stats.between import over_runs

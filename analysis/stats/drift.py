@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import expm1, sqrt
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from analysis.stats.student import Mean
 from analysis.stats.verdict import percent
 
 FEWEST = 3
+Column = TypeVar("Column", int, str)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     Args:
         seconds: per step, by group and block.
     """
-    seconds = _linked(seconds)
+    kept = linked(seconds)
+    seconds = {key: value for key, value in seconds.items() if key in kept}
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST:
         there = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
@@ -64,19 +67,21 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     return Drift(change, low, high, p, False, sentence)
 
 
-def _linked(seconds: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
-    """Those of the largest set of blocks that groups link with each other; of equal ones, the first."""
-    sets: list[tuple[set[str], set[int]]] = []
-    for group, block in sorted(seconds, key=lambda key: key[1]):
-        touched = [each for each in sets if group in each[0] or block in each[1]]
+def linked(cells: Iterable[tuple[str, Column]]) -> set[tuple[str, Column]]:
+    """The cells of the largest set of columns that rows link with each other; of equal ones, the first.
+
+    Two columns that no chain of common rows joins cannot be told from the rows that they are in.
+    """
+    cells = set(cells)
+    sets: list[tuple[set[str], set[Column]]] = []
+    for row, column in sorted(cells, key=lambda cell: (cell[1], cell[0])):
+        touched = [each for each in sets if row in each[0] or column in each[1]]
         sets = [each for each in sets if each not in touched]
-        merged = (
-            {group}.union(*(each[0] for each in touched)),
-            {block}.union(*(each[1] for each in touched)),
-        )
+        merged = ({row}.union(*(each[0] for each in touched)), {column}.union(*(each[1] for each in touched)))
         sets.append(merged)
-    largest = max(sets, key=lambda each: (len(each[1]), -min(each[1])), default=(set(), set()))
-    return {key: value for key, value in seconds.items() if key[0] in largest[0]}
+    sets.sort(key=lambda each: (-len(each[1]), min(each[1])))
+    rows = sets[0][0] if sets else set()
+    return {cell for cell in cells if cell[0] in rows}
 
 
 def _block_effects(seconds: Mapping[tuple[str, int], float], blocks: list[int]) -> np.ndarray:

@@ -228,6 +228,7 @@ def _where(manifest: Manifest | None) -> Row:
         "node": manifest.host,
         "nodes": manifest.nodes,
         "device": manifest.device_name,
+        "gpu_uuid": manifest.gpu_uuid,
         "gpus": manifest.gpus,
         "certificate": manifest.certificate,
         "resumed_step": manifest.resumed_step,

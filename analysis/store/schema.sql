@@ -73,7 +73,7 @@ CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     outcome VARCHAR, reason VARCHAR, executor VARCHAR, job_id VARCHAR,
     claimed_at TIMESTAMP, started_at TIMESTAMP, ended_at TIMESTAMP, wall_seconds DOUBLE,
-    node VARCHAR, nodes INTEGER, device VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
+    node VARCHAR, nodes INTEGER, device VARCHAR, gpu_uuid VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
     steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
@@ -95,6 +95,7 @@ COMMENT ON COLUMN attempts.wall_seconds IS 'Seconds from start to end, or at mos
 COMMENT ON COLUMN attempts.node IS 'Host name.';
 COMMENT ON COLUMN attempts.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN attempts.device IS 'Name of the device as its driver reports it.';
+COMMENT ON COLUMN attempts.gpu_uuid IS 'UUID of the GPU as its driver reports it: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.gpus IS 'Number of GPUs; 0 on a CPU.';
 COMMENT ON COLUMN attempts.certificate IS 'Key of the certificate that its backend had; NULL in records that are older than certificates.';
 COMMENT ON COLUMN attempts.software IS 'Version of each package: a JSON object.';

@@ -28,6 +28,7 @@ def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     yield from _intervals(contents, known)
     yield from _comparisons(contents, known)
     yield said(contents.comparison.drift.sentence)
+    yield said(contents.comparison.gpus.sentence) if contents.comparison.gpus else ""
 
 
 def _kernels(runs: Iterable[Row]) -> str:

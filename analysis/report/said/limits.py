@@ -29,6 +29,8 @@ def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Differ
     yield from (Sentence(each.sentence) for each in differences)
     if comparison.drift.change is None:
         yield Sentence(comparison.drift.sentence)
+    if comparison.gpus and comparison.gpus.is_limit:
+        yield Sentence(comparison.gpus.sentence)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     yield from _one_of_a_kind(done)
     yield from _unfinished(facts)

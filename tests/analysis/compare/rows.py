@@ -29,6 +29,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "code": "c" * 64,
         "device": "NVIDIA H200",
         "gpus": 1,
+        "gpu_uuid": None,
         "nodes": 1,
         "node": "nid001",
         "software": {"python": "3.11.7", "torch": "2.13.0", "driver": "570.86"},

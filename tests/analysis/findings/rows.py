@@ -52,6 +52,7 @@ def run(label: str, seconds: float = 0.4, seed: int | None = 0, repeat: int = 1,
         "load_after": 1.0,
         "cores": 2,
         "device_users": 0,
+        "resumed_step": None,
     }
     return fields | changes
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.findings import conditions
+from analysis.findings.gpus import gpus_of
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.losses import loss_verdicts
 from analysis.findings.rates import rates
@@ -90,6 +91,7 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(done),
+        gpus=gpus_of(done),
         order=conditions.order_of(runs),
         load=conditions.load_of(done),
         busy=conditions.busy(done),

@@ -66,7 +66,7 @@ def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path],
     clocks = {"power_limit_watts": 700, "sm_mhz": 1980, "memory_mhz": 2619}
     folder.start(clocks=clocks | {"power_capped_seconds": 1.0, "slowed_seconds": 0.0})
     folder.end("timeout", reason="the time limit was reached", steps=40)
-    folder.start(attempt=2, resumed_attempt=1, resumed_step=40)
+    folder.start(attempt=2, resumed_attempt=1, resumed_step=40, gpu_uuid="7e634da3-f1a1")
     folder.end(attempt=2)
     text = words(build() / "run-r1.html")
     for expected in (
@@ -74,6 +74,7 @@ def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path],
         "attempt 2 went on from the one of step 40",
         "Its outcome is that of attempt 2",
         f"Power limit, W 700 {render.UNKNOWN}",
+        "NVIDIA H200 7e634da3 on",
     ):
         assert expected in text, expected
 

@@ -292,6 +292,18 @@ def test_repeats_share_a_label_and_the_design_is_a_column(root: Path, sql: Ask) 
     ]
 
 
+def test_a_run_was_on_the_gpu_of_its_deciding_attempt(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1"))
+    for attempt, gpu in enumerate(("0090d9", "7e634d"), start=1):
+        folder.start(attempt, gpu_uuid=gpu)
+        folder.end("timeout" if attempt == 1 else "completed", attempt)
+    Folder(root, plan("r2")).start()
+    collect(root)
+    assert sql("SELECT gpu_uuid FROM runs ORDER BY run_id") == [{"gpu_uuid": "7e634d"}, {"gpu_uuid": None}]
+    of_attempts = sql("SELECT gpu_uuid FROM attempts ORDER BY run_id, attempt")
+    assert [row["gpu_uuid"] for row in of_attempts] == ["0090d9", "7e634d", None]
+
+
 def test_where_nothing_varies_the_label_is_the_backend(root: Path, sql: Ask) -> None:
     Folder(root, plan("r1", factors={"seed": 0}))
     Folder(root, plan("r2", seed=1, factors={"seed": 1}))
@@ -320,10 +332,10 @@ def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
 CONTRACT = {
     "runs": """run_id study attention seed repeat position block design factors config profile outcome expected_outcome reason attempts gpu node
         nodes gpus steps step_seconds tokens_per_second mfu tflops training_tokens_percentage final_loss
-        peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at""",
+        peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at gpu_uuid""",
     "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
         training_tokens_percentage mfu tflops memory_bytes""",
-    "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users",
+    "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users gpu_uuid",
     "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
         reasons not_looked_at checks failed seconds created_at""",
     "verifications": """certificate attention name what shape variant measured tolerance relative_error passed

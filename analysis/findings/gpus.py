@@ -1,0 +1,121 @@
+"""What the runs of a study say of the GPUs that they were on, and of what that does to comparisons. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from analysis.findings.groups import Row, groups_of
+from analysis.stats.devices import Devices, Timed, devices
+from analysis.stats.verdict import percent
+
+_NAMED = 3  # groups that a sentence names
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """Several GPUs that a study ran on.
+
+    Attributes:
+        tested: whether they differ.
+        sentence: for the report.
+    """
+
+    tested: Devices
+    sentence: str
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether comparisons may contain a difference of the GPUs."""
+        return self.tested.found or self.tested.p is None
+
+
+def gpus_of(rows: Sequence[Row]) -> Gpus | None:
+    """Whether the GPUs of a study differ in speed; None where fewer than two are known.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+    """
+    known = [run for run in rows if _on_one_known(run)]
+    used = len({run["gpu_uuid"] for run in known})
+    if used < 2:
+        return None
+    runs = [_timed(run) for run in known]
+    found = devices(runs)
+    said = [_tested(found, used), *_left_out(found, len(rows) - len(known))]
+    if found.found:
+        said.append(_pairs(known))
+    if found.found or found.p is None:
+        said += _confounded(runs, used)
+    return Gpus(found, " ".join(said))
+
+
+def _on_one_known(run: Row) -> bool:
+    """Whether all its steps were on one GPU that is known: no attempt on another one came before."""
+    return run["gpu_uuid"] is not None and run["gpus"] == 1 and run["resumed_step"] is None
+
+
+def _timed(run: Row) -> Timed:
+    return Timed(run["label"], run["gpu_uuid"], run["step_seconds"] / run["tokens_per_step"])
+
+
+def _tested(found: Devices, used: int) -> str:
+    if found.spread is None or found.low is None or found.high is None or found.p is None:
+        return (
+            f"Whether the {used} GPUs differ in speed was not tested: "
+            "too few groups ran several times and on several of them."
+        )
+    which = (
+        f"{found.count} GPUs" if found.count == used else f"{found.count} of {used} GPUs that can be compared"
+    )
+    began = f"The {which} differ" if found.found else f"No difference between the {which} was found"
+    ends = f"{_unsigned(found.low)} to {_unsigned(found.high)} %"
+    p = "p < 0.0001" if found.p < 0.0001 else f"p = {found.p:.2g}"
+    return (
+        f"{began}: steps took {_unsigned(found.spread)} % longer on the slowest than on the fastest "
+        f"({ends}; F test, {p})."
+    )
+
+
+def _unsigned(share: float) -> str:
+    return percent(share).removeprefix("+")
+
+
+def _left_out(found: Devices, unknown: int) -> Iterator[str]:
+    if found.noisy:
+        verb = "varies" if len(found.noisy) == 1 else "vary"
+        yield f"This leaves out {_named(found.noisy)}, which {verb} far more than the other groups."
+    if unknown:
+        runs = "1 run" if unknown == 1 else f"{unknown} runs"
+        yield f"It leaves out {runs} on several GPUs, on one that is not known, or started again."
+
+
+def _pairs(runs: Sequence[Row]) -> str:
+    """What the difference does to ratios, which are of runs with the same seed and repeat."""
+    places: dict[Hashable, set[str]] = {}
+    for group in groups_of(runs).values():
+        for key, run in group.pairs.items():
+            places.setdefault(key, set()).add(run["gpu_uuid"])
+    if all(len(each) == 1 for each in places.values()):
+        return "Runs that are paired were on the same GPU, so that this cancels in their ratios."
+    return (
+        "Pairs of runs on different GPUs contain this difference, which widens the intervals; "
+        "it favours no group, as long as runs were spread over the GPUs."
+    )
+
+
+def _confounded(runs: Sequence[Timed], used: int) -> Iterator[str]:
+    """Groups that ran on at most half of the GPUs: their difference from others may be the GPUs'."""
+    places: dict[str, set[str]] = {}
+    for run in runs:
+        places.setdefault(run.group, set()).add(run.device)
+    few = [group for group, mine in places.items() if 2 * len(mine) <= used]
+    if few:
+        yield f"On half of the GPUs or fewer ran {_named(few)}: what sets them apart may be the GPUs."
+
+
+def _named(groups: Sequence[str]) -> str:
+    """The groups, set off from the words around them; of many, how many."""
+    if len(groups) > _NAMED:
+        return f"{len(groups)} groups"
+    return ", ".join(f"`{label.replace('`', chr(39))}`" for label in groups)

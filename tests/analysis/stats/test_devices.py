@@ -1,0 +1,95 @@
+"""Whether the devices of one study differ: rarely said where they do not, and found where they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from analysis.stats.devices import Devices, Timed, devices
+
+
+def study(
+    draw: np.random.Generator, repeats: int, count: int, spread: float, noise: Sequence[float]
+) -> list[Timed]:
+    """Runs of a group for each noise, on devices by chance; the slowest takes longer by `spread`."""
+    effects = np.log1p(spread) * np.linspace(0, 1, count)
+    places = draw.integers(count, size=(len(noise), repeats))
+    errors = draw.standard_normal(places.shape)
+    return [
+        Timed(f"g{group}", f"d{place}", float(np.exp(group / 10 + effects[place] + own * error)))
+        for group, own in enumerate(noise)
+        for place, error in zip(places[group], errors[group], strict=True)
+    ]
+
+
+def simulated(studies: int, repeats: int, count: int, spread: float, noise: Sequence[float]) -> list[Devices]:
+    draw = np.random.default_rng(repeats + count)
+    found = [devices(study(draw, repeats, count, spread, noise)) for _ in range(studies)]
+    return [each for each in found if each.p is not None]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "count", "noise"),
+    [
+        (5, 4, [0.0027] * 9),
+        (5, 4, [0.0027] * 8 + [0.09]),
+        (5, 4, [0.002, 0.003, 0.004, 0.005, 0.006, 0.002, 0.003, 0.004, 0.008]),
+        (3, 2, [0.01] * 3),
+        (2, 4, [0.003] * 9),
+    ],
+)
+def test_devices_that_do_not_differ_are_said_to_in_5_percent_of_studies(
+    repeats: int, count: int, noise: list[float]
+) -> None:
+    found = simulated(600, repeats, count, 0.0, noise)
+    assert np.mean([each.found for each in found]) <= 0.05 + 0.02
+
+
+@pytest.mark.parametrize("noise", [[0.0027] * 9, [0.0027] * 8 + [0.09]])
+def test_devices_2_percent_apart_are_found_and_the_interval_holds_that(noise: list[float]) -> None:
+    """As a study of nine groups and five repeats on four GPUs was, one of whose groups was far noisier."""
+    found = simulated(60, 5, 4, 0.02, noise)
+    assert all(each.found for each in found)
+    assert np.mean([each.low <= 0.02 <= each.high for each in found if each.low and each.high]) >= 0.95
+    assert np.median([each.spread or 0 for each in found]) == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_far_noisier_group_is_left_out_and_named() -> None:
+    noisy = study(np.random.default_rng(1), 5, 4, 0.02, [0.003, 0.003, 0.003, 0.003, 0.2])
+    found = devices(noisy)
+    assert found.noisy == ("g4",)
+    assert found == Devices(
+        **(vars(devices([run for run in noisy if run.group != "g4"])) | {"noisy": ("g4",)})
+    )
+
+
+def test_a_slow_group_does_not_make_its_device_slow() -> None:
+    """The slow group ran on d1 alone, where it says nothing of devices."""
+    even = [
+        Timed(group, device, 1.0 + n / 1e4) for group in "ab" for n, device in enumerate(("d0", "d1") * 2)
+    ]
+    slow = [Timed("slow", "d1", 9.0 + n / 1e4) for n in range(3)]
+    found = devices(even + slow)
+    assert found.spread is not None
+    assert found.spread < 0.001
+
+
+def test_a_group_of_one_run_says_nothing() -> None:
+    runs = study(np.random.default_rng(2), 4, 2, 0.02, [0.003, 0.003, 0.003])
+    assert devices([*runs, Timed("single", "d7", 5.0)]) == devices(runs)
+
+
+def test_devices_that_no_group_links_are_not_compared() -> None:
+    apart = [Timed(group, f"of-{group}", 1.0 + n / 1e4) for group in "ab" for n in range(5)]
+    assert devices(apart).p is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_single_device_or_too_few_runs_are_not_tested(count: int) -> None:
+    one = [Timed("a", "d0", 1.0 + n / 1e3) for n in range(9)]
+    few = [Timed("a", f"d{n}", 1.0 + n / 1e3) for n in range(count)]
+    for runs in (one, few):
+        assert devices(runs).p is devices(runs).spread is devices(runs).low is None
+        assert not devices(runs).found
