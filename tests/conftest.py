@@ -63,6 +63,7 @@ LONGEST_FIRST = (
 )  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by how long their files take. Those that wait little go to one worker by file or by folder.
 

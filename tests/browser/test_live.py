@@ -85,8 +85,8 @@ def test_an_open_page_follows_the_report_and_stops_looking_when_the_watch_is_ove
 def test_pages_of_a_watch_that_was_killed_say_so_and_stop_looking(browser: Any, tmp_path: Path) -> None:
     """Also where the file that they look at is gone, which they took for the end of the watch again and again."""
     out = tmp_path / "out"
-    build(out, "one", watched=True, patience=2)
-    sign(out, 0)
+    build(out, "one", watched=True, patience=8)
+    sign(out, 0, later=-3600)
     browser.get((out / "index.html").as_uri())
     told = "return document.querySelector('.unwatched')?.textContent.includes('no sign of life since')"
     assert becomes(browser, told)

@@ -62,7 +62,13 @@ def test_the_records_need_no_torch() -> None:
 @pytest.mark.parametrize("name", attention.names())
 def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> None:
     found = {str(path.relative_to(MODEL)) for path in identity._files(f"model.attention.{name}")}
-    own = {"errors.py", "attention/__init__.py", "attention/_reasons.py", f"attention/{name}.py"}
+    own = {
+        "__init__.py",
+        "errors.py",
+        "attention/__init__.py",
+        "attention/_reasons.py",
+        f"attention/{name}.py",
+    }
     assert found == own | OTHER_FILES.get(name, set())
 
 
