@@ -25,7 +25,7 @@ tools: $(VENV)/ready system
 # More workers than cores, each with its own Slurm cluster: the tests spend much of their time waiting.
 # Python may keep what it compiles, whatever the caller's environment says: each worker starts hundreds of processes.
 suite: $(VENV)/ready
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6
 
 # Runs a study of 200 runs on the test cluster under random faults; takes about 15 minutes on two cores.
 soak: $(VENV)/ready system

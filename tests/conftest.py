@@ -63,12 +63,8 @@ LONGEST_FIRST = (
 )  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by how long their files take. Those that wait little go to one worker by file or by folder.
-
-    What their fixtures make, a database or a browser, is then made once.
-    """
+    """Order the tests by how long their files take."""
     first = (*TOGETHER, *LONGEST_FIRST)
 
     def place(item: pytest.Item) -> int:
@@ -81,9 +77,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fault)
         if item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.flaky(reruns=1))  # the machine can take a node from a real cluster
-        if not item.nodeid.startswith(LONGEST_FIRST):
-            folders = (folder for folder in TOGETHER if item.nodeid.startswith(folder))
-            item.add_marker(pytest.mark.xdist_group(next(folders, item.nodeid.partition("::")[0])))
+
+
+def together(nodeid: str) -> str:
+    """Tests of one answer go to one worker, so that what their fixtures make, such as a browser, is made once.
+
+    Those that wait long go alone; others by file or by folder.
+    """
+    if nodeid.startswith(LONGEST_FIRST):
+        return nodeid
+    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out tests in their order, by `together`. (xdist's own groups have no effect since pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    config.option.loadscopereorder = False
+    return Together(config, log)
 
 
 def until(condition: Callable[[], Any], pause_seconds: float = 0.2) -> Any:

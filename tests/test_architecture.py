@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, together
 
 PAGE = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
 ROOMS = dict(re.findall(r"^\| `([\w/]+)` \| (.+) \|$", PAGE, re.MULTILINE))
@@ -70,3 +70,11 @@ def test_functions_are_short():
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             ]
     assert sorted(lengths)[len(lengths) * 9 // 10] < 20
+
+
+def test_tests_that_share_a_browser_or_a_report_go_to_one_worker():
+    files = (REPOSITORY / "tests" / "browser").glob("test_*.py")
+    browser = [f"tests/browser/{path.name}::test_a[1]" for path in files]
+    assert {together(nodeid) for nodeid in browser} == {"tests/browser/"}
+    assert together("tests/runner/cli/test_cli.py::test_a[x::y]") == "tests/runner/cli/test_cli.py"
+    assert together("tests/slurm/test_cluster.py::test_a") == "tests/slurm/test_cluster.py::test_a"
