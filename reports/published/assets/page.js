@@ -9,13 +9,13 @@
     const spec = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
     const chart = figure.querySelector(".chart");
     try {
-      await window.vegaEmbed(chart, spec, options);
+      const { view } = await window.vegaEmbed(chart, spec, options);
       const svg = chart.querySelector("svg");
       // One image with one description, in place of one for every mark: the table below has their values.
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", spec.description);
       svg.firstElementChild.setAttribute("aria-hidden", "true");
-      walkable(figure, chart);
+      walkable(figure, chart, view);
       figure.dataset.state = "drawn";
     } catch (error) {
       figure.dataset.state = "failed";
@@ -24,28 +24,75 @@
     }
   }
 
-  // The arrow keys lead from mark to mark, from left to right, and show what the mouse would.
-  function walkable(figure, chart) {
-    const marks = () => [...chart.querySelectorAll("svg path")].filter((path) => path.__data__?.tooltip && path.__data__.mark.marktype !== "line");
-    if (!marks().length) return;
-    const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
-    let place = -1;
-    Object.assign(chart, { tabIndex: 0, role: "group", ariaLabel: "Marks of the figure: arrow keys show their values" });
-    chart.addEventListener("keydown", (event) => {
-      if (!(event.key in steps)) return;
-      event.preventDefault();
-      const all = marks().map((mark) => ({ mark, box: mark.getBoundingClientRect() })).sort((a, b) => a.box.x - b.box.x);
-      place = Math.min(Math.max(place + steps[event.key], 0), all.length - 1);
-      point(figure, all[place]);
-    });
-    chart.addEventListener("blur", () => chart.querySelector("svg").dispatchEvent(new PointerEvent("pointerout", { bubbles: true })));
+  // What can be read in a figure, by its lines or rows from the top: marks, and every point of a line.
+  function series(chart) {
+    const found = new Map();
+    for (const path of chart.querySelectorAll("svg path")) {
+      const first = path.__data__;
+      if (!first?.tooltip) continue;
+      const points = first.mark.marktype === "line" ? first.mark.items.filter((item) => item.defined !== false) : [first];
+      const name = first.datum.label ?? first.datum.band ?? "";
+      found.set(name, [...(found.get(name) ?? []), ...points.map((item) => ({ path, item, ...middle(path, item) }))]);
+    }
+    const all = [...found.values()].filter((stops) => stops.length);
+    for (const stops of all) stops.sort((a, b) => a.x - b.x);
+    return all.sort((a, b) => a.at(-1).y - b.at(-1).y);
   }
 
-  function point(figure, { mark, box }) {
-    const where = { bubbles: true, clientX: box.x + box.width / 2, clientY: box.y + box.height / 2 };
-    for (const type of ["pointerover", "pointermove"]) mark.dispatchEvent(new PointerEvent(type, where));
-    const rows = [...document.querySelectorAll("#vg-tooltip-element tr")];
-    figure.querySelector("[role=status]").textContent = rows.map((row) => row.innerText.replace(/\s+/g, " ")).join("; ");
+  // Where it is in the window. A line is one path: its points have places of their own.
+  function middle(path, item) {
+    if (item.mark.marktype === "line") {
+      const { x, y } = new DOMPoint(item.x, item.y).matrixTransform(path.getScreenCTM());
+      return { x, y };
+    }
+    const box = path.getBoundingClientRect();
+    return { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+  }
+
+  const beside = (stops, x) => stops.reduce((best, stop, at) => (Math.abs(stop.x - x) < Math.abs(stops[best].x - x) ? at : best), 0);
+  const nearest = (stops, x, y) => stops.reduce((best, stop) => (Math.hypot(stop.x - x, stop.y - y) < Math.hypot(best.x - x, best.y - y) ? stop : best));
+
+  // Left and right lead along a line or row, up and down to the next, and say what the pointer would; Escape hides it.
+  function walkable(figure, chart, view) {
+    const spoken = [...chart.querySelectorAll("svg path")].map((path) => path.__data__).filter((item) => item?.tooltip);
+    if (!spoken.length) return;
+    const along = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity };
+    const across = { ArrowDown: 1, ArrowUp: -1 };
+    const hide = () => show(chart, view, null);
+    let row = 0, place = -1;
+    Object.assign(chart, { tabIndex: 0, role: "group", ariaLabel: "Values of the figure: left and right arrow keys lead along a line or row, up and down to the next" });
+    chart.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") hide();
+      if (!(event.key in along) && !(event.key in across)) return;
+      event.preventDefault();
+      const all = series(chart), within = (at, list) => Math.min(Math.max(at, 0), list.length - 1);
+      const before = all[within(row, all)][within(place, all[within(row, all)])];
+      row = within(row + (across[event.key] ?? 0), all);
+      place = event.key in across ? beside(all[row], before.x) : within(place + along[event.key], all[row]);
+      show(chart, view, all[row][place]);
+      const said = [...document.querySelectorAll("#vg-tooltip-element tr")];
+      figure.querySelector("[role=status]").textContent = said.map((each) => each.innerText.replace(/\s+/g, " ")).join("; ");
+    });
+    chart.addEventListener("blur", hide);
+    if (!spoken.some((item) => item.mark.marktype === "line")) return;
+    // Vega says of a line's first point wherever the pointer is on it.
+    chart.addEventListener("pointermove", ({ clientX, clientY }) => {
+      const stop = nearest(series(chart).flat(), clientX, clientY);
+      show(chart, view, Math.hypot(stop.x - clientX, stop.y - clientY) < 20 ? stop : null);
+    });
+    chart.addEventListener("pointerleave", hide);
+  }
+
+  // The values of a stop in the tooltip, and where it is; its line comes to the front of the others.
+  function show(chart, view, stop) {
+    for (const path of chart.querySelectorAll(".read")) path.classList.remove("read");
+    const ring = chart.querySelector(".stop") ?? chart.appendChild(Object.assign(document.createElement("div"), { className: "stop" }));
+    ring.hidden = !stop;
+    if (!stop) return view.tooltip()(null, new PointerEvent("pointerout"), null, null);
+    const { left, top } = chart.getBoundingClientRect();
+    Object.assign(ring.style, { left: `${stop.x - left}px`, top: `${stop.y - top}px` });
+    if (stop.item.mark.marktype === "line") stop.path.classList.add("read");
+    view.tooltip()(null, new PointerEvent("pointermove", { clientX: stop.x, clientY: stop.y }), stop.item, stop.item.tooltip);
   }
 
   // A column of a table that is too wide shows whole or not at all: part of a number would read as another number.

@@ -27,7 +27,7 @@ CREATE TEMP TABLE shared AS
 SELECT l.*, dense_rank() OVER (ORDER BY l.study, l.run_id)::INTEGER AS run,
     d.attempt AS deciding_attempt, greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same_device,
-    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops
+    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at
 FROM (
     SELECT file, any_value(study) AS study, any_value(run_id) AS run_id, any_value(attempt) AS attempt
     FROM loaded GROUP BY file
@@ -86,14 +86,40 @@ SELECT run,
     round(sum(step_seconds * steps), 6) AS training_seconds
 FROM derived WHERE NOT superseded GROUP BY run;
 
+-- Each attempt's first record: the first line of it, if there are several of that step.
+CREATE TEMP TABLE firsts AS
+WITH lowest AS (
+    SELECT file, min(step) AS step FROM loaded GROUP BY file
+), places AS (
+    SELECT file, min(loaded.rowid) AS id FROM loaded JOIN lowest USING (file, step) GROUP BY file
+)
+SELECT run, started_at, time, step_seconds, steps, loaded.rowid IN (SELECT id FROM replaced) AS superseded
+FROM loaded JOIN shared USING (file) WHERE noted AND loaded.rowid IN (SELECT id FROM places);
+
 CREATE TEMP TABLE names AS SELECT DISTINCT run, study, run_id FROM shared;
 
 -- The median is the geometric mean of the two in the middle, as analysis.stats has it.
 INSERT INTO run_measures BY NAME
-SELECT * EXCLUDE (run, records, deciding_attempt, middle, quartiles),
-    sqrt(greatest(middle[1], 0) * middle[2]) AS step_seconds,
-    quartiles[1] AS step_seconds_25, quartiles[2] AS step_seconds_75
-FROM measured JOIN names USING (run) WHERE deciding_attempt IS NOT NULL;
+WITH usual AS (
+    SELECT * EXCLUDE (records, deciding_attempt, middle, quartiles),
+        sqrt(greatest(middle[1], 0) * middle[2]) AS step_seconds,
+        quartiles[1] AS step_seconds_25, quartiles[2] AS step_seconds_75
+    FROM measured JOIN names USING (run) WHERE deciding_attempt IS NOT NULL
+), begun AS (
+    SELECT run,
+        sum(greatest(0, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps))
+            AS startup_seconds,
+        sum(greatest(0, (f.step_seconds - u.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step_seconds
+    FROM firsts f JOIN usual u USING (run) GROUP BY run
+)
+SELECT * EXCLUDE (run) FROM usual LEFT JOIN begun USING (run);
+
+-- Runs that differ by attention alone, and by where the same data lay, read the same tokens.
+INSERT INTO comparable BY NAME
+SELECT n.study, n.run_id, md5(
+    json_merge_patch(config, '{"attention": null, "data": {"path": null}}')::VARCHAR || coalesce(data_fingerprint, '')
+) AS other_settings
+FROM names n JOIN run_records r ON r.study = n.study AND r.run_id = n.run_id;
 
 -- Few points a run, for figures. Widths are powers of two, so that the points of long runs and of short ones nest.
 CREATE TEMP TABLE points AS
@@ -124,6 +150,7 @@ SELECT * EXCLUDE (run) FROM levels JOIN names USING (run) ORDER BY most, run, st
 
 DROP VIEW derived;
 DROP TABLE points;
+DROP TABLE firsts;
 DROP TABLE names;
 DROP TABLE measured;
 DROP TABLE replaced;

@@ -10,13 +10,16 @@ WITH known AS (
   SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
   FROM curves JOIN size USING (most) WHERE study = 'backends' AND true GROUP BY most
 ), points AS (
-  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin,
+  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin, c.width = b.width AS whole,
     first_step, step, records, losses, loss, tokens, seconds
   FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = 'backends' AND true
 ), traces AS (  -- unknown if one of the losses is not finite
-  SELECT run, place, bin, max(step) AS step,
-    CASE WHEN sum(losses) = sum(records) THEN round(sum(loss * losses) / sum(losses), 9) END AS loss
-  FROM points GROUP BY run, place, bin
+  SELECT run, place, bin, step, CASE WHEN losses = records THEN round(loss * losses / losses, 9) END AS loss
+  FROM points WHERE whole
+  UNION ALL
+  SELECT run, place, bin, max(step),
+    CASE WHEN sum(losses) = sum(records) THEN round(sum(loss * losses) / sum(losses), 9) END
+  FROM points WHERE NOT whole GROUP BY run, place, bin
 ), ends AS (
   SELECT run, max(step) FILTER (loss IS NOT NULL) AS step,
     arg_max(loss, step) FILTER (loss IS NOT NULL) AS loss
@@ -24,7 +27,7 @@ WITH known AS (
 ), sizes AS (
   SELECT place, any_value(label) AS label, count(*) AS runs FROM ends JOIN known USING (run) GROUP BY place
 ), groups AS (  -- only where every run of the group has a loss
-  SELECT place, bin, max(step) AS step, favg(loss) AS loss, count(*) AS n, count(loss) AS known
+  SELECT place, bin, max(step) AS step, round(round(favg(loss), 12), 9) AS loss, count(*) AS n, count(loss) AS known
   FROM traces GROUP BY place, bin
 ), smoothing AS (  -- a twentieth of the points
   SELECT count(DISTINCT bin) // 40 AS half FROM groups

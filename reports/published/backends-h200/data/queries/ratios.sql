@@ -12,7 +12,7 @@ WITH done AS (
   GROUP BY run_id
 )
 SELECT d.* EXCLUDE (alone, is_baseline), t.counted_steps, t.counted_step_seconds,
-  a.load_before, a.load_after, a.cores
+  a.load_before, a.load_after, a.cores, a.resumed_step
 FROM done d
 JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.deciding_attempt
 LEFT JOIN times t ON t.run_id = d.run_id

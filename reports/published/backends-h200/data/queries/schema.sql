@@ -73,7 +73,7 @@ CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     outcome VARCHAR, reason VARCHAR, executor VARCHAR, job_id VARCHAR,
     claimed_at TIMESTAMP, started_at TIMESTAMP, ended_at TIMESTAMP, wall_seconds DOUBLE,
-    node VARCHAR, nodes INTEGER, device VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
+    node VARCHAR, nodes INTEGER, device VARCHAR, gpu_uuid VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
     steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
@@ -95,6 +95,7 @@ COMMENT ON COLUMN attempts.wall_seconds IS 'Seconds from start to end, or at mos
 COMMENT ON COLUMN attempts.node IS 'Host name.';
 COMMENT ON COLUMN attempts.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN attempts.device IS 'Name of the device as its driver reports it.';
+COMMENT ON COLUMN attempts.gpu_uuid IS 'UUID of the GPU as its driver reports it: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.gpus IS 'Number of GPUs; 0 on a CPU.';
 COMMENT ON COLUMN attempts.certificate IS 'Key of the certificate that its backend had; NULL in records that are older than certificates.';
 COMMENT ON COLUMN attempts.software IS 'Version of each package: a JSON object.';
@@ -150,6 +151,7 @@ CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
     training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
     step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, training_seconds DOUBLE,
+    startup_seconds DOUBLE, first_step_seconds DOUBLE,
     PRIMARY KEY (study, run_id)
 );
 COMMENT ON TABLE run_measures IS 'What the step records of a run come to, one row per run that has any. Use the view runs.';
@@ -165,6 +167,14 @@ COMMENT ON COLUMN run_measures.step_seconds_25 IS 'Lower quartile of the same.';
 COMMENT ON COLUMN run_measures.step_seconds_75 IS 'Upper quartile of the same.';
 COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including padding, over the records that count.';
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
+COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
+COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
+
+CREATE TABLE comparable (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, other_settings VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
+COMMENT ON TABLE comparable IS 'Which runs read the same tokens, one row per run that has step records: their losses are compared step by step.';
+COMMENT ON COLUMN comparable.study IS 'Name of the study.';
+COMMENT ON COLUMN comparable.run_id IS 'Id of the run.';
+COMMENT ON COLUMN comparable.other_settings IS 'Hash of the data fingerprint and of the configuration without attention and the path of the data: runs that share it differ by attention alone.';
 
 CREATE TABLE curves (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,

@@ -10,7 +10,7 @@ WITH known AS (
   SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
   FROM curves JOIN size USING (most) WHERE study = 'backends' AND tokens > 0 GROUP BY most
 ), points AS (
-  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin,
+  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin, c.width = b.width AS whole,
     first_step, step, records, losses, loss, tokens, seconds
   FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = 'backends' AND tokens > 0
 ), rates AS (

@@ -10,20 +10,20 @@ WITH known AS (
   SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
   FROM curves JOIN size USING (most) WHERE study = 'backends' AND tokens > 0 GROUP BY most
 ), points AS (
-  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin,
+  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin, c.width = b.width AS whole,
     first_step, step, records, losses, loss, tokens, seconds
   FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = 'backends' AND tokens > 0
 ), lines AS (
   SELECT place, bin, max(step) AS step, round(sum(tokens) / fsum(seconds), 6) AS value,
-    count(DISTINCT run) AS n
+    count(*) FILTER (whole) + count(DISTINCT run) FILTER (NOT whole) AS n,  -- no run has points of both kinds
+    bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM points GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (
   SELECT place, any_value(label) AS label, list(run_id ORDER BY run_id) AS run_ids,
     max(warmup_steps) AS warmup_steps
   FROM known WHERE run IN (SELECT run FROM points WHERE seconds > 0) GROUP BY place
 )
-SELECT label, step, value, n,
-  CASE WHEN bin = min(bin) OVER (PARTITION BY place) THEN run_ids END AS run_ids,
-  warmup_steps
-FROM lines JOIN groups USING (place)
+SELECT label, step, value, n, run_ids, warmup_steps
+FROM lines JOIN (SELECT * EXCLUDE (run_ids) FROM groups) USING (place)
+LEFT JOIN (SELECT place, run_ids FROM groups) m ON m.place = lines.place AND is_first  -- once a group
 ORDER BY label, step

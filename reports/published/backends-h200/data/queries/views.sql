@@ -118,7 +118,8 @@ SELECT
     a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt, g.missing_since,
     r.data_fingerprint, r.code,
-    a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported
+    a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported,
+    a.gpu_uuid
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -199,6 +200,7 @@ COMMENT ON COLUMN runs.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewis
 COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the deciding attempt started. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
