@@ -11,6 +11,9 @@ from torch.optim.adamw import adamw
 from model.config import TrainConfig
 from model.errors import UserError
 
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
 
 class AdamW:
     """AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101): PyTorch's fused function, and its states.
@@ -57,11 +60,11 @@ class AdamW:
             self.steps,
             fused=True,
             amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
             lr=rate,
             weight_decay=self.weight_decay,
-            eps=1e-8,
+            eps=EPSILON,
             maximize=False,
             grad_scale=divisor,
         )
@@ -134,6 +137,8 @@ class OnePassAdamW(AdamW):
                 divisor,
                 rate=rate,
                 decay=self.weight_decay,
+                betas=BETAS,
+                epsilon=EPSILON,
                 count=int(self.steps[index]),
             )
 

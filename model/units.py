@@ -41,6 +41,11 @@ def in_order(value: Any) -> Any:
     return value if not isinstance(value, str) or value.isascii() else value.translate(_CODES)
 
 
+def harmless(text: str) -> str:
+    """A text of several lines, each `visible`: it does not steer a terminal."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
 def visible(line: str) -> str:
     """The line with a `?` for what a terminal could not show as one character, and a space for a tab."""
     if line.isprintable():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analysis.findings.groups import Row, groups_of
 from analysis.stats.devices import Devices, Timed, devices
-from analysis.stats.verdict import percent
+from analysis.stats.verdict import name, p_value, percent
 
 _NAMED = 3  # groups that a sentence names
 
@@ -70,10 +70,9 @@ def _tested(found: Devices, used: int) -> str:
     )
     began = f"The {which} differ" if found.found else f"No difference between the {which} was found"
     ends = f"{_unsigned(found.low)} to {_unsigned(found.high)} %"
-    p = "p < 0.0001" if found.p < 0.0001 else f"p = {found.p:.2g}"
     return (
         f"{began}: steps took {_unsigned(found.spread)} % longer on the slowest than on the fastest "
-        f"({ends}; F test, {p})."
+        f"({ends}; F test, {p_value(found.p)})."
     )
 
 
@@ -118,4 +117,4 @@ def _named(groups: Sequence[str]) -> str:
     """The groups, set off from the words around them; of many, how many."""
     if len(groups) > _NAMED:
         return f"{len(groups)} groups"
-    return ", ".join(f"`{label.replace('`', chr(39))}`" for label in groups)
+    return ", ".join(map(name, groups))

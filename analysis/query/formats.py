@@ -18,7 +18,7 @@ from analysis.query.cells import write_rows
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
-from model.units import visible
+from model.units import harmless, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,7 +179,7 @@ def _shown(value: Any) -> str:
 
 def _for_terminal(value: Any) -> str:
     """The value as text that does not steer the terminal."""
-    return "\n".join(map(visible, _shown(value).split("\n")))
+    return harmless(_shown(value))
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,6 @@ _MIDDLE = (
 )
 _RATE, _MFU, _TFLOPS = (_MIDDLE.format(name) for name in ("tokens_per_second", "mfu", "tflops"))
 _DONE = """\
-FROM runs
 WHERE study = $study AND outcome = 'completed'
 GROUP BY label, place
 ORDER BY place"""
@@ -18,6 +17,7 @@ SELECT label AS "Model",
   round(median(training_tokens_percentage), 2) AS "Train token %",
   round({_MFU}, 2) AS "MFU %",
   round({_TFLOPS}, 2) AS "TFLOP/s"
+FROM runs
 {_DONE}"""
 # The loss is the median over seeds; repeats of a seed count once, as their mean: analysis.findings.losses.
 TRAINING_SUMMARY = f"""\
@@ -36,5 +36,6 @@ SELECT label AS "Backend",
   round({_MFU}, 1) AS "MFU %",
   round(median(wall_seconds) / 60, 1) AS "Training time, min",
   round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
-{_DONE.replace("runs", "runs JOIN losses USING (label)", 1)}"""
+FROM runs JOIN losses USING (label)
+{_DONE}"""
 QUERIES = {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}

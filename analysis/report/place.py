@@ -94,8 +94,8 @@ def _alone(place: Path) -> Iterator[None]:
             while not os.path.samestat(
                 os.fstat(descriptor), place.stat()
             ):  # the build that had it replaced it
-                os.close(descriptor)
-                descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+                before, descriptor = descriptor, os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+                os.close(before)
                 hold(descriptor)
             for left in _left(place):
                 shutil.rmtree(left, ignore_errors=True)

@@ -10,7 +10,7 @@ from math import expm1
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RUNS
 from analysis.stats.student import Compared, compared
-from analysis.stats.verdict import Verdict, enclosed
+from analysis.stats.verdict import Verdict, enclosed, p_value
 
 Runs = Mapping[Hashable, float]
 
@@ -68,17 +68,13 @@ def _holm(p_values: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], fl
 def _verdict(a: str, b: str, test: Compared, p: float, pairs: int, error: float) -> Verdict:
     mean, low, high = (expm1(log) for log in (test.mean.value, *test.mean.interval(CONFIDENCE)))
     among = f" among {pairs} pairs" if pairs > 1 else ""
-    seen = f"{enclosed(mean, low, high)[:-1]}; {_p_value(p)}{among}), {test.how}"
+    seen = f"{enclosed(mean, low, high)[:-1]}; {p_value(p)}{among}), {test.how}"
     method = f"95 % t interval of the log ratio, {test.how}; test at {100 * error:.2g} % after Holm{among}"
     if p <= error:
         which = f"{a} is faster than {b}" if mean > 0 else f"{b} is faster than {a}"
         return Verdict("different", f"{which}: {seen}.", mean, low, high, test.n, RUNS, method)
     sentence = f"{a} and {b} cannot be told apart: {seen}."
     return Verdict("inconclusive", sentence, mean, low, high, test.n, RUNS, method)
-
-
-def _p_value(p: float) -> str:
-    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
 
 
 def _observed(a: str, b: str, one: Runs, other: Runs) -> Verdict:

@@ -45,6 +45,16 @@ def in_runs(a: int, b: int) -> str:
     return f"in {one} against {other}"
 
 
+def name(label: str) -> str:
+    """A group's name, set off from the words around it."""
+    return f"`{label.replace('`', chr(39))}`"
+
+
+def p_value(p: float) -> str:
+    """A p value in a sentence: `p = 0.012`."""
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
 def percent(share: float) -> str:
     """A relative difference as a signed number of percent, without the unit or a power of ten: `+1.2`."""
     if abs(share) >= 1:

@@ -14,8 +14,6 @@ from torch import Tensor
 BLOCK = 1024  # elements that a program of the step updates
 SUMMED = 65536  # elements that a program of the norm sums
 WIDTH = 4096  # of them at a time
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
 
 
 @triton.jit
@@ -59,6 +57,8 @@ def step(
     *,
     rate: float,
     decay: float,
+    betas: tuple[float, float],
+    epsilon: float,
     count: int,
 ) -> None:
     """Update one parameter and its states in place. All are contiguous tensors of one size on one GPU.
@@ -67,10 +67,10 @@ def step(
         divisor: of the gradient, one float32.
         count: this step's number, from 1.
     """
-    size, (beta1, beta2) = parameter.numel(), BETAS
+    size, (beta1, beta2) = parameter.numel(), betas
     _step[(triton.cdiv(size, BLOCK),)](
         parameter, gradient, mean, square, divisor, size, rate, decay, 1 - beta1**count, 1 - beta2**count,
-        BETA1=beta1, BETA2=beta2, EPSILON=EPSILON, BLOCK=BLOCK, num_warps=8,
+        BETA1=beta1, BETA2=beta2, EPSILON=epsilon, BLOCK=BLOCK, num_warps=8,
     )  # fmt: skip
 
 

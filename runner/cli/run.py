@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from model.errors import AssayError
-from model.units import visible
 from runner.cli.app import ReaderGone, app
 from runner.commands._console import say
 
@@ -41,9 +40,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _ended(code: int, text: str) -> int:
-    """Say why, without the control characters that a file or an argument may have brought."""
+    """Say why."""
     try:
-        say("\n".join(map(visible, text.split("\n"))))
+        say(text)
     except OSError:  # stderr is closed or its disk is full, which must not change the exit code
         _drop(sys.stderr)
     return code

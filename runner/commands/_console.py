@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print a message on standard error. What it quotes of others does not steer the terminal."""
-    from model.units import visible
+    from model.units import harmless
 
-    print("\n".join(map(visible, text.split("\n"))), file=sys.stderr, flush=True)
+    print(harmless(text), file=sys.stderr, flush=True)
 
 
 def show(value: object) -> None:

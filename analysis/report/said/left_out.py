@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Sentence, counted, listed, name
+from analysis.report.said.sentence import Sentence, counted, listed
 from analysis.stats import by_label
+from analysis.stats.verdict import name
 
 if TYPE_CHECKING:
     from analysis.findings.losses import Compared as Loss

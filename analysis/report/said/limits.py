@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.rates import ENOUGH
-from analysis.report.said.sentence import Sentence, counted, listed, name
+from analysis.report.said.sentence import Sentence, counted, listed
+from analysis.stats.verdict import name
 
 if TYPE_CHECKING:
     from analysis.compare.difference import Difference

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.losses import Compared
 from analysis.report.said.left_out import without
-from analysis.report.said.sentence import Number, Sentence, listed, name
+from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.paired import RECORDS
-from analysis.stats.verdict import decimals
+from analysis.stats.verdict import decimals, name
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

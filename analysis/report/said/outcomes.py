@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.report.said.sentence import Number, Sentence, counted, listed, name
+from analysis.report.said.sentence import Number, Sentence, counted, listed
+from analysis.stats.verdict import name
 
 if TYPE_CHECKING:
     from analysis.report.backends import Backends

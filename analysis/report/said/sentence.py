@@ -55,11 +55,6 @@ class Sentence:
         return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."
 
 
-def name(label: str) -> str:
-    """A group's name, set off from the words around it."""
-    return f"`{label.replace('`', chr(39))}`"
-
-
 def listed(items: Sequence[str]) -> str:
     """`a, b and c`; of a long list the first ones, and how many more there are."""
     shown = list(items)

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from analysis.report.said.sentence import counted, listed, name
+from analysis.report.said.sentence import counted, listed
+from analysis.stats.verdict import name
 
 Row = dict[str, Any]  # of the report's query of runs
 Of = Callable[[Row], str | None]
