@@ -20,11 +20,14 @@ from statistics import median
 from typing import Any
 
 BASE = "reference compiled"
+ALL = {"compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}
 OURS: dict[str, dict[str, Any]] = {  # options of `train`
     "eager": {},
     "compiled blocks": {"compile": True},
     "+ joined loss": {"compile": True, "loss": "linear_cross_entropy"},
-    "+ one-pass AdamW": {"compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"},
+    "+ one-pass AdamW": ALL,
+    "all, float8 by tensor": {**ALL, "float8": "tensorwise"},
+    "all, float8 by row": {**ALL, "float8": "rowwise"},
 }
 VARIANTS = ("reference", BASE, *OURS)
 WARM_UP = 4  # steps after the first, untimed

@@ -17,7 +17,7 @@ NO_FLOAT16 = (
     "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
     "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
 )
-_NEED_A_GPU = {"loss": ("linear_cross_entropy", "cross_entropy"), "optimizer": ("adamw_one_pass", "adamw")}
+_ON_A_CPU = {"loss": "cross_entropy", "optimizer": "adamw", "float8": "none"}  # all that a CPU can run
 # Backends are verified in float16 too, and records of older versions stay readable.
 Dtype = Annotated[
     Literal["bfloat16", "float16", "float32"],
@@ -103,6 +103,19 @@ class TrainConfig(Strict):
         "adamw", description="`adamw_one_pass` is AdamW by this project's kernels, at the speed of memory."
     )
 
+    float8: Literal["none", "tensorwise", "rowwise"] = Field(
+        "none",
+        description="Scaling of the blocks' products in 8 bits, by torchao; parameters stay in `dtype`.",
+    )
+    checkpoint_activations: bool = Field(
+        False, description="Keep a block's input alone, and compute the block again in the backward pass."
+    )
+
+    @property
+    def precision(self) -> str:
+        """Of most products, which the peak rate depends on."""
+        return self.dtype if self.float8 == "none" else "float8"
+
     @property
     def tokens(self) -> int:
         """Of all steps, padding included."""
@@ -129,7 +142,7 @@ class RunConfig(Strict):
         Keys that came after the first studies are left out at their defaults, so that these keep their ids.
         """
         found = self.model_dump()
-        for key in ("loss", "optimizer"):
+        for key in ("loss", "optimizer", "float8", "checkpoint_activations"):
             if found["train"][key] == TrainConfig.model_fields[key].default:
                 del found["train"][key]
         return found
@@ -137,11 +150,29 @@ class RunConfig(Strict):
     def unsupported(self) -> dict[str, str]:
         """Why this run cannot train, by key of `train`, each with what to set instead; empty if it can."""
         reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}
-        for key, (needs, instead) in _NEED_A_GPU.items() if self.device == "cpu" else ():
-            if getattr(self.train, key) == needs:
-                use = f"use --set train.{key}={instead}"
-                reasons[key] = f"train.{key}={needs} runs kernels for an NVIDIA GPU; {use}"
+        if self.train.float8 != "none":
+            reasons |= self._no_float8()
+        for key, can in _ON_A_CPU.items() if self.device == "cpu" else ():
+            if (asked := getattr(self.train, key)) != can:
+                use = f"use --set train.{key}={can}"
+                reasons[key] = f"train.{key}={asked} runs kernels for an NVIDIA GPU; {use}"
         return reasons
+
+    def _no_float8(self) -> dict[str, str]:
+        """The kernels take bfloat16 and multiples of 16."""
+        if self.train.dtype != "bfloat16":
+            use = "use --set train.dtype=bfloat16, or --set train.float8=none"
+            return {"float8": f"train.float8={self.train.float8} needs bfloat16; {use}"}
+        sizes = {
+            "model.dim": self.model.dim,
+            "model.ffn_dim": self.model.ffn_dim,
+            "the width of the keys (model.kv_heads x the head dim)": self.model.kv_heads
+            * self.model.head_dim,
+            "train.batch_size x train.sequence_length": self.train.batch_size * self.train.sequence_length,
+        }
+        odd = [f"{name} ({size})" for name, size in sizes.items() if size % 16]
+        needs = f"train.float8={self.train.float8} needs multiples of 16, unlike"
+        return {"float8": f"{needs} {', '.join(odd)}"} if odd else {}
 
     @property
     def attention_case(self) -> Case:

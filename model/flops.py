@@ -36,26 +36,47 @@ class Peak:
     source: str
 
 
-# Dense TFLOP/s: of the tensor cores for 16 bits. A pattern must match the whole name that the driver reports,
-# and no slice of a GPU (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`), whose peak a profile can state.
+# Dense TFLOP/s of the tensor cores, by the precision of what they multiply. A pattern must match the whole
+# name that the driver reports, and no slice of a GPU (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`), whose peak a profile
+# can state.
 _PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
-    (r"NVIDIA B200", {"bfloat16": 2250, "float16": 2250}, "NVIDIA Blackwell datasheet, B200, dense"),
-    (r"NVIDIA H200", {"bfloat16": 989.4, "float16": 989.4}, "NVIDIA H200 datasheet, SXM, dense"),
+    (
+        r"NVIDIA B200",
+        {"bfloat16": 2250, "float16": 2250, "float8": 4500},
+        "NVIDIA Blackwell datasheet, B200, dense",
+    ),
+    (
+        r"NVIDIA H200",
+        {"bfloat16": 989.4, "float16": 989.4, "float8": 1978.9},
+        "NVIDIA H200 datasheet, SXM, dense",
+    ),
     (
         r"NVIDIA GH200 \d+GB?( HBM3e?)?",
-        {"bfloat16": 989.4, "float16": 989.4},
+        {"bfloat16": 989.4, "float16": 989.4, "float8": 1978.9},
         "NVIDIA GH200 datasheet, dense",
     ),
-    (r"NVIDIA H100 80GB HBM3", {"bfloat16": 989.4, "float16": 989.4}, "NVIDIA H100 datasheet, SXM, dense"),
-    (r"NVIDIA H100 PCIe", {"bfloat16": 756, "float16": 756}, "NVIDIA H100 datasheet, PCIe, dense"),
-    (r"NVIDIA H100 NVL", {"bfloat16": 835, "float16": 835}, "NVIDIA H100 NVL datasheet, dense"),
+    (
+        r"NVIDIA H100 80GB HBM3",
+        {"bfloat16": 989.4, "float16": 989.4, "float8": 1978.9},
+        "NVIDIA H100 datasheet, SXM, dense",
+    ),
+    (
+        r"NVIDIA H100 PCIe",
+        {"bfloat16": 756, "float16": 756, "float8": 1513},
+        "NVIDIA H100 datasheet, PCIe, dense",
+    ),
+    (
+        r"NVIDIA H100 NVL",
+        {"bfloat16": 835, "float16": 835, "float8": 1670.5},
+        "NVIDIA H100 NVL datasheet, dense",
+    ),
     (
         r"NVIDIA A100(-SXM4-\d+GB|-PCIE-\d+GB| \d+GB PCIe)",
         {"bfloat16": 312, "float16": 312},
         "NVIDIA A100 datasheet, dense",
     ),
-    (r"NVIDIA L40S", {"bfloat16": 362, "float16": 362}, "NVIDIA L40S datasheet, dense"),
-    (r"NVIDIA L4", {"bfloat16": 121, "float16": 121}, "NVIDIA L4 datasheet, dense"),
+    (r"NVIDIA L40S", {"bfloat16": 362, "float16": 362, "float8": 733}, "NVIDIA L40S datasheet, dense"),
+    (r"NVIDIA L4", {"bfloat16": 121, "float16": 121, "float8": 242.5}, "NVIDIA L4 datasheet, dense"),
     (r"Tesla T4", {"float16": 65.1, "float32": 8.1}, "NVIDIA T4 datasheet; the T4 has no bf16"),
 )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from model.config import ModelConfig
 
@@ -90,13 +91,17 @@ class Llama(nn.Module):
 
     Args:
         attend: computes attention for every layer, through the seam of model.attention.
+        recompute: keep each block's input alone for the backward pass (Chen et al. 2016, arXiv:1604.06174).
     """
 
     cos_TD: Tensor
     sin_TD: Tensor
 
-    def __init__(self, config: ModelConfig, sequence_length: int, attend: Attend) -> None:
+    def __init__(
+        self, config: ModelConfig, sequence_length: int, attend: Attend, recompute: bool = False
+    ) -> None:
         super().__init__()
+        self.recompute = recompute
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.blocks = nn.ModuleList(Block(config, attend) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
@@ -114,6 +119,13 @@ class Llama(nn.Module):
         """(B, T) -> what the head takes, (B, T, C)."""
         x_BTC = self.embedding(tokens_BT)
         for block in self.blocks:
-            x_BTC = block(x_BTC, self.cos_TD, self.sin_TD)
+            x_BTC = self._through(block, x_BTC)
         hidden_BTC: Tensor = self.norm(x_BTC)
         return hidden_BTC
+
+    def _through(self, block: nn.Module, x_BTC: Tensor) -> Tensor:
+        given = x_BTC, self.cos_TD, self.sin_TD
+        if self.recompute:  # nothing in a block is random
+            return checkpoint(block, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
+        out_BTC: Tensor = block(*given)
+        return out_BTC

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from model import attention, data, optim
+from model import attention, data, float8, optim
 from model.config import RunConfig
 from model.disk import checkpoint
 from model.disk.record import StepRecord
@@ -82,9 +82,13 @@ def build_model(config: RunConfig, backend: attention.Backend) -> Llama:
     torch.set_default_dtype(getattr(torch, config.train.dtype))
     try:
         with torch.device(config.device):
-            model = Llama(config.model, config.train.sequence_length, attend)
+            model = Llama(
+                config.model, config.train.sequence_length, attend, config.train.checkpoint_activations
+            )
     finally:
         torch.set_default_dtype(torch.float32)
+    if config.train.float8 != "none":
+        float8.convert(model.blocks, config.train.float8)
     if config.train.compile:
         for block in model.blocks:  # alike, so that one compilation serves all
             block.compile()

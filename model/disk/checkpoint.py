@@ -161,7 +161,7 @@ def _state_name(step: int) -> str:
 
 
 def _canonical(config: RunConfig) -> str:
-    return files.dumps(config.model_dump(mode="json"))
+    return files.dumps(config.identity())
 
 
 def _meta(kept: Path) -> tuple[Meta, Path]:

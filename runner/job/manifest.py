@@ -33,7 +33,9 @@ def with_device(manifest: Manifest, config: RunConfig, peak_override: float | No
     """Add what torch knows about the device, and the peak FLOP/s for MFU."""
     name, uuid, software = machine.device(config.device)
     known = (
-        Peak(peak_override, "the profile's peak_tflops") if peak_override else peak(name, config.train.dtype)
+        Peak(peak_override, "the profile's peak_tflops")
+        if peak_override and config.train.float8 == "none"
+        else peak(name, config.train.precision)
     )
     facts: dict[str, Any] = {
         "software": manifest.software | software,

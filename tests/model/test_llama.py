@@ -92,6 +92,8 @@ def test_every_backend_that_runs_here_gives_the_same_logits_and_gradients(name):
         ("NVIDIA H100 80GB HBM3", "bfloat16", 989.4),
         ("NVIDIA H100 PCIe", "bfloat16", 756),
         ("NVIDIA GH200 120GB", "bfloat16", 989.4),
+        ("NVIDIA H200", "float8", 1978.9),
+        ("NVIDIA A100-SXM4-80GB", "float8", None),
         ("NVIDIA L4", "bfloat16", 121),
         ("NVIDIA L40S", "bfloat16", 362),
         ("Tesla T4", "float16", 65.1),

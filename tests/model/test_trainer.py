@@ -199,6 +199,29 @@ def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():
     assert compiled.blocks[0].attention.attend.args[0].attend is not math.attend
 
 
+def test_recomputed_activations_change_no_loss_and_keep_less(reference, corpus):
+    again = records(run_config(checkpoint_activations=True), corpus)
+    assert [record.loss for record in again] == [record.loss for record in reference]
+    kept = [_kept(run_config(checkpoint_activations=each)) for each in (False, True)]
+    assert kept[1] < kept[0] / 2
+
+
+def _kept(config):
+    """Bytes that the blocks keep for the backward pass, parameters aside."""
+    model, kept = build_model(config, attention.load("math")), {}
+    own = {each.untyped_storage().data_ptr() for each in model.parameters()}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept.update({storage.data_ptr(): storage.nbytes()} if storage.data_ptr() not in own else {})
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        held = model.hidden(torch.zeros((4, 32), dtype=torch.long))
+    assert held.requires_grad
+    return sum(kept.values())
+
+
 def test_training_leaves_the_default_precision_alone(corpus):
     records(run_config("math", dtype="bfloat16", steps=2), corpus)
     assert torch.get_default_dtype() is torch.float32

@@ -92,7 +92,16 @@ def _optimizer(run: Row) -> str | None:
 
 
 def _activations(run: Row) -> str | None:
-    return None if run["imported"] else "kept for the backward pass; none are recomputed (no checkpointing)"
+    if run["imported"]:
+        return None
+    if setting("train", "checkpoint_activations")(run):  # older records have no such key
+        return "of each block recomputed in the backward pass, from the block's input (checkpointing)"
+    return "kept for the backward pass; none are recomputed (no checkpointing)"
+
+
+def _precision(run: Row) -> str | None:
+    dtype, scaling = setting("train", "dtype")(run), setting("train", "float8")(run) or "none"
+    return dtype if scaling == "none" else f"{dtype}, products of the blocks in float8 ({scaling} scaling)"
 
 
 def _text(run: Row) -> str | None:
@@ -131,13 +140,13 @@ _TRAINING: tuple[_Topic, ...] = (
     ("Sequence length", whole(lambda run: run["sequence_length"]), ("train.sequence_length",)),
     ("Batch", whole(lambda run: run["batch_size"]), ("train.batch_size",)),
     ("Tokens per step", _tokens, ()),
-    ("Precision", plain(setting("train", "dtype")), ("train.dtype",)),
+    ("Precision", _precision, ("train.dtype", "train.float8")),
     ("Loss", _loss, ("train.loss",)),
     ("Optimizer", _optimizer, ("train.optimizer", "train.weight_decay", "train.clip_norm")),
     ("Learning rate", plain(setting("train", "learning_rate")), ("train.learning_rate",)),
     ("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
     ("`torch.compile`", _compiled, ("train.compile",)),
-    ("Activations", _activations, ()),
+    ("Activations", _activations, ("train.checkpoint_activations",)),
 )
 _DONE: tuple[_Topic, ...] = (("Steps", _steps, ("train.steps",)),)
 _DATA: tuple[_Topic, ...] = (

@@ -40,6 +40,8 @@ TRAIN = {
     "compile": False,
     "loss": "cross_entropy",
     "optimizer": "adamw",
+    "float8": "none",
+    "checkpoint_activations": False,
 }
 DATA = {"path": "../data/text.parquet", "mode": "pad", "tokenizer": "bytes", "text_column": "text"}
 NOBODY = Backends([], [], [])
