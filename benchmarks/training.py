@@ -69,7 +69,7 @@ def _measured(given: argparse.Namespace) -> dict[str, float]:
     import torch
 
     from model.config import ModelConfig
-    from model.flops import flop_per_token, peak
+    from model.measure.flops import flop_per_token, peak
 
     torch.manual_seed(0)
     shape = ModelConfig()

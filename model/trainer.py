@@ -15,7 +15,7 @@ from model.errors import Diverged, Unsupported
 from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import LOSSES
-from model.meter import Meter
+from model.measure.meter import Meter
 from model.text import Source
 
 Report = Callable[[StepRecord], None]

@@ -13,7 +13,7 @@ from analysis.audit.finding import Finding
 from analysis.query.ask import answer
 from model.attention import Case
 from model.config import RunConfig
-from model.flops import flop_per_token
+from model.measure.flops import flop_per_token
 from model.verify.certificate import key
 
 if TYPE_CHECKING:

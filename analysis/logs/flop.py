@@ -1,7 +1,8 @@
 """The FLOP per token and the peak that a log implies, and which of several is right.
 
 Printed rates imply them: FLOP per token = tflops x 1e12 x GPUs / tokens per second, peak = tflops / mfu. The
-formula is that of model.flops; a count that differs from it is explained where it equals a known mistake.
+formula is that of model.measure.flops; a count that differs from it is explained where it equals a known
+mistake.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from analysis.logs.mapping import Mapping
 from analysis.logs.points import Point
 from analysis.logs.steps import implied, tokens_per_step
 from model.config import ModelConfig
-from model.flops import flop_per_token, peak
+from model.measure.flops import flop_per_token, peak
 
 SAME = 1e-6  # relative: printed numbers that follow from one count agree to more digits than this
 RIGHT = "6 N + 12 L H Q T, N without the input embedding"

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from model.config import ModelConfig
-from model.flops import flop_per_token, parameter_count
+from model.measure.flops import flop_per_token, parameter_count
 
 
 def parameters(config: Mapping[str, Any]) -> int | None:

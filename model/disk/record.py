@@ -210,7 +210,7 @@ class Manifest(Frozen):
     resumed_step: int | None = Field(None, description="The last step of that checkpoint.")
     not_resumed: str | None = Field(None, description="Why a checkpoint that is there was not used.")
     parameter_count: int | None = None
-    flop_per_token: int | None = Field(None, description="By model.flops.flop_per_token.")
+    flop_per_token: int | None = Field(None, description="By model.measure.flops.flop_per_token.")
     peak_flops: float | None = Field(None, description="FLOP/s of one device, None where it is not known.")
     peak_source: str | None = None
     certificate: str | None = Field(

@@ -11,8 +11,9 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from importlib.util import find_spec
 from pathlib import Path
 
-from model import attention, machine
+from model import attention
 from model.attention import Case
+from model.measure import machine
 from model.verify.certificate import key
 
 _HERE = Path(__file__).parent

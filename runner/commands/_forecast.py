@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from model.disk.record import RunRecord, StepRecord
-from model.flops import flop_per_token
+from model.measure.flops import flop_per_token
 from runner.plan.cost import AT_START
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model import attention, machine
+from model import attention
 from model.disk.checkpoint import inspect
 from model.disk.files import Unreadable, append, write
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, now
 from model.errors import Interrupted, Unsupported, UserError
+from model.measure import machine
 from model.text import Source
 from runner.job import admission, phase
 from runner.job.clocks import clocks

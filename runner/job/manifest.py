@@ -6,10 +6,10 @@ import os
 import platform
 from typing import Any
 
-from model import machine
 from model.config import RunConfig
 from model.disk.record import Manifest, now
-from model.flops import Peak, flop_per_token, parameter_count, peak
+from model.measure import machine
+from model.measure.flops import Peak, flop_per_token, parameter_count, peak
 from runner.job.clocks import clocks
 from runner.state import process
 

@@ -146,8 +146,8 @@ class Profile(Strict):
     peak_tflops: float | None = Field(
         None,
         gt=0,
-        description="Dense peak TFLOP/s of one GPU at the study's `train.dtype`, not in float8; overrides the "
-        "built-in table.",
+        description="Dense peak TFLOP/s of one GPU at the study's `train.dtype`, not in float8; overrides "
+        "the built-in table.",
     )
     budget: Budget | None = Field(
         None, description="Spending limit for all runs of this profile under a root."

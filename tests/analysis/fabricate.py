@@ -11,7 +11,7 @@ from model.attention import Case
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.disk import files
 from model.disk.record import LedgerEvent, Manifest, Outcome, Provenance, Result, RunRecord, StepRecord
-from model.flops import flop_per_token
+from model.measure.flops import flop_per_token
 from model.verify.certificate import Certificate, Check, Verdict, describe
 from model.verify.certificate import key as certificate_key
 

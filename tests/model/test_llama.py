@@ -10,8 +10,8 @@ import torch
 
 from model import attention
 from model.config import ModelConfig
-from model.flops import flop_per_token, parameter_count, peak
 from model.llama import Llama, rotary_table, rotate
+from model.measure.flops import flop_per_token, parameter_count, peak
 from model.trainer import build_model
 from tests.model.conftest import run_config
 

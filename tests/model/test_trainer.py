@@ -12,7 +12,7 @@ import torch
 from model import attention, data
 from model.errors import Diverged, Unsupported, UserError
 from model.loss import cross_entropy
-from model.meter import Meter
+from model.measure.meter import Meter
 from model.optim import AdamW, clip_divisor, learning_rate
 from model.text import Bytes, Source, _stamp
 from model.trainer import build_model, train

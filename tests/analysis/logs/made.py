@@ -14,7 +14,7 @@ from analysis import importers
 from analysis.logs.mapping import Mapping
 from analysis.logs.runs import Origin, Whole
 from model.config import ModelConfig
-from model.flops import flop_per_token
+from model.measure.flops import flop_per_token
 
 START = datetime(2025, 5, 25, 10, tzinfo=UTC)
 TOKENS = 4096  # a step

@@ -11,7 +11,7 @@ from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.config import DataConfig, RunConfig, TrainConfig
-from model.flops import flop_per_token
+from model.measure.flops import flop_per_token
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
 

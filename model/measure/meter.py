@@ -11,7 +11,7 @@ from torch import Tensor
 
 from model.data import Batch, Tokens
 from model.disk.record import StepRecord, finite, now
-from model.machine import peak_memory_bytes
+from model.measure.machine import peak_memory_bytes
 
 
 @dataclass

@@ -37,8 +37,8 @@ class Peak:
 
 
 # Dense TFLOP/s of the tensor cores, by the precision of what they multiply. A pattern must match the whole
-# name that the driver reports, and no slice of a GPU (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`), whose peak a profile
-# can state.
+# name that the driver reports, and no slice of a GPU (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`), whose peak a
+# profile can state.
 _PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
     (
         r"NVIDIA B200",
