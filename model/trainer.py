@@ -12,15 +12,17 @@ from model.config import RunConfig
 from model.disk import checkpoint
 from model.disk.record import StepRecord
 from model.errors import Diverged, Unsupported
+from model.feed import Feed
 from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import LOSSES
-from model.measure.meter import Meter
+from model.measure.meter import Meter, no_collector
 from model.text import Source
 
 Report = Callable[[StepRecord], None]
 
 
+@no_collector()
 def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkpoints | None = None) -> None:
     """Train one run to its last step.
 
@@ -48,11 +50,11 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
     state = checkpoint.State(config, source.fingerprint(), model, optimizer)
     keeper = Keeper(checkpoints, state)
     done, position = keeper.start()
-    stream = data.Batches(config, source, position)
+    stream = Feed(data.Batches(config, source, position), device)
     source = source.confirmed(opened=False)
     meter = Meter(device)
     for step in range(done + 1, config.train.steps + 1):
-        # Timed region: from here until record() has synchronised the device, data included.
+        # Timed region: from here to done(), by the device's own clock, data included.
         inputs_BT, labels_BT = meter.count(next(stream))
         rate = optim.learning_rate(config.train, step)
         loss = loss_of(model, inputs_BT, labels_BT)
@@ -61,9 +63,10 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
         optimizer.step(rate, optim.clip_divisor(norm, config.train.clip_norm))
         optimizer.zero_grad()
         keep = keeper.due(step)
+        meter.done()
+        # End of the timed region; after a record restart() opens the next one.
         if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
             record = meter.record(step, loss, norm, rate)
-            # End of the timed region; restart() opens the next one.
             source = source.confirmed(opened=True)
             report(record)
             if record.loss is None or record.grad_norm is None:

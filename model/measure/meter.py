@@ -1,63 +1,132 @@
-"""What a training step costs: its tokens and seconds, from one record to the next."""
+"""What training steps cost: their tokens, seconds and joules, from one record to the next."""
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from itertools import pairwise
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from model.data import Batch, Tokens
 from model.disk.record import StepRecord, finite, now
+from model.feed import Ready
 from model.measure.machine import peak_memory_bytes
+from model.measure.nvml import Gpu
 
 
-@dataclass
 class Meter:
-    """Counts tokens and seconds between two records. Only record() waits for the device."""
+    """Counts and times the steps between two records. Only record() waits for the device.
 
-    device: torch.device
-    started: float = field(default_factory=time.perf_counter)
-    steps: int = 0
-    tokens: int = 0
-    training_tokens: int = 0
+    A step has two marks, by the device's own clock: when its batch is there, and when it is done. What goes
+    on between record() and restart() is no step's time.
+    """
 
-    def count(self, batch: Batch) -> Iterator[Tensor]:
-        """Count a batch, and give its inputs and labels, (B, T) each, on the device."""
-        self.steps += 1
-        self.tokens += batch.inputs_BT.size
-        self.training_tokens += batch.training_tokens
-        return map(self._to_device, (batch.inputs_BT, batch.labels_BT))
+    def __init__(self, device: torch.device) -> None:
+        self._device, on_gpu = device.type, device.type == "cuda"
+        self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
+        self._clock = _DeviceClock() if on_gpu else _HostClock()
+        self._begin()
 
-    def _to_device(self, array: Tokens) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if self.device.type == "cpu":
-            return tensor
-        # From pageable memory a copy would wait for all that the device still has to do.
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+    def count(self, batch: Ready) -> tuple[Tensor, Tensor]:
+        """Count a batch that was just taken, and give its inputs and labels, (B, T) each."""
+        self._clock.mark()
+        self._tokens += batch.inputs_BT.numel()
+        self._training_tokens += batch.training_tokens
+        return batch.inputs_BT, batch.labels_BT
+
+    def done(self) -> None:
+        """Mark the end of a step, which the device may only reach later."""
+        self._clock.mark()
 
     def record(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> StepRecord:
-        """Wait for the device, stop the clock, and give the record of the steps since the last one."""
+        """Wait until the last step is done, and give the record of the steps since the last record."""
+        sm_mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
         loss_value, norm_value = loss.item(), norm.item()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - self.started
+        joules, spans = self._gpu.joules(), self._clock.spans()
+        waits, works = spans[::2], spans[1::2]
+        seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
         return StepRecord(
             step=step,
-            steps=self.steps,
+            steps=len(seconds),
             time=now(),
             loss=finite(loss_value),
             learning_rate=rate,
             grad_norm=finite(norm_value),
-            step_seconds=seconds / self.steps,
-            tokens=self.tokens,
-            training_tokens=self.training_tokens,
-            memory_bytes=peak_memory_bytes(self.device.type),
+            step_seconds=sum(seconds) / len(seconds),
+            step_seconds_min=min(seconds),
+            step_seconds_median=median(seconds),
+            step_seconds_max=max(seconds),
+            data_wait_seconds=sum(waits),
+            tokens=self._tokens,
+            training_tokens=self._training_tokens,
+            memory_bytes=peak_memory_bytes(self._device),
+            energy_joules=None if joules is None or self._joules is None else joules - self._joules,
+            sm_mhz=sm_mhz,
+            throttle_reasons=reasons,
         )
 
     def restart(self) -> None:
-        """Start the next interval: the time to write the record and a checkpoint does not count."""
-        self.steps = self.tokens = self.training_tokens = 0
-        self.started = time.perf_counter()
+        """Collect garbage, and start the next interval."""
+        gc.collect()
+        gc.freeze()  # what is left stays: the next collection need not look at it
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tokens = self._training_tokens = 0
+        self._joules = self._gpu.joules()
+        self._clock.start()
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep the garbage collector from running in the midst of a step; `Meter.restart` runs it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+class _HostClock:
+    """Marks by the host's clock, for a device that has done what it was asked when the call returns."""
+
+    def start(self) -> None:
+        self._marks = [time.perf_counter()]
+
+    def mark(self) -> None:
+        self._marks.append(time.perf_counter())
+
+    def spans(self) -> list[float]:
+        """Seconds from each mark to the next."""
+        return [after - before for before, after in pairwise(self._marks)]
+
+
+class _DeviceClock:
+    """The same by events in the device's stream, which nobody has to wait for when they are recorded."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []  # used again in every interval
+        self._used = 0
+
+    def start(self) -> None:
+        self._used = 0
+        self.mark()
+
+    def mark(self) -> None:
+        if self._used == len(self._events):
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it so
+            self._events.append(event)
+        self._events[self._used].record()
+        self._used += 1
+
+    def spans(self) -> list[float]:
+        marks = self._events[: self._used]
+        return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]

@@ -11,6 +11,7 @@ import torch
 
 from model import attention, data
 from model.errors import Diverged, Unsupported, UserError
+from model.feed import Feed
 from model.loss import cross_entropy
 from model.measure.meter import Meter
 from model.optim import AdamW, clip_divisor, learning_rate
@@ -242,14 +243,15 @@ def test_training_on_the_gpu_learns_as_on_the_cpu(corpus, compile_, reference):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("default")  # the mode warns of being a prototype
-def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded(corpus):
+def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_takes_no_new_memory(corpus):
     """Copies from pageable memory, for one, wait until the device has done all that was asked before."""
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     config = run_config("math", dtype="bfloat16").model_copy(update={"device": "cuda"})
     model = build_model(config, attention.load("math"))
     optimizer = AdamW(model.named_parameters(), 0.01)
-    meter, stream = Meter(torch.device("cuda")), data.Batches(config, Source(corpus))
+    device = torch.device("cuda")
+    meter, stream = Meter(device), Feed(data.Batches(config, Source(corpus)), device)
 
     def step():
         inputs_BT, labels_BT = meter.count(next(stream))
@@ -257,12 +259,16 @@ def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded(corpus
         norm = optimizer.gradient_norm()
         optimizer.step(1e-3, clip_divisor(norm, 1.0))
         optimizer.zero_grad()
+        meter.done()
         return norm
 
-    step()  # loads libraries
+    for _ in range(4):  # loads libraries, and takes the memory
+        step()
+    taken = torch.cuda.memory_stats()["num_device_alloc"]
     torch.cuda.set_sync_debug_mode("error")
     try:
         norms = [step() for _ in range(3)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.stack(norms).isfinite().all()
+    assert torch.cuda.memory_stats()["num_device_alloc"] == taken

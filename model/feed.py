@@ -1,0 +1,86 @@
+"""Batches made, and copied to the device, ahead of the steps that take them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from model.data import Batch, Batches, Tokens
+from model.text import Position
+
+_AHEAD = 2  # batches: one waits while another is made
+
+
+class Ready(NamedTuple):
+    """A batch on the device, (B, T) each.
+
+    Attributes:
+        training_tokens: how many labels the loss counts.
+        after: where the batch after it starts.
+        copied: when the device has it; None on a CPU.
+    """
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    training_tokens: int
+    after: Position
+    copied: torch.cuda.Event | None
+
+
+class Feed(Iterator[Ready]):
+    """A run's batches in their order, made by another thread and copied in another stream.
+
+    The thread ends with the last reference to the feed.
+
+    Attributes:
+        position: where the next batch to be taken starts, however many are made already.
+
+    Raises:
+        UserError: as `Batches`, when the batch is taken that could not be made.
+    """
+
+    def __init__(self, batches: Batches, device: torch.device) -> None:
+        self.position = batches.position
+        self._batches, self._device = batches, device
+        self._stream = _stream(device)
+        self._thread = ThreadPoolExecutor(1, "data")
+        self._ahead = deque(self._thread.submit(self._make) for _ in range(_AHEAD))
+
+    def __next__(self) -> Ready:
+        self._ahead.append(self._thread.submit(self._make))
+        ready = self._ahead.popleft().result()
+        self.position = ready.after
+        if ready.copied:
+            computing = torch.cuda.current_stream(self._device)
+            computing.wait_event(ready.copied)
+            for tensor in (ready.inputs_BT, ready.labels_BT):
+                tensor.record_stream(computing)  # its memory is the other stream's
+        return ready
+
+    def _make(self) -> Ready:
+        batch = next(self._batches)
+        return self._copied(batch, self._batches.position)
+
+    def _copied(self, batch: Batch, after: Position) -> Ready:
+        with torch.cuda.stream(self._stream):  # of None: no change
+            inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
+            copied = self._stream.record_event() if self._stream else None
+        return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)
+
+    def _to_device(self, array: Tokens) -> Tensor:
+        tensor = torch.from_numpy(array)
+        if self._stream is None:
+            return tensor
+        # From pageable memory a copy would wait for all that the device still has to do.
+        return tensor.pin_memory().to(self._device, non_blocking=True)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream | None:
+    if device.type == "cpu":
+        return None
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it so

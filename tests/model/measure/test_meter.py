@@ -1,0 +1,201 @@
+"""A record tells the time of each step since the last one, how long data kept it waiting, and its energy."""
+
+import gc
+import time
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from model import trainer
+from model.data import Batches
+from model.feed import Feed, Ready
+from model.measure import meter
+from model.measure.meter import Meter, no_collector
+from model.text import Position, Source
+from model.trainer import train
+from tests.model.conftest import run_config
+
+CPU = torch.device("cpu")
+ONE = torch.ones(())
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on only where a test says so."""
+    found = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: found.now))
+    return found
+
+
+class Sensors:
+    """A GPU that draws one watt, by the test's clock."""
+
+    sm_mhz, reasons = 1980.0, ""
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def __call__(self, uuid):
+        return SimpleNamespace(
+            joules=lambda: self._clock.now, sm_mhz=lambda: self.sm_mhz, throttle_reasons=lambda: self.reasons
+        )
+
+
+def step(meter, clock, wait, work):
+    clock.now += wait
+    tokens_BT = torch.zeros(2, 4, dtype=torch.int64)
+    meter.count(Ready(tokens_BT, tokens_BT, 7, Position(), None))
+    clock.now += work
+    meter.done()
+
+
+def test_a_record_has_the_shortest_median_and_longest_step_and_the_wait_for_data(clock):
+    timed = Meter(CPU)
+    for wait, work in ((0.0, 1.0), (0.5, 2.5), (0.0, 2.0)):
+        step(timed, clock, wait, work)
+    clock.now += 100  # what follows the last step is no step's time
+    record = timed.record(3, ONE, ONE, 0.1)
+    assert (record.steps, record.step_seconds) == (3, 2.0)
+    assert (record.step_seconds_min, record.step_seconds_median, record.step_seconds_max) == (1.0, 2.0, 3.0)
+    assert record.data_wait_seconds == 0.5
+    assert (record.tokens, record.training_tokens) == (24, 21)
+    timed.restart()
+    step(timed, clock, 0.25, 3.75)
+    record = timed.record(4, ONE, ONE, 0.1)
+    assert (record.steps, record.step_seconds, record.data_wait_seconds, record.tokens) == (1, 4.0, 0.25, 8)
+
+
+def test_energy_is_of_the_steps_alone_and_clocks_are_of_the_record(clock, monkeypatch):
+    monkeypatch.setattr(meter, "Gpu", sensors := Sensors(clock))
+    timed = Meter(CPU)
+    step(timed, clock, 0.0, 3.0)
+    record = timed.record(1, ONE, ONE, 0.1)
+    assert (record.energy_joules, record.sm_mhz, record.throttle_reasons) == (3.0, 1980.0, "")
+    clock.now += 50  # a checkpoint
+    timed.restart()
+    sensors.sm_mhz, sensors.reasons = 1200.0, "sw_power_cap"
+    step(timed, clock, 0.0, 2.0)
+    record = timed.record(2, ONE, ONE, 0.1)
+    assert (record.energy_joules, record.sm_mhz, record.throttle_reasons) == (2.0, 1200.0, "sw_power_cap")
+
+
+def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
+    found = []
+    train(run_config("math", steps=7), Source(corpus), found.append)
+    for record in found:
+        assert 0 < record.step_seconds_min <= record.step_seconds_median <= record.step_seconds_max
+        assert record.step_seconds_min <= record.step_seconds * (1 + 1e-9)
+        assert record.step_seconds <= record.step_seconds_max * (1 + 1e-9)
+        assert 0 < record.data_wait_seconds < record.steps * record.step_seconds
+        assert (record.energy_joules, record.sm_mhz, record.throttle_reasons) == (None, None, None)
+
+
+@pytest.mark.fault
+def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
+    late, loss = Feed.__next__, trainer.LOSSES["cross_entropy"]
+
+    def after(seconds, call):
+        def called(*given):
+            clock.now += seconds
+            return call(*given)
+
+        return called
+
+    monkeypatch.setattr(Feed, "__next__", after(3.0, late))
+    monkeypatch.setattr(trainer, "LOSSES", {"cross_entropy": after(1.0, loss)})
+    found = []
+    train(run_config("math", steps=10), Source(corpus), found.append)
+    assert [(record.step_seconds, record.data_wait_seconds) for record in found] == [
+        (4.0, 3.0 * record.steps) for record in found
+    ]
+
+
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def test_the_collector_runs_at_records_and_never_in_a_step(corpus, monkeypatch):
+    made, left = [], []
+    loss = trainer.LOSSES["cross_entropy"]
+
+    def littering(*given):
+        made.append(weakref.ref(Cycle()))
+        assert not gc.isenabled()
+        return loss(*given)
+
+    monkeypatch.setattr(trainer, "LOSSES", {"cross_entropy": littering})
+    train(
+        run_config("math", steps=10),
+        Source(corpus),
+        lambda _: left.append([each() is not None for each in made]),
+    )
+    assert left == [[True], [False] + [True] * 4, [False] * 5 + [True] * 5]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.fault
+def test_the_collector_is_as_before_where_training_fails():
+    @no_collector()
+    def fails():
+        assert not gc.isenabled()
+        raise ValueError
+
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            with pytest.raises(ValueError):
+                fails()
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
+
+
+def test_a_step_leaves_nothing_for_the_collector(corpus):
+    """Else memory would grow from record to record."""
+    found = []
+    train(run_config("math", log_every=100), Source(corpus), lambda _: found.append(gc.collect()))
+    assert found[1] == 0
+
+
+def on_gpu(**settings):
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    return run_config("math", **settings).model_copy(update={"device": "cuda"})
+
+
+@pytest.mark.gpu
+def test_a_gpu_tells_each_step_and_what_it_draws(corpus):
+    config, found = on_gpu(steps=200, log_every=100), []
+    pytest.importorskip("pynvml")
+    train(config, Source(corpus), found.append)
+    for record in found:
+        assert 0 < record.step_seconds_min <= record.step_seconds_median <= record.step_seconds_max
+        assert record.energy_joules >= 0
+        assert record.sm_mhz > 0
+        assert record.throttle_reasons is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.fault
+def test_a_gpu_that_waits_for_its_data_is_seen(corpus, monkeypatch):
+    """Its own clock tells: the host, which is ahead of it, need not notice."""
+    make = Batches.__next__
+
+    def slow(batches):
+        time.sleep(0.1)
+        return make(batches)
+
+    waited = []
+    for planted in (make, slow):
+        monkeypatch.setattr(Batches, "__next__", planted)
+        found = []
+        train(on_gpu(steps=60, log_every=50), Source(corpus), found.append)
+        waited.append(found[1].data_wait_seconds / (found[1].step_seconds * found[1].steps))
+    fed, starved = waited
+    assert fed < 0.5 < starved
