@@ -1,8 +1,8 @@
 """Writes a study's run folders to one file, which `runner collect` reads elsewhere.
 
 In it are each run's record, its ledger and its attempts' records, without checkpoints; the certificates that
-attempts name; and the lists of installed packages. What runs printed and uncommitted changes may hold what
-others must not read, so they come only if asked for.
+attempts name; the ceilings of nodes; and the lists of installed packages. What runs printed and uncommitted
+changes may hold what others must not read, so they come only if asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from analysis.store.scan import CERTIFICATES
+from analysis.store.scan import CERTIFICATES, NODES
 from model.disk.files import Unreadable, replacing
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import NAME
@@ -36,6 +36,7 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
     waiting = [folder.path.name for folder in folders if _in_flight(folder)]
     paths = [path for folder in folders if folder.path.name not in waiting for path in _of_run(folder, logs)]
     paths += _certificates(root, folders)
+    paths += filter(_is_plain, (root / study / NODES).glob("[!.]*.json"))
     wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
     paths += [path for each in wanted for path in (root / study / ".provenance").glob(each)]
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ _UNITS = (
     ("loss", "nats/token"),
     ("seconds(_25|_75)?", "s"),
     ("milliseconds", "ms"),
+    ("microseconds", "us"),
     ("mtime_ns", "ns"),
     ("bytes", "B"),
     ("gigabytes_per_second", "GB/s"),

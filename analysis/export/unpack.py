@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
 
 from analysis.store.database import NAME as NAME_OF_DATABASE
-from analysis.store.scan import CERTIFICATES
+from analysis.store.scan import CERTIFICATES, NODES
 from model.disk.files import no_link, read
 from model.disk.folder import RunFolder
 from model.disk.record import NAME
@@ -27,6 +27,7 @@ _NAME = NAME.pattern
 _PATH = re.compile(
     rf"{_NAME}/{_NAME}/((run\.json|ledger\.jsonl)"
     r"|attempt-\d{1,6}/(claim\.json|manifest\.json|steps\.jsonl|result\.json|stdout\.log|stderr\.log))"
+    rf"|{_NAME}/{re.escape(NODES)}/[0-9a-f]{{64}}\.json"
     rf"|{re.escape(CERTIFICATES)}/{_NAME}\.json|{_NAME}/\.provenance/[0-9a-f]{{64}}\.(lock|diff)"
 )
 _PRINTED = {"stdout.log", "stderr.log"}
@@ -82,7 +83,8 @@ def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
     """Move what is new to its place; returns how many certificates were."""
     (root / study / ".provenance").mkdir(parents=True, exist_ok=True)
     certificates = _keep(folder / CERTIFICATES, root / CERTIFICATES)
-    _keep(folder / study / ".provenance", root / study / ".provenance")
+    for name in (".provenance", NODES):
+        _keep(folder / study / name, root / study / name)
     for run in new:
         run.path.rename(root / study / run.path.name)
     return certificates

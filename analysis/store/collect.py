@@ -1,4 +1,4 @@
-"""Brings the database up to date with run folders and certificates, reading only what changed.
+"""Brings the database up to date with run folders, certificates and nodes, reading only what changed.
 
 Files are truth. What was read from files that are gone since is kept and marked: only the database has it.
 """
@@ -17,9 +17,10 @@ from analysis.store.certificates import read_certificate
 from analysis.store.database import Build, in_memory, studies, update
 from analysis.store.held import Counts, Held, counts, read_held
 from analysis.store.ingest import Rows, file_rows, read_run
-from analysis.store.missing import find_lost, inherit, keeping, named
+from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
+from analysis.store.nodes import read_node
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
-from analysis.store.tables import Ledger, count, forget, insert, read_ledger
+from analysis.store.tables import OF_NODES, OF_RUNS, Ledger, count, forget, insert, read_ledger
 from model.disk.folder import RunFolder, run_folders
 from model.errors import UserError, did_you_mean
 
@@ -34,10 +35,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is collected: runs or certificates.
+    """What is collected: runs, certificates or nodes.
 
     Attributes:
-        read: (root, files, rows) -> None; adds what the files of one run or certificate say to the rows.
+        read: (root, files, rows) -> None; adds what the files of one of them say to the rows.
         tables: the tables that hold these rows.
         batch: how many to read at a time: enough for DuckDB to read files in parallel, few enough for memory.
     """
@@ -47,8 +48,10 @@ class _Kind:
     batch: int
 
 
-_RUNS = _Kind(read_run, ("run_records", "attempts", *DERIVED, "files", "quarantine"), 1000)
+_OF_RUN = ("run_records", "attempts", "step_floor", *DERIVED, "files", "quarantine")
+_RUNS = _Kind(read_run, _OF_RUN, 1000)
 _CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
+_NODES = _Kind(read_node, ("nodes", "files", "quarantine"), 50)
 
 
 @dataclass
@@ -156,18 +159,20 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
 
 def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | None) -> CollectSummary | None:
     """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
-    runs, certificates = list(map(look, run_folders(root, study))), scan.certificates(root)
-    differ = held.differing([*runs, *certificates])
+    runs = list(map(look, run_folders(root, study)))
+    others = [*scan.certificates(root), *scan.nodes(root, study)]
+    differ = held.differing([*runs, *others])
     in_doubt = [run.key for run in runs if run.key in differ or not held.is_over(run)]
     if settle and in_doubt:
         settle(in_doubt)
         again = {key: look(RunFolder(f"{root}/{key[0]}/{key[1]}")) for key in in_doubt}
         runs = [again.get(run.key, run) for run in runs]
-        differ = held.differing([*runs, *certificates])
+        differ = held.differing([*runs, *others])
     if differ:
         return None
-    _say_lost([key for key in held.lost if key[0] == CERTIFICATES])
-    _say_lost(gone := [key for key in held.lost if key[0] != CERTIFICATES])
+    for kind in KINDS:
+        _say_lost([key for key in held.lost if of_kind(key) == kind])
+    gone = [key for key in held.lost if of_kind(key) == "run"]
     return _summary(held.counts, _Done(0, sum(bool(run.files) for run in runs), len(gone)))
 
 
@@ -176,11 +181,20 @@ def _runs_seen(root: Path, study: str | None) -> list[Seen]:
 
 
 def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _Done:
+    """Bring the runs, and the nodes that they ran on."""
     scope = None if build.changed else study  # a new database gets every study
-    wanted = f"study <> '{CERTIFICATES}' AND ($1 IS NULL OR study = $1)"
+    _collect_nodes(build, root, scope, drop)
+    wanted = f"{OF_RUNS} AND ($1 IS NULL OR study = $1)"
     seen = {found.key: found for found in _runs_seen(root, scope)}
     inherit(build, root, seen, wanted, _RUNS.tables, drop)
     return _bring(build, root, _RUNS, seen, read_ledger(build.connection, wanted, scope))
+
+
+def _collect_nodes(build: Build, root: Path, scope: str | None, drop: bool) -> None:
+    wanted = f"{OF_NODES} AND ($1 IS NULL OR study = $1)"
+    seen = {found.key: found for found in scan.nodes(root, scope)}
+    inherit(build, root, seen, wanted, _NODES.tables, drop)
+    _bring(build, root, _NODES, seen, read_ledger(build.connection, wanted, scope))
 
 
 def _collect_certificates(build: Build, root: Path, drop: bool) -> None:

@@ -37,6 +37,8 @@ class Rows:
     quarantine: list[Row] = field(default_factory=list)
     certificates: list[Row] = field(default_factory=list)
     verifications: list[Row] = field(default_factory=list)
+    nodes: list[Row] = field(default_factory=list)
+    step_floor: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
     def refuse(self, key: Key, path: str, reason: str) -> None:
@@ -104,6 +106,8 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     if whole is None:
         return
     reader.rows.attempts.append(whole)
+    parts = reader.read(path, lambda: [fitting(row | part) for part in _floor(manifest)])
+    reader.rows.step_floor += parts or []
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps):  # a link that leads nowhere is refused when it is read
         imported = run_id.startswith(PREFIX)
@@ -241,7 +245,13 @@ def _where(manifest: Manifest | None) -> Row:
         "load_before": manifest.load_before,
         "cores": manifest.cores,
         "device_users": manifest.device_users,
+        "ceilings": manifest.ceilings,
+        "no_ceilings": manifest.no_ceilings,
     }
+
+
+def _floor(manifest: Manifest | None) -> list[Row]:
+    return [part.model_dump() for part in (manifest and manifest.floor) or ()]
 
 
 def _said(result: Result | None) -> Row:

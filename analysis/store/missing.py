@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import rows_of
-from analysis.store.scan import CERTIFICATES, FileState, Key, Seen
+from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
 from analysis.store.steps import MEASURES, SAID, STAGE, derive, stage
-from analysis.store.tables import OWNER, Known, Ledger, insert, read_ledger
+from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, insert, read_ledger
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 _OF_ATTEMPT = re.compile(r"/attempt-(\d+)/")
 _WORTH_KEEPING = f"""\
 SELECT study, run_id FROM run_records UNION ALL
+SELECT study, run_id FROM files WHERE {OF_NODES} UNION ALL
 SELECT '{CERTIFICATES}', key FROM certificates WHERE key IN (SELECT certificate FROM attempts)"""
 # By table: columns and rows to keep, and where they come back. An attempt in flight had nothing to say yet.
 _KEPT = {
     "attempts": ("*", "t.outcome IS NOT NULL", "attempts"),
+    "step_floor": ("*", "true", "step_floor"),
     "step_records": (", ".join(SAID), "true", STAGE),
 }
 # In `lost`, no attempt means every attempt of the run.
@@ -45,6 +47,7 @@ DROP TABLE kept_{table}"""
 _COLUMNS = """\
 SELECT column_name FROM duckdb_columns() WHERE database_name = 'old' AND table_name = $1
 INTERSECT SELECT column_name FROM duckdb_columns() WHERE database_name <> 'old' AND table_name = $2"""
+KINDS = ("certificate", "node", "run")
 _SHOWN = 5  # runs that a message names
 log = logging.getLogger(__name__)
 
@@ -156,6 +159,8 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
         for table in tables:
             into = STAGE if table == "step_records" else table
             names = ", ".join(row[0] for row in connection.execute(_COLUMNS, [table, into]).fetchall())
+            if not names:  # the other version has no such table
+                continue
             owner = OWNER.get(table, "(study, run_id)")
             connection.execute(
                 f"INSERT INTO {into} BY NAME SELECT {names} FROM old.{table} "
@@ -183,9 +188,15 @@ def _set_aside(build: Build, root: Path, error: Exception) -> None:
     )
 
 
+def of_kind(key: Key) -> str:
+    """Which of KINDS it is."""
+    if key[0] == CERTIFICATES:
+        return "certificate"
+    return "node" if key[1].startswith(f"{NODES}/") else "run"
+
+
 def named(keys: Iterable[Key]) -> str:
     """`2 runs (a/1, a/2)`, or as many of them as fit in a message."""
-    ordered = ["/".join(key) for key in sorted(keys)]
-    what = "certificate" if ordered[0].startswith(CERTIFICATES) else "run"
+    ordered, what = ["/".join(key) for key in sorted(keys)], of_kind(min(keys))
     more = ", ..." if len(ordered) > _SHOWN else ""
     return f"{len(ordered)} {what}{'s'[: len(ordered) > 1]} ({', '.join(ordered[:_SHOWN])}{more})"

@@ -5,6 +5,7 @@ What a report carries, and what an export holds, so that both can be computed ag
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN
 ORDER BY table_oid"""
 # What derive.sql adds to a record is derived again, and not carried.
 _COLUMNS = {"step_records": "* EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops)"}
+# Tables that records of older versions lack: nothing of the kind was known then.
+_LATER = frozenset({"nodes", "step_floor"})
 _ROWS = 65_536  # at a time
 
 
@@ -98,6 +101,8 @@ def open_records(folder: Path, given: tuple[str, ...] | None = None) -> DuckDBPy
         derive = _derives(connection, given)
         for (table,) in connection.execute(_TABLES).fetchall():
             into = STAGE if derive and table == "step_records" else table
+            if table in _LATER and not os.path.lexists(folder / f"{table}.parquet"):
+                continue
             _load(connection, into, folder / f"{table}.parquet")
         connection.execute(derive)
     except duckdb.Error as error:

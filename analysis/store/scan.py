@@ -1,4 +1,4 @@
-"""The files of run folders and certificates, found by stat alone, and which of them have changed."""
+"""The files of run folders, certificates and nodes, found by stat alone, and which of them have changed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from model.disk import node
 from model.disk.files import sha256
-from model.disk.folder import RunFolder
+from model.disk.folder import RunFolder, folders
 
 _IN_RUN = ("run.json", "ledger.jsonl")
 _IN_ATTEMPT = ("manifest.json", "steps.jsonl", "result.json")
 # Instead of the hash of step records: to hash them took as long as half of what DuckDB needs to load them.
 UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name
+NODES = node.FOLDER  # under a study
 
-Key = tuple[str, str]  # study, run_id: the names of the two folders; CERTIFICATES, key for a certificate
+# study, run_id: names of the two folders; CERTIFICATES, key for a certificate; study, NODES/key of a node
+Key = tuple[str, str]
 
 
 class FileState(NamedTuple):
@@ -38,7 +41,7 @@ class FileState(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """The record files of one run, or the one file of a certificate.
+    """The record files of one run, or the one file of a certificate or node.
 
     Attributes:
         files: those that are there.
@@ -72,6 +75,16 @@ def certificates(root: Path) -> list[Seen]:
     for path in sorted((root / CERTIFICATES).glob("[!.]*.json")):
         if state := _stat(str(path), f"{CERTIFICATES}/{path.name}"):
             found.append(Seen((CERTIFICATES, path.stem), (state,)))
+    return found
+
+
+def nodes(root: Path, study: str | None) -> list[Seen]:
+    """Stat the measured ceilings of a study's nodes, or of all studies', sorted by name."""
+    found = []
+    for name in [study] if study else folders(root):
+        for path in sorted((root / name / NODES).glob("[!.]*.json")):
+            if state := _stat(str(path), f"{name}/{NODES}/{path.name}"):
+                found.append(Seen((name, f"{NODES}/{path.stem}"), (state,)))
     return found
 
 

@@ -78,6 +78,7 @@ CREATE TABLE attempts (
     steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
     power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
+    ceilings VARCHAR, no_ceilings VARCHAR,
     PRIMARY KEY (study, run_id, attempt)
 );
 COMMENT ON TABLE attempts IS 'One row per attempt, which is one start of a run: manifest.json, result.json and its ledger entries.';
@@ -119,6 +120,8 @@ COMMENT ON COLUMN attempts.sm_mhz IS 'Clock of the GPU in MHz that applications 
 COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
 COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
+COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they are, if the attempt ended before, and in older records.';
 
 CREATE TABLE step_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
@@ -273,18 +276,41 @@ COMMENT ON COLUMN kernels.memory_bytes IS 'Peak device memory of one call in byt
 COMMENT ON COLUMN kernels.measured_at IS 'When the benchmark ran, UTC.';
 
 CREATE TABLE nodes (
-    node VARCHAR NOT NULL, gpu VARCHAR, gpus INTEGER, driver VARCHAR, graphics_clock_mhz DOUBLE,
-    memory_clock_mhz DOUBLE, power_limit_watts DOUBLE, matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE,
-    measured_at TIMESTAMP
+    study VARCHAR NOT NULL, key VARCHAR NOT NULL, node VARCHAR NOT NULL, device VARCHAR NOT NULL, gpu VARCHAR, gpu_uuid VARCHAR,
+    gpus INTEGER, driver VARCHAR, software JSON, dtype VARCHAR, graphics_clock_mhz DOUBLE, memory_clock_mhz DOUBLE, power_limit_watts DOUBLE,
+    matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, measured JSON,
+    seconds DOUBLE, measured_at TIMESTAMP, PRIMARY KEY (study, key)
 );
-COMMENT ON TABLE nodes IS 'Measured ceilings of nodes; empty until they are measured.';
+COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study trains there.';
+COMMENT ON COLUMN nodes.study IS 'Name of the study.';
+COMMENT ON COLUMN nodes.key IS 'SHA-256 over node, device, software, precision, shapes and tokens of a step, hexadecimal; attempts.ceilings names it.';
 COMMENT ON COLUMN nodes.node IS 'Host name.';
-COMMENT ON COLUMN nodes.gpu IS 'Name of the GPU as its driver reports it.';
-COMMENT ON COLUMN nodes.gpus IS 'Number of GPUs.';
-COMMENT ON COLUMN nodes.driver IS 'Version of the driver.';
-COMMENT ON COLUMN nodes.graphics_clock_mhz IS 'Clock of the GPU under load, in MHz.';
-COMMENT ON COLUMN nodes.memory_clock_mhz IS 'Clock of the GPU''s memory under load, in MHz.';
-COMMENT ON COLUMN nodes.power_limit_watts IS 'Power limit in watts.';
-COMMENT ON COLUMN nodes.matmul_tflops IS 'Highest measured matrix-multiply rate in TFLOP/s.';
-COMMENT ON COLUMN nodes.bandwidth_gigabytes_per_second IS 'Highest measured memory bandwidth in GB/s.';
+COMMENT ON COLUMN nodes.device IS 'Name of the device, GPU or CPU, as the system reports it.';
+COMMENT ON COLUMN nodes.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
+COMMENT ON COLUMN nodes.gpu_uuid IS 'UUID of the GPU: which one of the node it is. NULL on a CPU.';
+COMMENT ON COLUMN nodes.gpus IS 'Number of GPUs that were measured: 1, or 0 on a CPU.';
+COMMENT ON COLUMN nodes.driver IS 'Version of the driver; NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.software IS 'Version of each package: a JSON object.';
+COMMENT ON COLUMN nodes.dtype IS 'Precision of the matrix products.';
+COMMENT ON COLUMN nodes.graphics_clock_mhz IS 'Clock of the GPU under load, in MHz. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.memory_clock_mhz IS 'Clock of the GPU''s memory under load, in MHz. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.power_limit_watts IS 'Power limit in watts. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.matmul_tflops IS 'Highest rate of a matrix product of the model in TFLOP/s: 2 x tokens x inputs x columns FLOP in the median time.';
+COMMENT ON COLUMN nodes.bandwidth_gigabytes_per_second IS 'Memory bandwidth in GB/s: what c = a + b reads and writes, of arrays larger than a GPU''s caches, in the median time.';
+COMMENT ON COLUMN nodes.launch_microseconds IS 'Microseconds from one smallest operation to the next in a row of 1000, PyTorch''s share included: median.';
+COMMENT ON COLUMN nodes.measured IS 'Every measurement, with its shape, median and quartiles in seconds, and repeats: a JSON object of products, traffic, launch and clocks.';
+COMMENT ON COLUMN nodes.seconds IS 'Seconds that it took to measure, the start of the process that did included.';
 COMMENT ON COLUMN nodes.measured_at IS 'When the node was measured, UTC.';
+
+CREATE TABLE step_floor (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
+    flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
+);
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, one row per attempt and part; the formulas are in model/floor.py. Attempts without ceilings have none.';
+COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
+COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own measured rate), attention (causal, at the rate of all products), loss, optimizer (with the gradient norm) or elementwise.';
+COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all three passes; NULL for a part that is counted in bytes.';
+COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write; NULL for a part that is counted in FLOP.';
+COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analysis.store.scan import CERTIFICATES, FileState, Key
+from analysis.store.scan import CERTIFICATES, NODES, FileState, Key
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -12,8 +12,15 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Known = dict[str, FileState]  # the files of one run or certificate, by path
 Ledger = dict[Key, Known]
-# How a row names the certificate that it belongs to. Rows of other tables have the columns study and run_id.
-OWNER = {"certificates": f"('{CERTIFICATES}', key)", "verifications": f"('{CERTIFICATES}', certificate)"}
+# How a row names the certificate or node that it belongs to. Others have the columns study and run_id.
+OWNER = {
+    "certificates": f"('{CERTIFICATES}', key)",
+    "verifications": f"('{CERTIFICATES}', certificate)",
+    "nodes": f"(study, '{NODES}/' || key)",
+}
+# Conditions on the table `files`.
+OF_NODES = f"run_id LIKE '{NODES}/%'"
+OF_RUNS = f"study <> '{CERTIFICATES}' AND NOT {OF_NODES}"
 
 
 def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str | None = None) -> Ledger:

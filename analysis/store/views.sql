@@ -95,6 +95,10 @@ WITH spent AS (
         CASE WHEN count(*) = count(held) THEN sum(held) / 3600 END AS gpu_hours
     FROM (SELECT *, CASE WHEN wall_seconds = 0 THEN 0 ELSE wall_seconds * gpus END AS held FROM attempts)
     GROUP BY study, run_id
+), floors AS (
+    SELECT study, run_id, attempt, sum(seconds ORDER BY part) AS floor_seconds,
+        sum(flop) FILTER (part = 'products') / sum(seconds) FILTER (part = 'products') / 1e12 AS ceiling_tflops
+    FROM step_floor GROUP BY study, run_id, attempt
 )
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
@@ -119,7 +123,8 @@ SELECT
     d.attempt AS deciding_attempt, g.missing_since,
     r.data_fingerprint, r.code,
     a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported,
-    a.gpu_uuid
+    a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
+    f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -128,6 +133,7 @@ LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt 
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
+LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
     SELECT study, run_id, min(missing_since) AS missing_since FROM files WHERE missing_since IS NOT NULL GROUP BY study, run_id) g
@@ -201,6 +207,10 @@ COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limi
 COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the deciding attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
+COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not

@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from model.config import Frozen, RunConfig
+from model.disk.node import FloorPart
 from model.text import Content
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -215,6 +216,11 @@ class Manifest(Frozen):
     peak_source: str | None = None
     certificate: str | None = Field(
         None, description="Key of the certificate of its attention backend, ROOT/.certificates/KEY.json."
+    )
+    ceilings: str | None = Field(None, description="Key of its device's ceilings, STUDY/.nodes/KEY.json.")
+    no_ceilings: str | None = Field(None, description="Why its device's ceilings are not known.")
+    floor: list[FloorPart] | None = Field(
+        None, description="The least time of a step by these ceilings, by model.floor; None if not known."
     )
 
 

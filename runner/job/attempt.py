@@ -19,7 +19,7 @@ from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, 
 from model.errors import Interrupted, Unsupported, UserError
 from model.measure import machine
 from model.text import Source
-from runner.job import admission, phase
+from runner.job import admission, ceilings, phase
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
@@ -155,9 +155,11 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
     progress.manifest = with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
     _gpu = process.hold_gpu(progress.manifest.gpu_uuid)
+    options = snapshot.options(folder.path.parent, run.provenance.code)
     with phase.shown(attempt) as tell:
-        certificate = _certificate(run, folder, tell)
+        certificate = _certificate(run, folder, options, tell)
     facts = {"certificate": certificate, "device_users": machine.device_users(run.config.device)}
+    facts |= vars(ceilings.known(run.config, progress.manifest, folder.path.parent, options))
     progress.manifest = progress.manifest.model_copy(update=facts)
     write(attempt / "manifest.json", progress.manifest)
     resumed = progress.manifest.resumed_attempt
@@ -179,11 +181,12 @@ def _checked(run: RunRecord, source: Source) -> Source:
     return source
 
 
-def _certificate(run: RunRecord, folder: RunFolder, tell: Callable[[phase.Stage], None]) -> str:
+def _certificate(
+    run: RunRecord, folder: RunFolder, options: Sequence[str], tell: Callable[[phase.Stage], None]
+) -> str:
     """Key of the certificate that allows the run to train."""
     backend, case = run.config.attention, run.config.attention_case
     attention.require(backend, case)
-    options = snapshot.options(folder.path.parent, run.provenance.code)
     return admission.admit(backend, case, folder.path.parent.parent, options, tell).key
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from math import isfinite
 
+from model.disk.node import LoadClocks
 from model.disk.record import Clocks
 
 _HELD_BACK = "clocks_event_reasons_counters."
@@ -32,14 +33,28 @@ def clocks(uuid: str | None) -> Clocks | None:
     """The clocks of a GPU; None without one, and where nvidia-smi does not tell."""
     if uuid is None:
         return None
-    query = ",".join(name for names, _ in _FIELDS.values() for name in names)
+    said = _ask(uuid, [name for names, _ in _FIELDS.values() for name in names])
+    return None if said is None else parse(said)
+
+
+def clocks_now(uuid: str | None) -> LoadClocks | None:
+    """The clocks that a GPU has at this moment; None as for `clocks`."""
+    said = None if uuid is None else _ask(uuid, ["clocks.sm", "clocks.mem", "enforced.power.limit"])
+    words = [word.strip() for word in (said or "").split(",")]
+    if len(words) != len(LoadClocks.model_fields):
+        return None
+    return LoadClocks(**dict(zip(LoadClocks.model_fields, map(_number, words), strict=True)))
+
+
+def _ask(uuid: str, fields: list[str]) -> str | None:
     name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-    command = ["nvidia-smi", f"--id={name}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    query = [f"--id={name}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return subprocess.run(
+            ["nvidia-smi", *query], capture_output=True, text=True, timeout=10, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse(said)
 
 
 def parse(said: str) -> Clocks | None:

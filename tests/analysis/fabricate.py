@@ -9,8 +9,10 @@ from typing import Any
 
 from model.attention import Case
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
-from model.disk import files
+from model.disk import files, node
+from model.disk.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
 from model.disk.record import LedgerEvent, Manifest, Outcome, Provenance, Result, RunRecord, StepRecord
+from model.measure.floor import floor, shapes, tokens
 from model.measure.flops import flop_per_token
 from model.verify.certificate import Certificate, Check, Verdict, describe
 from model.verify.certificate import key as certificate_key
@@ -213,3 +215,42 @@ def certificate(root: Path, attention: str, verdict: Verdict = "right", **change
     folder.mkdir(exist_ok=True)
     files.write(folder / f"{made.key}.json", made)
     return made
+
+
+def timing(seconds: float, repeats: int = 9) -> Timing:
+    """A median with quartiles five percent around it."""
+    return Timing(seconds=seconds, seconds_25=0.95 * seconds, seconds_75=1.05 * seconds, repeats=repeats)
+
+
+def ceilings(config: RunConfig, flops: float = 700e12, bandwidth: float = 4e12) -> Ceilings:
+    """A GPU on which every product has one rate."""
+    timed = [
+        ProductTiming(
+            step=step, inputs=inputs, outputs=outputs, tokens=tokens(config), columns=outputs,
+            timing=timing(2 * tokens(config) * inputs * outputs / flops),
+        )
+        for inputs, outputs in shapes(config.model) for step in PASSES
+    ]  # fmt: skip
+    clocks = LoadClocks(graphics_mhz=1755, memory_mhz=3201, power_limit_watts=700)
+    size = 3 * 2**29
+    return Ceilings(
+        products=timed,
+        traffic_bytes=size,
+        traffic=timing(size / bandwidth),
+        launch=timing(4e-6),
+        clocks=clocks,
+    )
+
+
+def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, Any]:
+    """Write the ceilings of a run's GPU; gives what the manifest of its attempt says of them."""
+    measured, software = ceilings(run.config), {"torch": "2.13.0", "driver": "570.86"}
+    dtype, shape = run.config.train.dtype, shapes(run.config.model)
+    key = node.key(host, (H200, "GPU-1"), software, dtype, shape, tokens(run.config))
+    record = NodeRecord(
+        key=key, node=host, device_name=H200, gpu_uuid="GPU-1", dtype=dtype, software=software,
+        measured=measured, seconds=4.5, measured_at=START,
+    )  # fmt: skip
+    (root / run.study / node.FOLDER).mkdir(parents=True, exist_ok=True)
+    files.write(root / run.study / node.FOLDER / f"{key}.json", record)
+    return {"ceilings": key, "floor": floor(run.config, measured)}

@@ -58,6 +58,7 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
 
     monkeypatch.setattr(attempt, "with_device", lambda manifest, *_: manifest)
     monkeypatch.setattr(attempt, "_certificate", certified)
+    monkeypatch.setattr("runner.job.ceilings.known", lambda *_: SimpleNamespace())
     monkeypatch.setattr("model.trainer.train", lambda *_: pytest.fail("it trained"))
     folder = RunFolder(tmp_path)
     (tmp_path / "attempt-1").mkdir()

@@ -4,8 +4,9 @@ import stat
 
 import pytest
 
+from model.disk.node import LoadClocks
 from model.disk.record import Clocks
-from runner.job.clocks import clocks, parse
+from runner.job.clocks import clocks, clocks_now, parse
 
 LINE = "700.00, 1980, 3201, 5823974, 0, 1000000, 500000\n"  # as an H200 said, but for being slowed
 
@@ -40,3 +41,20 @@ def test_the_gpu_is_asked_for_by_its_id_and_a_cpu_not_at_all(tmp_path, monkeypat
     assert clocks("b2") is None
     monkeypatch.setenv("PATH", "")
     assert clocks("a1") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("1755, 3201, 700.00", LoadClocks(graphics_mhz=1755, memory_mhz=3201, power_limit_watts=700)),
+        ("[N/A], 3201, 700.00", LoadClocks(graphics_mhz=None, memory_mhz=3201, power_limit_watts=700)),
+        ("No devices were found", None),
+    ],
+)
+def test_the_clocks_of_this_moment_are_those_that_nvidia_smi_says(tmp_path, monkeypatch, said, found):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert clocks_now("a1") == found
+    assert clocks_now(None) is None

@@ -1,0 +1,136 @@
+"""The least time that a step can take on a device whose rates were measured: counted work over rates.
+
+    floor = sum over products of FLOP / (measured rate of that shape and pass)
+          + attention FLOP / (rate of all products together)
+          + (bytes of loss, optimizer and elementwise operations) / (measured memory bandwidth)
+
+One stream of kernels is assumed, which computes or moves data but not both at once. What is not counted only
+makes a real step slower: launches, idling, copies to the device, anything read twice.
+
+Torch-free. N tokens of a step, B samples of T tokens, C width (dim), Q and K widths of all query and of all
+key heads, F inner width, V vocabulary, L layers, P parameters, e bytes of an element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from model.config import ModelConfig, RunConfig
+from model.disk.node import PASSES, Ceilings, FloorPart
+from model.flops import parameter_count
+
+ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A linear layer: (N, inputs) by a weight (outputs, inputs), `count` of them in the model."""
+
+    name: str
+    inputs: int
+    outputs: int
+    count: int
+
+    def flop(self, tokens: int) -> int:
+        """FLOP of one pass of a step over all of them, 2 N inputs outputs each. Every pass has as many."""
+        return 2 * tokens * self.inputs * self.outputs * self.count
+
+
+def products(model: ModelConfig) -> list[Product]:
+    """The linear layers: each has a forward product, and one for each gradient: by input, by weight."""
+    dim, ffn, layers = model.dim, model.ffn_dim, model.layers
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    return [
+        Product("query", dim, queries, layers),
+        Product("key", dim, keys, layers),
+        Product("value", dim, keys, layers),
+        Product("out", queries, dim, layers),
+        Product("gate", dim, ffn, layers),
+        Product("up", dim, ffn, layers),
+        Product("down", ffn, dim, layers),
+        Product("head", dim, model.vocab_size, 1),
+    ]
+
+
+def shapes(model: ModelConfig) -> list[tuple[int, int]]:
+    """Inputs and outputs of the layers, each pair once."""
+    return list(dict.fromkeys((each.inputs, each.outputs) for each in products(model)))
+
+
+def tokens(config: RunConfig) -> int:
+    """N: tokens of a step."""
+    return config.train.batch_size * config.train.sequence_length
+
+
+def attention_flop(config: RunConfig) -> int:
+    """FLOP of causal attention in a step: 7 B T^2 Q in each layer.
+
+    Forward 2 B T^2 Q: two products, halved by the mask. Backward 2.5 times that: five products, since scores
+    are not kept (Dao et al. 2022, arXiv:2205.14135). As in the table `kernels`; MFU counts more.
+    """
+    model, length = config.model, config.train.sequence_length
+    return 7 * model.layers * model.heads * model.head_dim * tokens(config) * length
+
+
+def optimizer_bytes(config: RunConfig) -> int:
+    """Bytes of AdamW and of the gradients' norm: 8 P e.
+
+    The update reads parameter, gradient and two moments and writes all but the gradient; the norm has to read
+    every gradient before that.
+    """
+    return 8 * parameter_count(config.model) * ELEMENT_BYTES[config.train.dtype]
+
+
+def loss_bytes(config: RunConfig) -> int:
+    """Bytes of the cross-entropy: 2 N V e, which is logits read once and their gradient written once."""
+    return 2 * tokens(config) * config.model.vocab_size * ELEMENT_BYTES[config.train.dtype]
+
+
+def elementwise_bytes(config: RunConfig) -> int:
+    """Bytes of everything else, each operation once over what it reads and writes.
+
+    - 2 L + 1 norms, 5 N C e: forward reads x and writes y; backward reads x and dy and writes dx;
+    - 2 L residuals, 3 N C e, joined to the norm behind: forward reads the branch and writes the sum, backward
+      reads the gradient that comes past the branch;
+    - rotary positions, 4 N (Q + K) e a layer: queries and keys read and written, forward and backward;
+    - SwiGLU, 8 N F e a layer: forward reads gate and up and writes one; backward reads three and writes two;
+    - the embedding, 3 N C e + V C e: rows read and written, their gradient read, all of the weight's written.
+    """
+    model, count = config.model, tokens(config)
+    heads = model.head_dim * (model.heads + model.kv_heads)
+    norms = 5 * (2 * model.layers + 1) * model.dim
+    residuals = 3 * 2 * model.layers * model.dim
+    rotary, swiglu = 4 * model.layers * heads, 8 * model.layers * model.ffn_dim
+    elements = count * (norms + residuals + rotary + swiglu + 3 * model.dim) + model.vocab_size * model.dim
+    return elements * ELEMENT_BYTES[config.train.dtype]
+
+
+def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
+    """The parts of a step's least time.
+
+    Raises:
+        KeyError: the rate of a shape was not measured.
+    """
+    flop, seconds = _products(config, measured)
+    attention = attention_flop(config)
+    traffic = {"loss": loss_bytes, "optimizer": optimizer_bytes, "elementwise": elementwise_bytes}
+    counted = {part: count(config) for part, count in traffic.items()}
+    return [
+        FloorPart(part="products", flop=flop, seconds=seconds),
+        FloorPart(part="attention", flop=attention, seconds=attention * seconds / flop),
+        *(
+            FloorPart.model_validate({"part": part, "bytes": size, "seconds": size / measured.bandwidth})
+            for part, size in counted.items()
+        ),
+    ]
+
+
+def _products(config: RunConfig, measured: Ceilings) -> tuple[int, float]:
+    """FLOP of all products of a step, and their seconds at the measured rates."""
+    rates = {(each.step, each.inputs, each.outputs): each.flops for each in measured.products}
+    all_flop, seconds = 0, 0.0
+    for each in products(config.model):
+        flop = each.flop(tokens(config))
+        all_flop += len(PASSES) * flop
+        seconds += sum(flop / rates[step, each.inputs, each.outputs] for step in PASSES)
+    return all_flop, seconds

@@ -1,0 +1,152 @@
+"""What this node's device can do, measured once a study: `python -m runner.job.ceilings PARENT_PID`.
+
+In a process of its own, so that a run keeps its memory, random numbers and GPU context to itself, and what
+takes too long can be ended. It reads a run's configuration on standard input and writes what it measured.
+Another device of the node, other software or other shapes are measured on their own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from model import floor
+from model.config import RunConfig
+from model.disk import node
+from model.disk.files import Unreadable, read, write
+from model.disk.node import Ceilings, FloorPart, NodeRecord
+from model.disk.record import Manifest, now
+from model.errors import AssayError
+from runner.job.clocks import clocks_now
+from runner.job.stop import QuickExit, die_with
+from runner.job.turns import turn
+
+LIMIT_SECONDS = 60.0  # of which the measurement takes a few, and the import of torch what the disk needs
+
+
+class Unmeasured(AssayError):
+    """The ceilings could not be measured; the text says why."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an attempt knows of its device's ceilings; fields of its manifest.
+
+    Attributes:
+        ceilings: key of the record.
+        no_ceilings: why there is none.
+        floor: of a step of the run.
+    """
+
+    ceilings: str | None = None
+    no_ceilings: str | None = None
+    floor: list[FloorPart] | None = None
+
+
+def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[str]) -> Known:
+    """The stored ceilings of this device, measured now where there are none. A run can do without them.
+
+    Args:
+        manifest: with what torch knows about the device.
+        study: its folder.
+        options: Python options that make a process import the run's code.
+    """
+    try:
+        found = _found(config, manifest, study / node.FOLDER, options)
+        return Known(found.key, None, floor.floor(config, found.measured))
+    except (Unmeasured, OSError) as error:
+        sys.stderr.write(f"the ceilings of this node are not known: {error}\n")
+        return Known(no_ceilings=str(error))
+
+
+def _found(config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str]) -> NodeRecord:
+    """The record. Runs that need the same one take turns: on a CPU, for a run has its GPU to itself."""
+    key = key_of(config, manifest)
+    if kept := _kept(folder, key):
+        return kept
+    with turn(folder / f"{key}.lock", LIMIT_SECONDS, lambda: None) as mine:
+        if (found := _kept(folder, key)) is None:
+            found = _made(config, manifest, key, options)
+            write(folder / f"{key}.json", found)
+        if mine:
+            mine.done(certified=True)
+    return found
+
+
+def key_of(config: RunConfig, manifest: Manifest) -> str:
+    """The key of the record that an attempt needs."""
+    device = str(manifest.device_name), manifest.gpu_uuid
+    shapes, tokens = floor.shapes(config.model), floor.tokens(config)
+    return node.key(str(manifest.host), device, manifest.software, config.train.dtype, shapes, tokens)
+
+
+def _kept(folder: Path, key: str) -> NodeRecord | None:
+    try:
+        found = read(folder / f"{key}.json", NodeRecord)
+    except Unreadable:  # missing or torn: measure again
+        return None
+    return found if found.key == key else None
+
+
+def _made(config: RunConfig, manifest: Manifest, key: str, options: Sequence[str]) -> NodeRecord:
+    started = time.monotonic()
+    measured = _measured(config, options)
+    return NodeRecord(
+        key=key,
+        node=str(manifest.host),
+        device_name=str(manifest.device_name),
+        gpu_uuid=manifest.gpu_uuid,
+        dtype=config.train.dtype,
+        software=manifest.software,
+        measured=measured,
+        seconds=time.monotonic() - started,
+        measured_at=now(),
+    )
+
+
+def _measured(config: RunConfig, options: Sequence[str]) -> Ceilings:
+    command = [sys.executable, *options, "-m", "runner.job.ceilings", str(os.getpid())]
+    try:
+        said = subprocess.run(
+            command, input=config.model_dump_json(), capture_output=True, text=True, timeout=LIMIT_SECONDS,
+            check=False,
+        )  # fmt: skip
+        if said.returncode:
+            raise Unmeasured(_why(said))
+        return Ceilings.model_validate_json(said.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise Unmeasured(f"measuring had not ended after {LIMIT_SECONDS:g} s") from error
+    except ValidationError as error:
+        raise Unmeasured("the process that measures gave no answer") from error
+
+
+def _why(said: subprocess.CompletedProcess[str]) -> str:
+    """The last line of a traceback, which names the error."""
+    lines = said.stderr.strip().splitlines()
+    return f"measuring ended with code {said.returncode}{': ' + lines[-1] if lines else ''}"
+
+
+def main() -> None:
+    """Measure, for the parent process; end with it."""
+    die_with(int(sys.argv[1]))
+    leaving = QuickExit()
+    config = RunConfig.model_validate_json(sys.stdin.read())
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # keep what libraries print out of the answer
+    from model import ceilings, machine
+
+    uuid = machine.device(config.device)[1]
+    found = ceilings.measure(config, lambda: clocks_now(uuid))
+    print(found.model_dump_json(), file=answers, flush=True)
+    leaving.done = True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The least time of a step is counted work over measured rates."""
+
+import pytest
+
+from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from model.disk.node import PASSES, Ceilings, ProductTiming, Timing
+from model.floor import (
+    attention_flop,
+    elementwise_bytes,
+    floor,
+    loss_bytes,
+    optimizer_bytes,
+    products,
+    shapes,
+    tokens,
+)  # fmt: skip
+from model.flops import flop_per_token, parameter_count
+
+LLAMA = RunConfig(data=DataConfig(path="x"))  # 8B, one sample of 4096 tokens, bfloat16
+LAST_BYTES = {"bfloat16": 2, "float32": 4}
+
+
+def timing(seconds):
+    return Timing(seconds=seconds, seconds_25=seconds, seconds_75=seconds, repeats=5)
+
+
+def ceilings(config, flops=5e14, bandwidth=4e12, **slower):
+    """A device on which every product has one rate, but those of a pass named in `slower`."""
+    timed = [
+        ProductTiming(
+            step=step, inputs=inputs, outputs=outputs, tokens=8, columns=outputs,
+            timing=timing(16 * inputs * outputs / slower.get(step, flops)),
+        )
+        for inputs, outputs in shapes(config.model) for step in PASSES
+    ]  # fmt: skip
+    return Ceilings(products=timed, traffic_bytes=int(bandwidth), traffic=timing(1.0), launch=timing(5e-6))
+
+
+def parts(config, measured):
+    return {each.part: each for each in floor(config, measured)}
+
+
+def test_the_products_are_the_6_flop_a_token_of_every_weight_that_is_one():
+    flop = parts(LLAMA, ceilings(LLAMA))["products"].flop
+    model = LLAMA.model
+    norms = (2 * model.layers + 1) * model.dim
+    weights = parameter_count(model) - model.vocab_size * model.dim - norms
+    assert flop == 6 * weights * tokens(LLAMA)
+    attention = 12 * model.layers * model.dim * 4096 * tokens(LLAMA)
+    assert flop + attention + 6 * norms * tokens(LLAMA) == flop_per_token(model, 4096) * tokens(LLAMA)
+
+
+def test_attention_is_seven_twelfths_of_what_mfu_counts_halved_by_the_mask():
+    assert attention_flop(LLAMA) == 7 * 32 * 4096 * 4096 * 4096
+    twice = LLAMA.model_copy(update={"train": TrainConfig(batch_size=2, sequence_length=2048)})
+    assert attention_flop(twice) == attention_flop(LLAMA) / 2
+
+
+def test_each_shape_and_pass_takes_its_own_rate():
+    even, uneven = (parts(LLAMA, ceilings(LLAMA, **slower)) for slower in ({}, {"weight": 2.5e14}))
+    assert even["products"].seconds == pytest.approx(even["products"].flop / 5e14)
+    assert uneven["products"].seconds == pytest.approx(even["products"].seconds * 4 / 3)
+    assert uneven["attention"].seconds == pytest.approx(even["attention"].flop / (5e14 * 3 / 4))
+
+
+def test_a_shape_that_was_not_measured_has_no_rate_of_another():
+    measured = ceilings(LLAMA)
+    with pytest.raises(KeyError):
+        floor(LLAMA.model_copy(update={"model": ModelConfig(ffn_dim=8192)}), measured)
+
+
+def test_a_rate_of_fewer_columns_and_tokens_is_of_what_was_computed():
+    part = ProductTiming(step="input", inputs=10, outputs=1000, tokens=5, columns=20, timing=timing(2.0))
+    assert part.flops == 2 * 5 * 10 * 20 / 2.0
+
+
+@pytest.mark.parametrize("dtype", LAST_BYTES)
+def test_traffic_is_counted_in_the_runs_precision(dtype):
+    """By hand, for one layer of width 4, two heads of 2 (one key head), inner width 6, 10 words, 3 tokens."""
+    model = ModelConfig(dim=4, layers=1, heads=2, kv_heads=1, ffn_dim=6, vocab_size=10)
+    train = TrainConfig(sequence_length=3, batch_size=1, dtype=dtype)
+    config = LLAMA.model_copy(update={"model": model, "train": train})
+    size = LAST_BYTES[dtype]
+    assert optimizer_bytes(config) == 8 * parameter_count(model) * size
+    assert loss_bytes(config) == 2 * 3 * 10 * size
+    norms, residuals, rotary, swiglu = 3 * 5 * 3 * 4, 2 * 3 * 3 * 4, 4 * 3 * (4 + 2), 8 * 3 * 6
+    embedding = 3 * 3 * 4 + 10 * 4
+    assert elementwise_bytes(config) == (norms + residuals + rotary + swiglu + embedding) * size
+    found = parts(config, ceilings(config, bandwidth=1e6))
+    assert found["loss"].seconds == pytest.approx(loss_bytes(config) / 1e6)
+    assert found["loss"].flop is None and found["products"].bytes is None
+
+
+def test_the_layers_are_those_of_the_llama():
+    """Their weights, the embedding and the norms are all parameters of the model that is trained."""
+    import torch
+
+    from model.llama import Llama
+
+    model = ModelConfig(dim=8, layers=3, heads=2, kv_heads=1, ffn_dim=12, vocab_size=20)
+    built = Llama(model, 4, lambda q, k, v: q)
+    linear = sorted(
+        (each.in_features, each.out_features) for each in built.modules() if isinstance(each, torch.nn.Linear)
+    )
+    assert linear == sorted(
+        (each.inputs, each.outputs) for each in products(model) for _ in range(each.count)
+    )

@@ -1,0 +1,134 @@
+"""A node is measured once for a study, and a run that cannot have its ceilings trains without them."""
+
+import json
+import sys
+from threading import Barrier, Thread
+
+import pytest
+
+from model.disk.files import read
+from model.disk.node import NodeRecord
+from model.floor import floor
+from runner.job import ceilings
+from runner.job.ceilings import key_of, known
+from runner.job.manifest import first_manifest
+from tests.conftest import until
+from tests.model.conftest import run_config
+from tests.model.test_floor import ceilings as measured
+
+CONFIG = run_config()
+
+
+@pytest.fixture
+def manifest():
+    facts = {"host": "node1", "device_name": "CPU: some", "software": {"torch": "2"}}
+    return first_manifest("r1", 1).model_copy(update=facts)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Counts measurements, each of which ends as told."""
+
+    def measure(config, options):
+        measure.made.append((config, options))
+        until(lambda: measure.may_end, 0.01)
+        return measured(config)
+
+    measure.made, measure.may_end = [], True
+    monkeypatch.setattr(ceilings, "_measured", measure)
+    return measure
+
+
+def test_an_attempt_finds_what_an_earlier_one_on_its_node_measured(manifest, counted, tmp_path):
+    first, second = (known(CONFIG, manifest, tmp_path, ["-P"]) for _ in range(2))
+    assert first == second and counted.made == [(CONFIG, ["-P"])]
+    assert first.floor == floor(CONFIG, measured(CONFIG)) and first.no_ceilings is None
+    (path,) = (tmp_path / ".nodes").iterdir()
+    record = read(path, NodeRecord)
+    assert path.stem == record.key == first.ceilings == key_of(CONFIG, manifest)
+    assert (record.node, record.device_name, record.software) == ("node1", "CPU: some", {"torch": "2"})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"host": "node2"}, {"gpu_uuid": "GPU-1"}, {"device_name": "CPU: other"}, {"software": {"torch": "3"}}],
+    ids=str,
+)
+def test_another_node_device_or_software_is_measured_on_its_own(manifest, counted, tmp_path, other):
+    for each in (manifest, manifest.model_copy(update=other)):
+        known(CONFIG, each, tmp_path, [])
+    assert len(counted.made) == 2 == len(list((tmp_path / ".nodes").iterdir()))
+
+
+def test_runs_of_another_seed_or_backend_share_a_record_and_of_another_shape_do_not(manifest):
+    same, longer = run_config("math", seed=4, steps=9), run_config(sequence_length=64)
+    assert key_of(same, manifest) == key_of(CONFIG, manifest) != key_of(longer, manifest)
+
+
+def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_path):
+    counted.may_end, barrier, found = False, Barrier(3), []
+
+    def attempt():
+        barrier.wait()
+        found.append(known(CONFIG, manifest, tmp_path, []))
+
+    threads = [Thread(target=attempt) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: counted.made, 0.01)
+    counted.may_end = True
+    for thread in threads:
+        thread.join()
+    assert len(counted.made) == 1 and len({each.ceilings for each in found}) == 1
+    assert [path.suffix for path in (tmp_path / ".nodes").iterdir()] == [".json"]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("content", ["", "{", '{"key": 1}'])
+def test_a_torn_record_is_measured_again(manifest, counted, tmp_path, content):
+    (tmp_path / ".nodes").mkdir()
+    (tmp_path / ".nodes" / f"{key_of(CONFIG, manifest)}.json").write_text(content)
+    assert known(CONFIG, manifest, tmp_path, []).floor
+    assert len(counted.made) == 1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("raise MemoryError('3 GiB')", "ended with code 1: MemoryError: 3 GiB"),
+        ("print('{}')", "gave no answer"),
+        ("import time; time.sleep(600)", "had not ended after 0.2 s"),
+    ],
+)
+def test_a_run_trains_without_ceilings_that_cannot_be_measured(
+    manifest, monkeypatch, tmp_path, capsys, code, why
+):
+    program = tmp_path / "python"
+    program.write_text(f"#!{sys.executable}\n{code}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(ceilings, "LIMIT_SECONDS", 0.2 if "sleep" in code else 60.0)
+    monkeypatch.setattr(sys, "executable", str(program))
+    found = known(CONFIG, manifest, tmp_path, [])
+    assert why in found.no_ceilings and why in capsys.readouterr().err
+    assert found.floor is None and found.ceilings is None
+
+
+@pytest.mark.fault
+def test_a_run_trains_where_no_record_can_be_kept(manifest, counted, tmp_path):
+    (tmp_path / ".nodes").write_text("in the way")
+    assert "Not a directory" in known(CONFIG, manifest, tmp_path, []).no_ceilings
+
+
+@pytest.mark.trains
+def test_a_run_says_the_least_time_of_its_step_on_this_machine(runner, study, root):
+    runner("launch", study("matrix: {seed: [0, 1]}\n"), rc=0)
+    (path,) = root.glob("tiny/.nodes/*.json")
+    manifests = [json.loads(each.read_text()) for each in root.glob("tiny/*/attempt-1/manifest.json")]
+    assert {each["ceilings"] for each in manifests} == {path.stem}
+    assert read(path, NodeRecord).measured.clocks is None
+    runner("collect", rc=0)
+    query = "SELECT ceiling_percentage, floor_seconds, floor_percentage, mfu FROM runs"
+    rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert all(row["floor_seconds"] == sum(x["seconds"] for x in manifests[0]["floor"]) for row in rows)
+    assert len(rows) == 2 and all(row["ceiling_percentage"] > 0 and row["mfu"] is None for row in rows)
