@@ -5,7 +5,7 @@
           + (bytes of loss, optimizer and elementwise operations) / (measured memory bandwidth)
 
 One stream of kernels is assumed, which computes or moves data but not both at once. What is not counted only
-makes a real step slower: launches, idling, copies to the device, anything read twice.
+makes a real step slower: launches, idling, copies, activations computed again, anything read twice.
 
 Torch-free. N tokens of a step, B samples of T tokens, C width (dim), Q and K widths of all query and of all
 key heads, F inner width, V vocabulary, L layers, P parameters, e bytes of an element.
@@ -107,6 +107,9 @@ def elementwise_bytes(config: RunConfig) -> int:
 
 def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
     """The parts of a step's least time.
+
+    Args:
+        measured: in the precision of the run's products.
 
     Raises:
         KeyError: the rate of a shape was not measured.

@@ -83,6 +83,11 @@ def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_pat
     assert [path.suffix for path in (tmp_path / ".nodes").iterdir()] == [".json"]
 
 
+def test_rates_in_16_bits_are_not_taken_for_those_in_8(manifest, counted, tmp_path):
+    found = known(run_config(float8="rowwise", dtype="bfloat16"), manifest, tmp_path, [])
+    assert "float8" in found.no_ceilings and found.floor is None and not counted.made
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize("content", ["", "{", '{"key": 1}'])
 def test_a_torn_record_is_measured_again(manifest, counted, tmp_path, content):
