@@ -1,4 +1,4 @@
-"""The records of what a node can do, and of the least that a step can take there. `model.floor` counts it."""
+"""The records of what a node can do, and of the least time of a step there, by `model.measure.floor`."""
 
 from __future__ import annotations
 

@@ -220,7 +220,8 @@ class Manifest(Frozen):
     ceilings: str | None = Field(None, description="Key of its device's ceilings, STUDY/.nodes/KEY.json.")
     no_ceilings: str | None = Field(None, description="Why its device's ceilings are not known.")
     floor: list[FloorPart] | None = Field(
-        None, description="The least time of a step by these ceilings, by model.floor; None if not known."
+        None,
+        description="The least time of a step by its ceilings, by model.measure.floor; None: not known.",
     )
 
 

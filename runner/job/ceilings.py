@@ -17,13 +17,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from model import floor
 from model.config import RunConfig
 from model.disk import node
 from model.disk.files import Unreadable, read, write
 from model.disk.node import Ceilings, FloorPart, NodeRecord
 from model.disk.record import Manifest, now
 from model.errors import AssayError
+from model.measure import floor
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
@@ -142,7 +142,7 @@ def main() -> None:
     config = RunConfig.model_validate_json(sys.stdin.read())
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # keep what libraries print out of the answer
-    from model import ceilings, machine
+    from model.measure import ceilings, machine
 
     uuid = machine.device(config.device)[1]
     found = ceilings.measure(config, lambda: clocks_now(uuid))

@@ -8,13 +8,13 @@ import pytest
 
 from model.disk.files import read
 from model.disk.node import NodeRecord
-from model.floor import floor
+from model.measure.floor import floor
 from runner.job import ceilings
 from runner.job.ceilings import key_of, known
 from runner.job.manifest import first_manifest
 from tests.conftest import until
 from tests.model.conftest import run_config
-from tests.model.test_floor import ceilings as measured
+from tests.model.measure.test_floor import ceilings as measured
 
 CONFIG = run_config()
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from model.config import RunConfig
 from model.disk.node import PASSES, Ceilings, LoadClocks, Pass, ProductTiming, Timing
-from model.floor import shapes, tokens
+from model.measure.floor import shapes, tokens
 
 _MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # of a call; more tokens than that hardly change a rate
 _ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache; of a CPU, more than most

@@ -4,7 +4,7 @@ import pytest
 
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.disk.node import PASSES, Ceilings, ProductTiming, Timing
-from model.floor import (
+from model.measure.floor import (
     attention_flop,
     elementwise_bytes,
     floor,
@@ -14,7 +14,7 @@ from model.floor import (
     shapes,
     tokens,
 )  # fmt: skip
-from model.flops import flop_per_token, parameter_count
+from model.measure.flops import flop_per_token, parameter_count
 
 LLAMA = RunConfig(data=DataConfig(path="x"))  # 8B, one sample of 4096 tokens, bfloat16
 LAST_BYTES = {"bfloat16": 2, "float32": 4}

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from model import ceilings
 from model.config import DataConfig, RunConfig
 from model.disk.node import PASSES
-from model.floor import floor, shapes
+from model.measure import ceilings
+from model.measure.floor import floor, shapes
 from tests.model.conftest import run_config
 
 
@@ -52,8 +52,8 @@ def test_the_products_are_those_that_autograd_computes(step):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_a_gpu_is_measured_below_its_peak_and_its_clocks_while_it_is_busy():
-    from model import machine
-    from model.flops import peak
+    from model.measure import machine
+    from model.measure.flops import peak
     from runner.job.clocks import clocks_now
 
     config = RunConfig(data=DataConfig(path="x"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from model.config import ModelConfig, RunConfig
 from model.disk.node import PASSES, Ceilings, FloorPart
-from model.flops import parameter_count
+from model.measure.flops import parameter_count
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
