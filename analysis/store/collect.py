@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.store import scan, steps
-from analysis.store.certificates import read_certificate
+from analysis.store.certificates import read_certificate, read_node
 from analysis.store.database import Build, in_memory, studies, update
 from analysis.store.held import Counts, Held, counts, read_held
 from analysis.store.ingest import Rows, file_rows, read_run
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
-from analysis.store.nodes import read_node
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
 from analysis.store.tables import OF_NODES, OF_RUNS, Ledger, count, forget, insert, read_ledger
 from model.disk.folder import RunFolder, run_folders
