@@ -1,6 +1,7 @@
 """Figures as files for print and for other programs: SVG, PDF and PNG."""
 
 from analysis.drawings.beside import Drawer, digest, drawer, processes
+from analysis.drawings.bundle import script
 from analysis.drawings.draw import FORMATS, WIDTHS, Format, drawing, files, write
 from analysis.drawings.version import vega_version
 
@@ -14,6 +15,7 @@ __all__ = [
     "drawing",
     "files",
     "processes",
+    "script",
     "vega_version",
     "write",
 ]

@@ -11,20 +11,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from analysis.drawings import draw
+from analysis.drawings import bundle, draw
 from analysis.drawings.draw import Format
 from analysis.drawings.version import vega_version
 from model.errors import UserError
 
 _MANY = 50  # runs, from which on processes of their own save time
 _MOST = 4  # processes
+_ENDED = "a process that draws figures was ended from outside: it may need more memory"
 _PACKAGES = Path(__file__).parents[2]  # the folder that `analysis` and `model` lie in
 
 
@@ -36,6 +37,12 @@ class Drawer(Protocol):
 
     def digest(self, spec: Mapping[str, Any]) -> Future[str]:
         """SHA-256 of a figure as SVG."""
+
+    def script(self) -> Future[str]:
+        """The script that draws the figures of pages."""
+
+    def check(self) -> None:
+        """Raise what went wrong so far, as `drawer` says, so that the rest is not made in vain."""
 
 
 def processes(runs: int) -> int:
@@ -77,9 +84,13 @@ class _Here:
         draw.write(self.folder, name, spec, formats)
 
     def digest(self, spec: Mapping[str, Any]) -> Future[str]:
-        found: Future[str] = Future()
-        found.set_result(digest(spec))
-        return found
+        return _known(digest(spec))
+
+    def script(self) -> Future[str]:
+        return _known(bundle.script())
+
+    def check(self) -> None:
+        """Each figure raised where it was to be drawn."""
 
 
 class _Beside:
@@ -89,7 +100,7 @@ class _Beside:
         self.idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
         for child in self.children:
             self.idle.put(child)
-        self.threads = ThreadPoolExecutor(processes)  # each waits for one child at a time
+        self.threads = ThreadPoolExecutor(processes + 1)  # each waits for one child at a time
         self.tasks: list[Future[str]] = []
 
     def write(self, name: str, spec: Mapping[str, Any], formats: Iterable[Format]) -> None:
@@ -98,9 +109,22 @@ class _Beside:
     def digest(self, spec: Mapping[str, Any]) -> Future[str]:
         return self._add({"spec": spec})
 
+    def script(self) -> Future[str]:
+        """In a process of its own: it takes as long as most figures together."""
+        if text := bundle.kept():
+            return _known(text)
+        child = _start()
+        self.children.append(child)
+        task = json.dumps({"script": vega_version()})
+        return self._submit(lambda: bundle.keep(_answer(child, task)))
+
     def _add(self, task: dict[str, Any]) -> Future[str]:
+        self.check()
         text = json.dumps(task | {"version": vega_version()})  # now, since the caller may change it
-        self.tasks.append(self.threads.submit(self._done, text))
+        return self._submit(lambda: self._done(text))
+
+    def _submit(self, work: Callable[[], str]) -> Future[str]:
+        self.tasks.append(self.threads.submit(work))
         return self.tasks[-1]
 
     def _done(self, task: str) -> str:
@@ -110,10 +134,17 @@ class _Beside:
         finally:
             self.idle.put(child)
 
-    def finish(self) -> None:
-        """Wait for all; raises what the first of them that failed did."""
+    def check(self) -> None:
         for task in self.tasks:
-            task.result()
+            if task.done():
+                task.result()
+        if any(child.poll() is not None for child in self.children):
+            raise UserError(_ENDED)
+
+    def finish(self) -> None:
+        """Wait for all, or until one fails; raises what that one did."""
+        wait(self.tasks, return_when=FIRST_EXCEPTION)
+        self.check()
 
     def close(self) -> None:
         """End the processes; figures that are not begun are not drawn."""
@@ -122,6 +153,12 @@ class _Beside:
         self.threads.shutdown(cancel_futures=True)
         for child in self.children:
             child.communicate()
+
+
+def _known(text: str) -> Future[str]:
+    found: Future[str] = Future()
+    found.set_result(text)
+    return found
 
 
 def _start() -> subprocess.Popen[str]:
@@ -148,11 +185,11 @@ def _answer(child: subprocess.Popen[str], task: str) -> str:
     except OSError:
         said = ""
     if not said:
-        raise UserError("a process that draws figures was ended from outside: it may need more memory")
+        raise UserError(_ENDED)
     answer: dict[str, str] = json.loads(said)
     if "error" in answer:
         raise RuntimeError(f"a figure could not be drawn: {answer['error']}")
-    return answer["digest"]
+    return answer["made"]
 
 
 def digest(spec: Mapping[str, Any], version: str | None = None) -> str:

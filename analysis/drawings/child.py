@@ -9,13 +9,14 @@ from typing import Any
 
 from analysis.drawings import draw
 from analysis.drawings.beside import digest
+from analysis.drawings.bundle import bundled
 
 
 def main() -> None:
     """Draw until there is no more to draw."""
     for line in sys.stdin:
         try:
-            answer = {"digest": _done(json.loads(line))}
+            answer = {"made": _done(json.loads(line))}
         except Exception as error:  # the process that asked raises it
             answer = {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(answer) + "\n")
@@ -23,7 +24,9 @@ def main() -> None:
 
 
 def _done(task: dict[str, Any]) -> str:
-    """Write a figure's files, or give the SHA-256 of a figure without a name."""
+    """Write a figure's files, or give the SHA-256 of a figure without a name, or the script of pages."""
+    if "script" in task:
+        return bundled(task["script"])
     if "name" not in task:
         return digest(task["spec"], task["version"])
     draw.write(Path(task["folder"]), task["name"], task["spec"], task["formats"], task["version"])

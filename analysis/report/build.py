@@ -115,7 +115,7 @@ def write_report(
     (out / "figures").mkdir(parents=True)
     at_once = drawings.processes(_number_of_runs(connection, study))
     with drawings.drawer(out / "figures", at_once) as drawer:
-        probed = drawer.digest(PROBE)
+        script, probed = drawer.script(), drawer.digest(PROBE)
         with recording() as asked:
             facts.snapshot(connection, study)
             known = facts.gather(connection, study)
@@ -129,13 +129,16 @@ def write_report(
                 queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
             tables = {name: csv_bytes(each) for name, each in answers.items()}
+        drawer.check()
         _write_data(out, drawn, tables | comparison.tables(found))
         _write_pages(out, known, trust, found, details, [*in_pages(drawn), _ALL_IN_ONE])
         queries |= details.queries
         queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
         others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
         queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
+        drawer.check()
         carry(connection, study, out, named(queries, asked), records)
+        _write_script(out, script.result())
     if extra:
         extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in METRICS}))
     seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
@@ -179,6 +182,7 @@ def write_certificates(
         queries = {"verdicts": trust.queries[0][1], drawn.name: drawn.sql}
         tables = {"verdicts": csv_bytes(answer(connection, queries["verdicts"]))}
     _write_data(out, [drawn], tables)
+    _write_script(out, drawings.script())
     if drawn.figure:
         drawings.write(out / "figures", drawn.name, drawn.figure.spec, figures)
     _write(out / "index.html", "backends.html", {"backends": trust, "drawn": drawn})
@@ -228,7 +232,10 @@ def _write_assets(out: Path) -> None:
     render.write_assets(out)
     for folder in ("data", "figures"):
         (out / folder).mkdir(parents=True, exist_ok=True)
-    (out / "assets" / "vega.js").write_text(render.vega(), encoding="utf-8")
+
+
+def _write_script(out: Path, text: str) -> None:
+    (out / "assets" / "vega.js").write_text(text, encoding="utf-8")
 
 
 def _write_pages(

@@ -6,21 +6,17 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts.certificates import NOT_FINITE, ratio_text
-from analysis.drawings import vega_version
 from analysis.report.backends import short_kernels
 from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
 from analysis.stats.verdict import readable
 from model.disk.files import write_text
-from model.disk.home import user_folder
 from model.units import duration, in_order
 
 if TYPE_CHECKING:
@@ -129,22 +125,3 @@ def interval(estimate: Estimate | None, form: str = ",.0f") -> str:
 def moment(value: datetime | None) -> str:
     """A UTC time to the second."""
     return UNKNOWN if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
-
-
-@cache
-def vega() -> str:
-    """Vega, Vega-Lite and vega-embed as one script that fetches nothing.
-
-    Bundling takes longer than the rest of a small report, so the script is kept in the user's cache folder.
-    """
-    import vl_convert
-
-    name = f"vega-{version('vl-convert-python')}-{vega_version()}.js"
-    with suppress(OSError, UnicodeDecodeError):
-        return (user_folder("cache") / name).read_text(encoding="utf-8")
-    bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
-    made = str(bundle(vl_version=vega_version()))
-    with suppress(OSError):  # without a cache the next report takes as long
-        (folder := user_folder("cache")).mkdir(parents=True, exist_ok=True)
-        write_text(folder / name, made)
-    return made

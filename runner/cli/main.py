@@ -28,6 +28,7 @@ def main() -> NoReturn:
         code = 130
     if ANSWERED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
+    gc.freeze()  # or Python would search all that is left for cycles, only to end then
     sys.exit(code)
 
 

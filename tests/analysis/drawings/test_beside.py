@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -47,13 +49,27 @@ def test_a_figure_that_cannot_be_drawn_is_an_error_that_says_why(tmp_path: Path)
         drawer.write("a", SPEC, ())
 
 
-def test_a_process_that_is_ended_from_outside_is_named_and_leaves_none_behind(tmp_path: Path) -> None:
+def test_a_process_that_is_ended_from_outside_ends_the_build_at_once(tmp_path: Path) -> None:
     made = beside._Beside(tmp_path, 1)
     try:
         made.children[0].kill()
-        made.write("a", SPEC, ())
+        made.children[0].wait()
+        for step in (made.check, made.finish, lambda: made.write("a", SPEC, ())):
+            with pytest.raises(UserError, match="ended from outside"):
+                step()
+    finally:
+        made.close()
+
+
+def test_a_process_that_is_ended_while_it_draws_is_noticed_and_leaves_none_behind(tmp_path: Path) -> None:
+    made = beside._Beside(tmp_path, 1)
+    try:
+        os.kill(made.children[0].pid, signal.SIGSTOP)  # it has begun no figure yet, and will end none
+        drawn = made.digest(SPEC)
+        made.children[0].kill()
         with pytest.raises(UserError, match="ended from outside"):
             made.finish()
+        assert isinstance(drawn.exception(), UserError)
     finally:
         made.close()
     assert made.children[0].poll() is not None

@@ -275,26 +275,3 @@ def test_a_report_carries_every_query_that_it_asked(report: Path) -> None:
     assert {path.stem for path in report.glob("data/*.csv")} <= carried
     assert {"attempts", "quarantine", "columns", "views", "schema"} <= carried
     assert not any(name.startswith("query-") for name in carried), "a query without a name"
-
-
-def test_the_script_is_bundled_once_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import vl_convert
-
-    made = render.vega()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: made)
-    assert render.vega.__wrapped__() == made
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: pytest.fail("bundled again"))
-    assert render.vega.__wrapped__() == made
-
-
-@pytest.mark.fault
-def test_a_cache_that_cannot_be_written_is_done_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import vl_convert
-
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda **_: "bundle")
-    assert render.vega.__wrapped__() == "bundle"

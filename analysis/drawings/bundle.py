@@ -1,0 +1,49 @@
+"""The script that draws the figures of pages: Vega, Vega-Lite and vega-embed in one, which fetches nothing.
+
+Bundling takes longer than the rest of a small report, so it is kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from analysis.drawings.version import vega_version
+from model.disk.files import write_text
+from model.disk.home import user_folder
+
+
+@cache
+def script() -> str:
+    """The script from the user's cache or, where that has none, bundled now."""
+    return kept() or keep(bundled(vega_version()))
+
+
+def bundled(vega: str) -> str:
+    """Bundle it, for this version of Vega-Lite. It takes seconds, in which no other thread of Python runs."""
+    import vl_convert
+
+    bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
+    return str(bundle(vl_version=vega))
+
+
+def kept() -> str | None:
+    """What an earlier report bundled; None if nothing is there."""
+    with suppress(OSError, UnicodeDecodeError):
+        return _place().read_text(encoding="utf-8")
+    return None
+
+
+def keep(text: str) -> str:
+    """Keep it for the next report, and return it."""
+    with suppress(OSError):  # without a cache the next report takes as long
+        _place().parent.mkdir(parents=True, exist_ok=True)
+        write_text(_place(), text)
+    return text
+
+
+def _place() -> Path:
+    return user_folder("cache") / f"vega-{version('vl-convert-python')}-{vega_version()}.js"
