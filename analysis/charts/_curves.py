@@ -8,8 +8,8 @@ _MOST_POINTS, _FEWEST = 20_000, 20  # of a figure's solid lines, and of one line
 _MOST_RUNS, _COARSE, _FINE = 1_250, 32, 256  # beyond so many runs, lines are of the coarse curves
 # Common table expressions: `known`, a study's runs by a number, and `points`, their curves by that number
 # with the place `bin` of each on a line of at most $most points; fewer in a study of more groups than a page
-# can hold. A bin's width is a multiple of the curves' widths, so that nothing lies in two bins. Points that
-# are as wide as a bin are `whole`: in a large study nearly all are, and need not be grouped.
+# can hold. A bin's width is a multiple of the curves' widths, so that nothing lies in two bins. In a large
+# study nearly all points are as wide as a bin, and need not be grouped; where all are, nothing is read twice.
 # Numbers, and a group's place instead of its label, because to group many rows by text takes longer.
 POINTS = f"""\
 known AS (
@@ -21,14 +21,22 @@ known AS (
     greatest({_FEWEST}, least($most, {_MOST_POINTS} // count(DISTINCT label))) AS points
   FROM known
 ), bins AS (
-  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
-  FROM curves JOIN size USING (most) WHERE study = $study AND $wanted GROUP BY most
+  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width,
+    min(c.width) AS narrowest
+  FROM curves c JOIN size USING (most) WHERE study = $study AND $wanted GROUP BY most
+), narrower AS (
+  FROM bins WHERE narrowest < width
 ), points AS (
-  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin, c.width = b.width AS whole,
-    first_step, step, records, losses, loss, tokens, seconds
-  FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = $study AND $wanted
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin,
+    first_step, step, records, losses, loss * losses / losses AS loss, tokens, seconds  -- to the bit as below
+  FROM curves c JOIN bins b ON b.most = c.most AND b.width = c.width JOIN known USING (run_id)
+  WHERE study = $study AND $wanted
+  UNION ALL
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin, min(first_step), max(step), sum(records)::BIGINT,
+    sum(losses)::BIGINT, sum(loss * losses) / nullif(sum(losses), 0), sum(tokens)::BIGINT, sum(seconds)
+  FROM curves c JOIN narrower b ON b.most = c.most AND b.width <> c.width JOIN known USING (run_id)
+  WHERE study = $study AND $wanted GROUP BY run, place, bin
 )"""
-
 
 def limit(most: int, rows: list[Row], runs: int) -> int:
     """How many points a line has at most, as `points` has it."""

@@ -9,12 +9,7 @@ from analysis.charts._values import names
 
 _SQL = f"""\
 WITH {points(200)}, traces AS (  -- unknown if one of the losses is not finite
-  SELECT run, place, bin, step, CASE WHEN losses = records THEN round(loss * losses / losses, 9) END AS loss
-  FROM points WHERE whole
-  UNION ALL
-  SELECT run, place, bin, max(step),
-    CASE WHEN sum(losses) = sum(records) THEN round(sum(loss * losses) / sum(losses), 9) END
-  FROM points WHERE NOT whole GROUP BY run, place, bin
+  SELECT run, place, bin, step, CASE WHEN losses = records THEN round(loss, 9) END AS loss FROM points
 ), ends AS (
   SELECT run, max(step) FILTER (loss IS NOT NULL) AS step,
     arg_max(loss, step) FILTER (loss IS NOT NULL) AS loss

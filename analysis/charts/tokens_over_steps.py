@@ -11,8 +11,7 @@ from analysis.stats.estimate import median
 
 _SQL = f"""\
 WITH {points(100, "tokens > 0")}, lines AS (
-  SELECT place, bin, max(step) AS step, round(sum(tokens) / fsum(seconds), 6) AS value,
-    count(*) FILTER (whole) + count(DISTINCT run) FILTER (NOT whole) AS n,  -- no run has points of both kinds
+  SELECT place, bin, max(step) AS step, round(sum(tokens) / fsum(seconds), 6) AS value, count(*) AS n,
     bin = min(bin) OVER (PARTITION BY place) AS is_first
   FROM points GROUP BY place, bin HAVING sum(seconds) > 0
 ), groups AS (

@@ -186,7 +186,10 @@ def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _D
     wanted = f"{OF_RUNS} AND ($1 IS NULL OR study = $1)"
     seen = {found.key: found for found in _runs_seen(root, scope)}
     inherit(build, root, seen, wanted, _RUNS.tables, drop)
-    return _bring(build, root, _RUNS, seen, read_ledger(build.connection, wanted, scope))
+    done = _bring(build, root, _RUNS, seen, read_ledger(build.connection, wanted, scope))
+    if build.changed:
+        steps.label(build.connection)
+    return done
 
 
 def _collect_nodes(build: Build, root: Path, scope: str | None, drop: bool) -> None:

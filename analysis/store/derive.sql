@@ -156,3 +156,7 @@ DROP TABLE measured;
 DROP TABLE replaced;
 DROP TABLE shared;
 DROP TABLE loaded;
+
+-- The last two statements name groups: a run that comes or goes can change the names of its whole study.
+DELETE FROM labels;
+INSERT INTO labels FROM labelled;

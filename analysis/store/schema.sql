@@ -179,6 +179,13 @@ COMMENT ON COLUMN comparable.study IS 'Name of the study.';
 COMMENT ON COLUMN comparable.run_id IS 'Id of the run.';
 COMMENT ON COLUMN comparable.other_settings IS 'Hash of the data fingerprint and of the configuration without attention and the path of the data: runs that share it differ by attention alone.';
 
+CREATE TABLE labels (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, label VARCHAR NOT NULL, place BIGINT NOT NULL);
+COMMENT ON TABLE labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
+COMMENT ON COLUMN labels.study IS 'Name of the study.';
+COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
+COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
+COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
+
 CREATE TABLE curves (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,
     first_step BIGINT NOT NULL, step BIGINT NOT NULL, records BIGINT NOT NULL,

@@ -34,8 +34,9 @@ COLUMNS = {
 }
 # Columns of step_records that files say; derive.sql adds the others.
 SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
-MEASURES = ("run_measures", "comparable", "curves")  # tables that derive.sql alone fills
+MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that derive.sql alone fills
 STAGE = "loaded"  # a temporary table
+_LABELLING = 2  # the last statements of derive.sql
 _READ = f"""
 INSERT INTO loaded BY NAME
 SELECT f.file, f.study, f.run_id, f.attempt,
@@ -76,7 +77,14 @@ def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
 
 def derive(connection: DuckDBPyConnection) -> None:
     """Move `loaded` into step_records with what a run's other records say of each, and measure the runs."""
-    connection.execute(scripts()[DERIVE])
+    for statement in connection.extract_statements(scripts()[DERIVE])[:-_LABELLING]:
+        connection.execute(statement)
+
+
+def label(connection: DuckDBPyConnection) -> None:
+    """Name the groups of all studies, after all else: each run can change the names of others."""
+    for statement in connection.extract_statements(scripts()[DERIVE])[-_LABELLING:]:
+        connection.execute(statement)
 
 
 def _load(connection: DuckDBPyConnection, root: Path, rows: Rows, files: list[Row]) -> None:

@@ -41,7 +41,7 @@ COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the 
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
-CREATE VIEW labels AS
+CREATE VIEW labelled AS
 WITH alike AS (
     SELECT study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
         json_merge_patch(factors, '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS factors,
@@ -81,11 +81,11 @@ WITH alike AS (
     FROM firsts
 )
 SELECT study, run_id, label, place FROM alike JOIN placed USING (study, key);
-COMMENT ON VIEW labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
-COMMENT ON COLUMN labels.study IS 'Name of the study.';
-COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
-COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
-COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
+COMMENT ON VIEW labelled IS 'What the table labels holds, made of the run records: a collect computes it once for all queries.';
+COMMENT ON COLUMN labelled.study IS 'Name of the study.';
+COMMENT ON COLUMN labelled.run_id IS 'Id of the run.';
+COMMENT ON COLUMN labelled.label IS 'Label of the run''s group, unique within a study.';
+COMMENT ON COLUMN labelled.place IS 'Position of the group in the study, counted from 1.';
 
 CREATE VIEW runs AS
 WITH spent AS (
