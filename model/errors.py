@@ -4,6 +4,7 @@ AssayError
 ├── UserError            something to type differently: exit code 2
 ├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
+├── AuditFailed          attention went wrong in a running model: outcome `failed`
 ├── Interrupted          stopped on request; a checkpoint was saved at step N
 └── (runner.spec.problems and runner.state.slurm add InvalidFile and SchedulerError)
 """
@@ -37,6 +38,10 @@ class Unsupported(AssayError):
 
 class Diverged(AssayError):
     """The loss or the gradient norm is no longer a finite number."""
+
+
+class AuditFailed(AssayError):
+    """An audit found that the running model's attention is wrong; the text has the numbers."""
 
 
 class Interrupted(AssayError):

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from model import attention, data, float8, optim
+from model.audit import Audits, Judge
 from model.config import RunConfig
 from model.disk import checkpoint
 from model.disk.record import StepRecord
@@ -23,15 +24,24 @@ Report = Callable[[StepRecord], None]
 
 
 @no_collector()
-def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkpoints | None = None) -> None:
+def train(
+    config: RunConfig,
+    source: Source,
+    report: Report,
+    checkpoints: Checkpoints | None = None,
+    judge: Judge | None = None,
+) -> None:
     """Train one run to its last step.
 
     Args:
         report: called with a StepRecord after step 1, every `log_every` steps, at the last step, and before
             each checkpoint, so that the records up to a checkpoint cover exactly the steps that it holds.
+        judge: called between a record and its checkpoint with what audits took since the record before, and
+            raises AuditFailed; None: without audits.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
+        AuditFailed: the running model's attention is not what float64 gives.
         Diverged: the loss or gradient norm of a reported step is not finite; the record is reported first.
         Interrupted: asked to stop before the last step; the state is saved.
         Unreadable: there is no whole checkpoint in `resume_from`.
@@ -52,11 +62,12 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
     done, position = keeper.start()
     stream = Feed(data.Batches(config, source, position), device)
     source = source.confirmed(opened=False)
-    meter = Meter(device)
+    meter, audits = Meter(device), Audits(config, model, judge)
     for step in range(done + 1, config.train.steps + 1):
         # Timed region: from here to done(), by the device's own clock, data included.
         inputs_BT, labels_BT = meter.count(next(stream))
         rate = optim.learning_rate(config.train, step)
+        audits.watch(step)
         loss = loss_of(model, inputs_BT, labels_BT)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         norm = optimizer.gradient_norm()
@@ -69,6 +80,7 @@ def train(config: RunConfig, source: Source, report: Report, checkpoints: Checkp
             record = meter.record(step, loss, norm, rate)
             source = source.confirmed(opened=True)
             report(record)
+            audits.settle()
             if record.loss is None or record.grad_norm is None:
                 raise Diverged(f"loss {loss.item()} and gradient norm {norm.item()} at step {step}")
             if keep:

@@ -17,7 +17,15 @@ from model.disk.files import Unreadable, replacing
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import NAME
 
-_RECORDS = {"run.json", "ledger.jsonl", "claim.json", "manifest.json", "steps.jsonl", "result.json"}
+_RECORDS = {
+    "run.json",
+    "ledger.jsonl",
+    "claim.json",
+    "manifest.json",
+    "steps.jsonl",
+    "audits.jsonl",
+    "result.json",
+}
 _LOGS = {"stdout.log", "stderr.log"}
 
 

@@ -8,6 +8,7 @@ Files are truth; database and reports are made of them.
     ROOT/STUDY/RUN_ID/attempt-N/claim.json     LedgerEvent: who claimed it; the folder appears with this in it
                                /manifest.json  Manifest: where the attempt runs, with what
                                /steps.jsonl    StepRecord a line
+                               /audits.jsonl   AuditRecord a line
                                /result.json    Result: how it ended, where it could still say so
                                /phase.json    what it does before its first step; gone afterwards
                                /stdout.log, /stderr.log
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from model.disk.files import Record, Unreadable, read, read_lines
 from model.disk.imported import PREFIX, ImportedRun
-from model.disk.record import NAME, LedgerEvent, Manifest, Outcome, Result, RunRecord
+from model.disk.record import NAME, AuditRecord, LedgerEvent, Manifest, Outcome, Result, RunRecord
 
 CLAIM = "claim.json"
 
@@ -101,6 +102,11 @@ class Attempt:
     def result(self) -> Result | None:
         """How it says that it ended; None if it did not. Raises Unreadable."""
         return self._if_there("result.json", Result)
+
+    @cached_property
+    def audits(self) -> list[AuditRecord]:
+        """Its audits so far; none in records that are older than audits. Raises Unreadable."""
+        return read_lines(f"{self._path}/audits.jsonl", AuditRecord)
 
     def event(self, kind: str) -> LedgerEvent | None:
         """The newest of its events of this kind."""

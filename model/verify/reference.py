@@ -14,7 +14,7 @@ heads of one key head, R = G * (rows of a block) stacked rows, U keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,19 +56,23 @@ class Exact:
     spread: dict[str, Tensor]
 
 
-def exact(inputs: Inputs, causal: bool) -> Exact:
-    """Float64 results for these very numbers, and the spread of results in their own precision."""
-    run = _Run(inputs, causal, wide=torch.float64, narrow=None)
+def exact(inputs: Inputs, causal: bool, elements: Mapping[str, int] = ELEMENTS) -> Exact:
+    """Float64 results for these very numbers, and the spread of results in their own precision.
+
+    Args:
+        elements: scores in one block, by device.
+    """
+    run = _Run(inputs, causal, elements, wide=torch.float64, narrow=None)
     run.go()
     return Exact(run.values(), {step: x.sqrt() for step, x in run.spreads().items()})
 
 
-def same_precision(inputs: Inputs, causal: bool) -> dict[str, Tensor]:
+def same_precision(inputs: Inputs, causal: bool, elements: Mapping[str, int] = ELEMENTS) -> dict[str, Tensor]:
     """Plain attention in the inputs' precision: sums in float32; O, P, dS and the results rounded once each.
 
     These are exactly the roundings that a fused kernel cannot avoid.
     """
-    run = _Run(inputs, causal, wide=torch.float32, narrow=inputs.dtype)
+    run = _Run(inputs, causal, elements, wide=torch.float32, narrow=inputs.dtype)
     with highest():
         run.go()
     return {step: x.to(inputs.dtype) for step, x in run.values().items()}
@@ -77,8 +81,16 @@ def same_precision(inputs: Inputs, causal: bool) -> dict[str, Tensor]:
 class _Run:
     """The loop over blocks, and the results that they add to."""
 
-    def __init__(self, inputs: Inputs, causal: bool, wide: torch.dtype, narrow: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        inputs: Inputs,
+        causal: bool,
+        elements: Mapping[str, int],
+        wide: torch.dtype,
+        narrow: torch.dtype | None,
+    ) -> None:
         self.causal, self.narrow = causal, narrow
+        self.budget = elements[inputs.q.device.type]
         self.B, self.T, self.H, self.D = inputs.q.shape
         self.K = inputs.k.shape[2]
         self.G = self.H // self.K
@@ -99,9 +111,8 @@ class _Run:
     def go(self) -> None:
         """Visit every block of rows of every pair of batch and key head."""
         N, T = self.B * self.K, self.T
-        budget = ELEMENTS[self.q_NGTD.device.type]
-        pairs = max(1, budget // (self.G * T * T))
-        rows = max(1, min(budget // (min(pairs, N) * self.G * T), max(T // 4, 256)))
+        pairs = max(1, self.budget // (self.G * T * T))
+        rows = max(1, min(self.budget // (min(pairs, N) * self.G * T), max(T // 4, 256)))
         for first in range(0, N, pairs):
             for start in range(0, T, rows):
                 _Block(self, slice(first, first + pairs), start, min(start + rows, T)).go()
@@ -181,7 +192,8 @@ class _Block:
         """To first order: each rounding moves its number by its unit u, independently of all others.
 
         P and dS are rounded to the narrow precision, and inherit the scores' error in float32, which exp()
-        turns into a relative one (4 operations: product, scale, difference, exponential). O is rounded, its
+        turns into a relative one (4 operations: product, scale, difference, exponential). The product errs by
+        its terms, which may cancel, and the difference by the row's largest score. O is rounded, its
         error reaches dS through delta, and every result is rounded at the end. Kernels round dS before or
         after they scale it, which matters where it is subnormal.
 
@@ -190,7 +202,10 @@ class _Block:
         kernel's O, float64 reproduces the kernel's dK to a hundredth of that error.)
         """
         run = self.run
-        error2_NRU = s_NRU.masked_fill_(p_NRU == 0, 0).mul_(4 * U32).square_().add_(run.unit**2)
+        largest_NR1 = s_NRU.amax(-1, keepdim=True)
+        terms_NRU = (self.q_NRD.square() @ self.k_NUD.square().mT).mul_(run.scale**2)
+        error2_NRU = torch.maximum(s_NRU.masked_fill_(p_NRU == 0, 0).square_(), terms_NRU)
+        error2_NRU = torch.maximum(error2_NRU, largest_NR1.square()).mul_((4 * U32) ** 2).add_(run.unit**2)
         q2_NR1, do2_NR1, k2_NU1, v2_NU1 = (
             x.square().sum(-1, keepdim=True) for x in (self.q_NRD, self.do_NRD, self.k_NUD, self.v_NUD)
         )

@@ -1,16 +1,25 @@
-"""Whether output and gradients are right, and whether they are the same each time."""
+"""Whether output and gradients are right, in a trial and in an audit, and the same each time."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 
 from model.attention import Backend
+from model.audit import Taken
+from model.disk.record import AuditedTensor, AuditRecord, finite, now
 from model.verify import data
 from model.verify.call import Subject, call
 from model.verify.cases import Variant
 from model.verify.certificate import Check
+from model.verify.numbers import Error, compare
+from model.verify.reference import STEPS, Inputs, exact, same_precision
+
+# Scores in one block: less than for a certificate, as the run keeps its weights and states meanwhile.
+ELEMENTS = {"cpu": 2**20, "cuda": 2**23}
 
 
 def check(backend: Backend, variant: Variant) -> list[Check]:
@@ -41,3 +50,76 @@ def deterministic(subject: Subject) -> bool:
         subject.numbers("right each time", others, found.exact, found.plain)
         same &= not others and again.keys() == first.keys()
     return same
+
+
+def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
+    """What an audit found, by the rule of certificates, on the numbers that training met.
+
+    None if its inputs are not finite, as where a run diverges: nothing can be said. A gradient that never came
+    counts as wrong.
+    """
+    started = perf_counter()
+    with torch.no_grad():
+        errors = _errors(taken, causal)
+    if errors is None:
+        return None
+    reason = _reason(taken, errors)
+    audit = taken.audit
+    return AuditRecord(
+        step=audit.step,
+        time=now(),
+        layer=audit.layer,
+        sample=audit.sample,
+        first_head=audit.kv_head * taken.heads,
+        heads=taken.heads,
+        rows=taken.tensors["o"].shape[1],
+        tensors={step: _tensor(taken, step, error) for step, error in errors.items()},
+        passed=not reason,
+        reason=reason or None,
+        seconds=perf_counter() - started,
+    )
+
+
+def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
+    """The error of each result that there is, by its name."""
+    mine = taken.tensors
+    given = [mine["q"], mine["k"], mine["v"], mine.get("do", torch.zeros_like(mine["o"]))]
+    inputs = Inputs(*given)
+    if not all(bool(x.isfinite().all()) for x in given):
+        return None
+    plain = same_precision(inputs, causal, ELEMENTS)
+    if not all(bool(x.isfinite().all()) for x in plain.values()):
+        return None  # too large for any backend in this precision
+    found = exact(inputs, causal, ELEMENTS)
+    return {step: compare(step, mine[step], plain[step], found) for step in STEPS if step in mine}
+
+
+def _reason(taken: Taken, errors: dict[str, Error]) -> str:
+    wrong = [
+        f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
+        f"({_place(taken, step, error)})"
+        for step, error in errors.items()
+        if not error.passed
+    ]
+    missing = [f"no gradient reaches {step[1:]}" for step in STEPS[1:] if step not in errors]
+    return "; ".join(wrong + missing)
+
+
+def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
+    return AuditedTensor(
+        measured=finite(error.measured),
+        tolerance=error.tolerance,
+        relative_error=finite(error.relative),
+        place=_place(taken, step, error),
+    )
+
+
+def _place(taken: Taken, step: str, error: Error) -> str:
+    """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
+    ours, name = (taken.heads, "head") if step in ("o", "dq") else (1, "key head")
+    first = taken.audit.kv_head * ours
+    slices = [each for each in error.where.split(", ") if each != "batch 0"]
+    named = [
+        re.sub(r"^head (\d+)$", lambda found: f"{name} {int(found[1]) + first}", each) for each in slices
+    ]
+    return ", ".join(named).replace("the tensor", "all of it")

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from model import attention
+from model.audit import Taken
 from model.disk.checkpoint import inspect
 from model.disk.files import Unreadable, append, write
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, now
-from model.errors import Interrupted, Unsupported, UserError
+from model.errors import AuditFailed, Interrupted, Unsupported, UserError
 from model.measure import machine
 from model.text import Source
 from runner.job import admission, ceilings, phase
@@ -70,9 +71,15 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
 
 
 def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
-    """The manifest, with the earlier attempt to resume from: the newest with a complete checkpoint."""
+    """The manifest, with the earlier attempt to resume from: the newest with a complete checkpoint.
+
+    After a failed audit a run starts over.
+    """
     found: dict[str, Any] = {}
     for earlier in reversed([other for other in folder.numbers() if other < number]):
+        if reason := _not_trusted(folder.attempt(earlier)):
+            found.setdefault("not_resumed", reason)
+            break
         path = folder.attempt(earlier).path / "checkpoint"
         if path.exists():
             try:
@@ -81,6 +88,15 @@ def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
             except Unreadable as error:
                 found.setdefault("not_resumed", str(error))
     return first_manifest(run.run_id, number).model_copy(update=found)
+
+
+def _not_trusted(attempt: Attempt) -> str | None:
+    """Why no checkpoint of it or before it is used: nobody knows since when its backend was wrong."""
+    try:
+        failed = [audit for audit in attempt.audits if not audit.passed]
+    except Unreadable as error:
+        return str(error)
+    return f"attempt {attempt.number} failed its audit of step {failed[0].step}" if failed else None
 
 
 def _ending(error: BaseException, stop: Stop, end: float | None) -> Ending:
@@ -149,6 +165,14 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         )  # records must be on disk before a later checkpoint
         progress.steps, progress.loss = record.step, record.loss
 
+    def judged(taken: Taken) -> None:
+        from model.verify.right import judge
+
+        if record := judge(taken):
+            append(attempt / "audits.jsonl", record, sync=True)
+            if not record.passed:
+                raise AuditFailed(f"attention is wrong in {record.where}: {record.reason}")
+
     if run.config.device == "cuda" and not torch.cuda.is_available():
         attention.require(run.config.attention, run.config.attention_case)
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
@@ -169,7 +193,7 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         should_stop=stop.requested,
         resume_from=folder.attempt(resumed).path if resumed else None,
     )
-    train(run.config, _checked(run, source), report, checkpoints)  # the trial may have taken minutes
+    train(run.config, _checked(run, source), report, checkpoints, judged)  # the trial may have taken minutes
 
 
 def _checked(run: RunRecord, source: Source) -> Source:

@@ -19,7 +19,7 @@ class NoTensors(dict):
         return None
 
 
-def train(config, source, report, checkpoints=None):
+def train(config, source, report, checkpoints=None, judge=None):
     """Do what `model.trainer.train` does, without a model."""
     from model.disk import checkpoint
     from model.disk.record import StepRecord, now

@@ -1,12 +1,17 @@
-"""A job trains on the data that its run was planned with, or not at all."""
+"""A job trains on the data that its run was planned with, and as long as its audits pass, or not at all."""
 
+import re
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from model import attention, audit
+from model.disk.checkpoint import inspect
+from model.disk.files import write
 from model.disk.folder import RunFolder
 from model.errors import Interrupted, UserError
 from model.text import Source
@@ -16,6 +21,7 @@ from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
 from runner.state.endings import Terminated
 from tests.analysis.fabricate import plan
+from tests.model.conftest import run_config
 
 
 @pytest.mark.fault
@@ -65,3 +71,86 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
     progress = attempt.Progress(first_manifest("x", 1))
     with pytest.raises(UserError, match="has changed since this run was planned"):
         attempt._train(run, folder, progress, SimpleNamespace(requested=lambda: False))
+
+
+def small(tmp_path, corpus, **train):
+    """The folder of a run that trains in a second on a CPU."""
+    source = Source(corpus).checked("text")
+    recorded = {"data_file": str(corpus), "tokenizer": "bytes", "data_fingerprint": source.fingerprint()}
+    config = run_config("math", **train)
+    run = plan("x").model_copy(update=recorded | {"config": config, "checkpoint_seconds": 0.0})
+    folder = tmp_path / "backends" / "x"
+    folder.mkdir(parents=True)
+    write(folder / "run.json", run)
+    return RunFolder(folder)
+
+
+def goes_wrong_after(calls):
+    made, math = [], attention.load("math")
+
+    def attend(q, k, v, causal):
+        made.append(1)
+        o = math.attend(q, k, v, causal)
+        return o if len(made) <= calls else o * 1.01
+
+    return replace(math, attend=attend)
+
+
+@pytest.fixture
+def attempted(monkeypatch):
+    """Runs an attempt in this process with a backend that no trial has seen, and returns its folder."""
+
+    def run(folder, number, backend):
+        monkeypatch.setattr(attempt, "_certificate", lambda *_: "key")
+        monkeypatch.setattr(attention, "require", lambda *_: backend)
+        monkeypatch.setattr(Stop, "listen", lambda _: None)
+        monkeypatch.setattr(audit, "every", lambda _: 10)
+        folder.attempt(number).path.mkdir()
+        attempt.run_attempt(folder, number)
+        return folder.attempt(number)
+
+    return run
+
+
+@pytest.mark.fault
+def test_a_failed_audit_ends_the_attempt_with_its_numbers_and_no_checkpoint_up_to_it_is_used(
+    tmp_path, corpus, attempted
+):
+    folder = small(tmp_path, corpus, steps=40, log_every=1)
+    first = attempted(folder, 1, goes_wrong_after(2 * 15))
+    outcome, reason = first.settled
+    assert outcome == "failed"
+    assert [one.passed for one in first.audits] == [True] * (len(first.audits) - 1) + [False]
+    last = first.audits[-1]
+    assert reason == f"attention is wrong in {last.where}: {last.reason}"
+    assert re.search(r"step \d+, layer \d, sample \d, heads \d to \d, rows 0 to 31: o is off by", reason)
+    assert 15 < last.step <= 30
+    assert inspect(first.path / "checkpoint") == last.step - 1  # it is whole, and must not be used
+    second = attempted(folder, 2, attention.load("math"))
+    assert second.settled[0] == "completed"
+    assert second.manifest.resumed_attempt is None
+    assert second.manifest.not_resumed == f"attempt 1 failed its audit of step {last.step}"
+    assert [one.step for one in second.audits if one.step <= last.step] == [one.step for one in first.audits]
+    assert all(one.passed for one in second.audits)
+
+
+@pytest.mark.parametrize("told", ["passed", "none", "failed", "torn", "damaged", "failed earlier"])
+def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(
+    told, tmp_path, corpus, attempted, monkeypatch
+):
+    folder = small(tmp_path, corpus, steps=30)
+    first = attempted(folder, 1, attention.load("math"))
+    lines = (first.path / "audits.jsonl").read_text().splitlines(keepends=True)
+    failed = lines[-1].replace('"passed":true', '"passed":false')
+    content = {
+        "passed": lines, "none": [], "failed": [*lines[:-1], failed], "torn": [*lines, failed[:40]],
+        "damaged": [failed[:40] + "\n", *lines], "failed earlier": [failed, *lines],
+    }  # fmt: skip
+    (first.path / "audits.jsonl").write_text("".join(content[told]))
+    manifest = attempt._first_manifest(folder, folder.run, 2)
+    used = told in ("passed", "none", "torn")
+    assert manifest.resumed_attempt == (1 if used else None)
+    assert (manifest.not_resumed is None) == used
+    folder.attempt(2).path.mkdir()
+    (folder.attempt(2).path / "checkpoint").symlink_to(first.path / "checkpoint")
+    assert attempt._first_manifest(folder, folder.run, 3).resumed_attempt == 2  # the run has started over

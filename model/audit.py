@@ -1,0 +1,168 @@
+"""Audits: at random steps of a run, copies of what one attention call of the running model got and gave.
+
+A certificate vouches for a backend before the run starts; audits vouch for it while it runs. This module
+chooses the steps and takes the copies. `model.verify.right` computes the same in float64, and says whether
+the backend keeps to the rule of its certificate.
+
+The copies are of the call that the step itself uses, forward and backward: all rows of the query heads that
+share one key head, of one sample, in one layer. Taking them is part of the step; they are a few MiB. They are
+judged at the next record, outside of the timed region, where the step's memory is free.
+
+Shapes: T sequence, G query heads that share a key head, D head dim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from model.config import RunConfig
+from model.measure.flops import flop_per_token
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from model.llama import Block, Llama
+
+SHARE = 0.002  # of a run's time that its audits may take
+LEAST = 100  # steps for each audit, over which its own cost, whatever its size, is spread
+# How long a FLOP of an audit takes against one of training. docs/benchmarks.md says how it was measured.
+WEIGHT = {"cpu": 4, "cuda": 150}
+PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in float32
+
+
+class Audit(NamedTuple):
+    """What is looked at: layer, sample and key head count from 0, steps from 1."""
+
+    step: int
+    layer: int
+    sample: int
+    kv_head: int
+
+
+@dataclass
+class Taken:
+    """The copies of one call.
+
+    Attributes:
+        heads: G, which are the query heads from `audit.kv_head` x G on.
+        tensors: q, o, do, dq (1, T, G, D), k, v, dk, dv (1, T, 1, D); what never came is missing.
+    """
+
+    audit: Audit
+    heads: int
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+Judge = Callable[[Taken], None]
+
+
+def every(config: RunConfig) -> int:
+    """The length of the stretches of steps in each of which one step is audited.
+
+    An audit computes all scores of one key head's queries in one sample, of which the mask leaves half.
+    """
+    model, train = config.model, config.train
+    step_flop = flop_per_token(model, train.sequence_length) * train.sequence_length * train.batch_size
+    scores = model.heads // model.kv_heads * train.sequence_length**2 / 2
+    audit_flop = PRODUCTS * 2 * scores * model.head_dim
+    return max(LEAST, math.ceil(WEIGHT[config.device] * audit_flop / (SHARE * step_flop)))
+
+
+def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
+    """The audit in the stretch that a step is in, and the last step of the stretch.
+
+    Both follow from the configuration alone, so that resuming changes nothing. A last stretch that is shorter
+    has an audit too, and so has every run.
+    """
+    model, length = config.model, every(config)
+    start = (step - 1) // length * length
+    end = min(start + length, config.train.steps)
+    rng = Random(f"audit {config.seed} {start}")  # noqa: S311  no secret
+    audit = Audit(
+        rng.randrange(start, end) + 1,
+        rng.randrange(model.layers),
+        rng.randrange(config.train.batch_size),
+        rng.randrange(model.kv_heads),
+    )
+    return audit, end
+
+
+class Audits:
+    """Watches the steps of a run that are audited, and hands the copies to the judge.
+
+    Args:
+        judge: raises if a backend is wrong; None: no step is audited.
+    """
+
+    def __init__(self, config: RunConfig, model: Llama, judge: Judge | None) -> None:
+        self._config, self._model, self._judge = config, model, judge
+        self._audit, self._until = audit_of(config, 1)
+        self._open: _Tap | None = None
+        self._taken: list[Taken] = []
+
+    def watch(self, step: int) -> None:
+        """To be called before each step."""
+        self._close()
+        if step > self._until:
+            self._audit, self._until = audit_of(self._config, step)
+        if self._judge and step == self._audit.step:
+            taken = Taken(self._audit, self._config.model.heads // self._config.model.kv_heads)
+            self._taken.append(taken)
+            self._open = _Tap(cast("Block", self._model.blocks[self._audit.layer]), taken)
+
+    def settle(self) -> None:
+        """To be called outside of the timed region: have all that was taken judged, and drop it."""
+        self._close()
+        while self._taken:
+            assert self._judge
+            self._judge(self._taken.pop(0))
+
+    def _close(self) -> None:
+        if self._open:
+            self._open.close()
+        self._open = None
+
+
+class _Tap:
+    """Stands in a block for the attention of one step, calls it, and takes copies.
+
+    A graph of torch.compile does not show what is inside, so a compiled block runs this one step uncompiled.
+    """
+
+    def __init__(self, block: Block, taken: Taken) -> None:
+        self._block, self._taken = block, taken
+        self._attention = block.attention
+        self._attend, self._attention.attend = self._attention.attend, self
+        self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
+
+    def close(self) -> None:
+        """Put all back."""
+        self._attention.attend, self._block._compiled_call_impl = self._attend, self._compiled
+
+    def __call__(self, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        """The block's own attention. The backend gets its tensors before anything is attached to them.
+
+        Where activations are computed again, the first call is the one that the model goes on from.
+        """
+        if self._taken.tensors:
+            return self._attend(q_BTHD, k_BTKD, v_BTKD)
+        inputs = {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD}
+        for name, x in inputs.items():
+            self._take(name, x)
+        o_BTHD: Tensor = self._attend(q_BTHD, k_BTKD, v_BTKD)
+        self._take("o", o_BTHD)
+        for name, x in {**inputs, "o": o_BTHD}.items():
+            if x.requires_grad:
+                x.register_hook(partial(self._take, f"d{name}"))  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        return o_BTHD
+
+    def _take(self, name: str, x_BTHD: Tensor) -> None:
+        audit, heads = self._taken.audit, self._taken.heads if name[-1] in "qo" else 1
+        first = audit.kv_head * heads
+        mine = x_BTHD.detach()[audit.sample : audit.sample + 1, :, first : first + heads]
+        self._taken.tensors[name] = mine.clone()
