@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,34 +38,17 @@ def main() -> None:
     chosen = options.parse_args()
     found = sorted(chosen.report.glob("*.html"), key=lambda page: -page.stat().st_size)
     pages = [*found[: chosen.pages], chosen.report / "index.html"]
-    with tempfile.TemporaryDirectory() as profile:
-        browser = _browser(profile)
-        try:
-            for page in dict.fromkeys(pages):
-                took = [ready(browser, page) for _ in range(chosen.rounds)]
-                size = page.stat().st_size
-                print(
-                    f"{page.name:28} {size / 1e6:6.2f} MB  median {median(took):6.0f} ms  "
-                    f"({min(took):.0f} to {max(took):.0f}){'  too large' * (size > _LIMIT)}"
-                )
-        finally:
-            browser.quit()
-
-
-def _browser(profile: str) -> Any:
-    """Chromium as the tests use it, watching for the last figure."""
     sys.path.insert(0, str(HERE))
-    from selenium import webdriver
+    from tests.browser.chromium import chromium
 
-    from tests.browser.conftest import BROWSER, DRIVER, FLAGS
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
-    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _WATCH})
-    return driver
+    with chromium(_WATCH) as browser:
+        for page in dict.fromkeys(pages):
+            took = [ready(browser, page) for _ in range(chosen.rounds)]
+            size = page.stat().st_size
+            print(
+                f"{page.name:28} {size / 1e6:6.2f} MB  median {median(took):6.0f} ms  "
+                f"({min(took):.0f} to {max(took):.0f}){'  too large' * (size > _LIMIT)}"
+            )
 
 
 def ready(browser: Any, page: Path) -> float:

@@ -15,7 +15,7 @@ MOST = 12  # lines that are told apart by their looks; of more, the outermost
 OUTERMOST = 5  # of more lines, how many of the highest and of the lowest have a name
 LINE = 15  # pixels of a line of a name
 _LONG = 30  # characters, beyond which a name is broken at a comma
-_LONGEST = 230  # pixels, beyond which a line of it is cut
+LONGEST = 230  # pixels, beyond which a line of it is cut: pages write a number there, and the names below
 
 
 def named(ends: dict[str, float]) -> list[str]:
@@ -92,6 +92,6 @@ def names(rows: list[Row], styles: Styles, end: alt.Y, at: alt.Y) -> list[alt.Ch
         x=right_edge(), x2=right_edge(2), y=end, y2="at:Q", color=colours(styles), strokeDash=dashes(styles)
     )
     text = base.mark_text(
-        align="left", baseline="middle", dx=37, color=INK, limit=_LONGEST, lineBreak="\n", lineHeight=LINE - 2
+        align="left", baseline="middle", dx=37, color=INK, limit=LONGEST, lineBreak="\n", lineHeight=LINE - 2
     )
-    return [leader, text.encode(x=right_edge(), y=at, text="said:N")]
+    return [leader, text.encode(x=right_edge(), y=at, text="said:N").properties(name="beside")]

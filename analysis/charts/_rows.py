@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 PADDING = {"left": 2, "top": 22, "right": 2, "bottom": 4}
 _LINE = 14  # pixels of a line of a row's name
-_LONGEST = 230  # pixels of a name, beyond which it is cut
-_LONGEST_NARROW = 90  # pixels of it on a page that is as narrow as a phone: the plot needs room too
+_LONGEST = 230  # pixels of a name, beyond which it is cut: pages write a number there, and the names below
 _LONG = 20  # characters, beyond which a name is broken at its commas
 _MANY, _TALL, _LOW = 24, 30, 18  # rows, beyond which they are lower; pixels of a row
 
@@ -30,9 +29,7 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
     import altair as alt
 
     said = "split(datum.label, ', ')" if _broken(labels) else alt.Undefined
-    narrow = "width > 0 && containerSize()[0] < 480"  # `width` has it asked again when the page's changes
-    longest: Any = alt.expr(f"{narrow} ? {_LONGEST_NARROW} : {_LONGEST}")
-    axis = alt.Axis(labelLimit=longest, labelPadding=8, grid=grid, labelExpr=said)
+    axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, labelExpr=said)
     # The order is a domain: as a sort it would become an expression that contains the labels' text.
     scale = alt.Scale(domain=list(labels))
     return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)

@@ -100,7 +100,7 @@ def _spec(panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Qua
             _mark(cell, across, quantity, shade) | {"band": _band(place, down.of(cell)), "group": name}
             for cell in panel
         ]
-    names = [{"band": _band(place), "group": name} for place, name in enumerate(panels)]
+    names = [{"band": _band(place), "label": name} for place, name in enumerate(panels)]
     y = _y(bands, down)
     layers = [*_cells(marks, across, quantity, y), _names(names, y)]
     return drawn(layers, _ROW * len(bands)) | {
@@ -209,4 +209,4 @@ def _names(names: list[dict[str, Any]], y: alt.Y) -> alt.Chart:
     mark: alt.Chart = chart(names).mark_text(
         align="left", baseline="middle", fontWeight=600, color=INK, dx=2, dy=3
     )
-    return mark.encode(x=left(0), y=y, text="group:N")
+    return mark.encode(x=left(0), y=y, text="label:N").properties(name="above")

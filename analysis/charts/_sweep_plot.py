@@ -8,6 +8,7 @@ from math import log10
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import _sweep_words as words
+from analysis.charts._labels import LONGEST
 from analysis.charts._quantities import Quantity
 from analysis.charts._style import INK, QUIET, chart, colours, config, drawn, right_edge
 from analysis.charts._sweep import Axis, Cell
@@ -121,7 +122,8 @@ def _x(plot: Plot) -> alt.X:
     import altair as alt
 
     axis = alt.Axis(values=list(plot.x.values), format=plot.x.number, labelOverlap="greedy", grid=False)
-    ends = [plot.x.values[0], plot.x.values[-1]]
+    reach = [*plot.x.values, *(point["x"] for point in plot.points)]
+    ends = [min(reach), max(reach)]  # marks that stand aside have room, too
     kind: dict[str, Any] = {"type": "log", "base": plot.x.base} if plot.x.base else {"zero": False}
     scale = alt.Scale(domain=ends, nice=False, padding=16, **kind)
     return alt.X("x:Q", title=plot.x.title, scale=scale, axis=axis)
@@ -226,7 +228,8 @@ def _names(plot: Plot) -> list[alt.Chart]:
     edge, colour = right_edge(), colours(plot.styles)
     base = chart([*beside, *below]).encode(x=edge, y=_y(plot, "at"))
     sample = base.mark_point(filled=True, size=50, opacity=1, xOffset=15)
-    text = base.mark_text(align="left", dx=23, color=INK).encode(text="label:N")
+    text = base.mark_text(align="left", dx=23, color=INK, limit=LONGEST)
+    text = text.encode(text="label:N").properties(name="beside")
     leader = chart(beside).mark_rule(strokeWidth=0.8, opacity=0.6, xOffset=2, x2Offset=10)
     drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q", color=colour)
     return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=_shape(plot)), text]

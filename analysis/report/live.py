@@ -23,12 +23,11 @@ _PATIENCE_SECONDS = 600  # beyond three signs that did not come: a build takes i
 _ADDED = re.compile(rf'<script src="[./]*{re.escape(_SCRIPT)}" [^>]*></script>\n(?={_END})')
 
 
-def mark(folder: Path, seconds: float, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+def mark(folder: Path, seconds: float) -> None:
     """Make the pages of a report that was just written to a folder reload themselves.
 
     Args:
         seconds: how long a page waits before it looks again.
-        patience_seconds: how long it waits for a sign of life that does not come.
     """
     manifest = read(folder / MANIFEST, ReportManifest)
     version = sha256(folder / MANIFEST)
@@ -39,7 +38,7 @@ def mark(folder: Path, seconds: float, patience_seconds: float = _PATIENCE_SECON
     for path in pages:
         up = "../" * path.count("/")
         about = f'data-live="{up}{LIVE}" data-version="{version}" data-seconds="{seconds:g}"'
-        about += f' data-patience="{patience_seconds:g}"'
+        about += f' data-patience="{_PATIENCE_SECONDS}"'
         _add_script(folder / path, f'<script src="{up}{_SCRIPT}" {about}></script>\n')
     changed = {path: sha256(folder / path) for path in (*pages, _SCRIPT, LIVE)}
     made = manifest.model_copy(update={"files": dict(sorted((manifest.files | changed).items()))})

@@ -1,8 +1,7 @@
-"""One browser, and one report that is walked through once, for all tests here."""
+"""One browser, and one site that is walked through once, for all tests here."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -10,23 +9,16 @@ from typing import Any
 
 import pytest
 
+from analysis import charts
+from analysis.compare.comparison import Options
+from analysis.compare.source import Source
 from analysis.report.build import build_report, certificates_page
+from analysis.several.index import build_index
+from analysis.several.pair import build_pair
 from analysis.store.collect import collect
-from tests.browser.studies import STUDY, write_extremes, write_hostile
+from tests.browser.chromium import BROWSER, DRIVER, chromium
+from tests.browser.studies import AFTER, STUDY, SWEEP, write_after, write_extremes, write_hostile, write_swept
 from tests.browser.visit import Visit, walk
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--hide-scrollbars",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,21 +33,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def browser() -> Iterator[Any]:
     """Chromium, with axe-core on every page."""
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
-    driver.set_script_timeout(120)
     axe = files("selenium_axe_python").joinpath("axe-core/axe.min.js").read_text(encoding="utf-8")
-    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": axe})
-    yield driver
-    driver.quit()
+    with chromium(axe) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="session")
@@ -63,20 +45,47 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace with all studies."""
     made = tmp_path_factory.mktemp("runs")
     write_hostile(made)
+    write_after(made)
+    write_swept(made)
     write_extremes(made)
     collect(made)
     return made
 
 
 @pytest.fixture(scope="session")
-def report(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the report with everything in it."""
-    return build_report(workspace, STUDY, tmp_path_factory.mktemp("out") / "report").parent
+def site(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index over a report with everything in it, a comparison and the certificates of the machine."""
+    made = tmp_path_factory.mktemp("site")
+    build_report(workspace, STUDY, made / "report")
+    sides = (Source(study, workspace, study) for study in (STUDY, AFTER))
+    build_pair(*sides, Options(margins={"tokens_per_second": 0.02, "loss": 0.005}), made / "pair")
+    certificates_page(workspace, made / "machine")
+    return build_index(made).parent
 
 
 @pytest.fixture(scope="session")
-def visits(browser: Any, report: Path, workspace: Path) -> list[Visit]:
-    """Each page of that report, and the page of certificates of the machine."""
-    return walk(browser, report) + walk(
-        browser, certificates_page(workspace, report.parent / "machine").parent
-    )
+def report(site: Path) -> Path:
+    """The folder of that report."""
+    return site / "report"
+
+
+@pytest.fixture(scope="session")
+def visits(browser: Any, site: Path) -> list[Visit]:
+    """Each page of the site."""
+    return walk(browser, site)
+
+
+@pytest.fixture
+def few_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures over numeric axes of one quantity: those of the others are drawn alike."""
+    kept = [name for name in charts.names() if not name.startswith("sweep_") or "tokens" in name]
+    monkeypatch.setattr(charts, "names", lambda: tuple(kept))
+
+
+@pytest.fixture(scope="session")
+def sweep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a study over one numeric axis."""
+    out = tmp_path_factory.mktemp("sweep") / "report"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(charts, "names", lambda: ("sweep_tokens", "certificates", "ratios"))
+        return build_report(workspace, SWEEP, out, records=False).parent / "sweeps.html"

@@ -20,13 +20,14 @@ const probes = (() => {
 
   const links = () => [...document.querySelectorAll("a[href]")].map((a) => ({ url: a.href.replace(/#.*/, ""), download: a.hasAttribute("download") }));
 
-  // Words that the edge of the window, or of the box that they scroll in, cuts.
+  // Words that the edge of the window, or of the box that they scroll in, cuts; names that a figure cut itself.
   function cut() {
     const found = [];
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (walk.nextNode()) {
       const parent = walk.currentNode.parentElement;
       if (!said(walk.currentNode) || parent.closest("script, style, noscript, .visually-hidden, .skip") || !parent.checkVisibility(visible)) continue;
+      if (parent instanceof SVGElement && said(walk.currentNode).endsWith("\u2026")) found.push(said(walk.currentNode));
       const range = document.createRange();
       range.selectNodeContents(walk.currentNode);
       const boxes = [{ left: 0, right: innerWidth }];

@@ -12,8 +12,10 @@ from model.disk.record import DesignRecord
 from tests.analysis.demo import certify
 from tests.analysis.fabricate import START, Folder, completed, plan
 from tests.analysis.store.test_imported import write_log
+from tests.analysis.swept import write_sweep
 
 STUDY = "theirs"  # the study that `write_log` imports to
+AFTER, SWEEP = "after", "sweep"
 # What could leave its place in HTML, in a script, in CSS, in a URL or in a format string, and what turns text around.
 EVIL = (
     '<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>\u2028\u2029\u202eegap\u202c'
@@ -49,6 +51,23 @@ def write_hostile(root: Path) -> None:
     (torn / "run.json").write_text('{"schema_version": 1, "run_')
 
 
+def write_after(root: Path) -> None:
+    """The hostile study again: a group became slower, another is new, most are gone."""
+    for place, (label, seconds) in enumerate({"auto": 0.47, "flash": 0.4, EVIL: 0.47}.items()):
+        for seed in range(1 if label == EVIL else 2):
+            _trained(root, f"7{place}{seed}abcdef012", label, seed, seconds, AFTER)
+
+
+def write_swept(root: Path) -> None:
+    """Lines with long names over one numeric axis; some of them end where memory did."""
+    axes = {
+        "attention": ["auto", "flash"],
+        "train.sequence_length": [1024, 2048, 4096],
+        "train.compile": [False, True],
+    }
+    write_sweep(root, axes, seeds=1, oom={"flash": 2048}, study=SWEEP)
+
+
 def _names() -> dict[str, Any]:
     return {
         "kernels": {"forward": [3 * EVIL], "backward": ["k" * 300]},
@@ -56,10 +75,10 @@ def _names() -> dict[str, Any]:
     }
 
 
-def _plan(run_id: str, label: str, seed: int) -> Any:
+def _plan(run_id: str, label: str, seed: int, study: str = STUDY) -> Any:
     return plan(
         run_id,
-        STUDY,
+        study,
         "custom" if label == EVIL else label,
         seed,
         100,
@@ -74,8 +93,8 @@ def _plan(run_id: str, label: str, seed: int) -> Any:
     )
 
 
-def _trained(root: Path, run_id: str, label: str, seed: int, seconds: float) -> None:
-    folder = Folder(root, _plan(run_id, label, seed))
+def _trained(root: Path, run_id: str, label: str, seed: int, seconds: float, study: str = STUDY) -> None:
+    folder = Folder(root, _plan(run_id, label, seed, study))
     backend = folder.run.config.attention
     folder.start(certificate=certify(root, backend, **_names()).key)
     folder.step(1, seconds=9.0, steps=1)

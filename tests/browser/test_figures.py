@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.visit import emulate, load
+from model.units import in_order
+from tests.browser.visit import NARROW, emulate, load, settle
 
 MARKS = """
     const chart = document.querySelector('figure[data-chart="tokens_per_second"] .chart');
@@ -93,6 +94,55 @@ def test_the_pointer_is_told_the_value_of_a_line_where_it_is(browser: Any, repor
     """)
     shown = browser.find_element(By.ID, "vg-tooltip-element").text.split()
     assert 40 <= int(shown[shown.index("step") + 1]) <= 60
+
+
+NAMING = """
+    const figure = document.querySelector('figure[data-chart="sweep_tokens"]');
+    const texts = [...figure.querySelectorAll('svg .beside_marks text')].map((each) => [each.getBoundingClientRect().y, each.textContent]);
+    const plot = figure.querySelector('svg .background').getBoundingClientRect().width;
+    return {
+        beside: texts.sort((a, b) => a[0] - b[0]).map((each) => each[1]),
+        below: [...figure.querySelectorAll('ol.key li')].map((each) => [each.textContent, each.style.borderColor]),
+        share: plot / figure.clientWidth,
+    };
+"""
+
+
+def test_names_that_take_the_room_of_a_plot_become_numbers_with_a_list_below(
+    browser: Any, sweep: Path
+) -> None:
+    emulate(browser)
+    load(browser, sweep)
+    wide = browser.execute_script(NAMING)
+    assert sorted(wide["beside"]) == [
+        f"{name}, compile {how}" for name in ("auto", "flash") for how in (False, True)
+    ]
+    assert wide["below"] == []
+    emulate(browser, NARROW)
+    settle(browser)
+    narrow = browser.execute_script(NAMING)
+    assert narrow["beside"] == ["1", "2", "3", "4"]
+    assert [name for name, _ in narrow["below"]] == wide["beside"], "from the top, as the lines end"
+    assert len({colour for _, colour in narrow["below"]}) == 4
+    assert narrow["share"] > 0.6
+    emulate(browser)
+    settle(browser)
+    again = browser.execute_script(NAMING)
+    assert (again["beside"], again["below"]) == (wide["beside"], [])
+
+
+def test_rows_with_long_names_are_numbered_in_their_order(browser: Any, report: Path) -> None:
+    emulate(browser, NARROW)
+    load(browser, report / "tokens.html")
+    rows, names = browser.execute_script("""
+        const figure = document.querySelector('figure[data-chart="tokens_per_second"]');
+        const rows = [...figure.querySelectorAll('.role-axis-label text')].map((each) => each.textContent);
+        return [rows.filter((text) => !text.includes(',')), [...figure.querySelectorAll('ol.key li')].map((li) => li.textContent)];
+    """)
+    with (report / "data" / "tokens_per_second.csv").open(newline="", encoding="utf-8") as file:
+        labels = list(dict.fromkeys(in_order(row["label"]) for row in csv.DictReader(file)))
+    assert rows == ["1", "2", "3", "4"]
+    assert names == labels
 
 
 def test_the_values_are_in_a_table_that_the_keyboard_opens(tokens: Any) -> None:

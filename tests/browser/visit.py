@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,15 @@ def emulate(browser: Any, width: int = WIDE, scheme: str = "light", media: str =
 
 def load(browser: Any, page: Path) -> None:
     """Open a page, and wait until every figure is drawn or failed."""
+    browser.get(page.as_uri())
+    settle(browser)
+
+
+def settle(browser: Any) -> None:
+    """Wait until every figure is drawn or failed, also anew because its width changed."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    browser.get(page.as_uri())
+    ask(browser, "frame()")
     wait = "return [...document.querySelectorAll('figure[data-chart]')].every(f => f.dataset.state)"
     WebDriverWait(browser, 60, poll_frequency=0.05).until(lambda it: it.execute_script(wait))
 
@@ -74,6 +80,7 @@ def visit(browser: Any, page: Path, name: str, axe: bool = True) -> Visit:
         emulate(browser, scheme="dark")
         found["dark"] = ask(browser, f"axe({json.dumps(COLOURS)})")
     emulate(browser, NARROW)
+    settle(browser)
     ask(browser, "frame()")
     narrow = {"width": browser.execute_script("return document.documentElement.scrollWidth")}
     narrow |= {"unsaid": ask(browser, "unsaid()"), "cut": ask(browser, "cutAnywhere()")}
@@ -99,16 +106,17 @@ def _asked(browser: Any) -> Iterator[str]:
 
 
 def walk(
-    browser: Any, folder: Path, start: str = "index.html", axe: bool = True, most: int = 60
+    browser: Any, folder: Path, start: str = "index.html", axe: Collection[str] | None = None, most: int = 60
 ) -> list[Visit]:
     """Visit every page of a report that links lead to.
 
     Args:
+        axe: pages to look at with axe, which takes longest; None for all.
         most: pages to visit, so that a study of many runs does not take all day.
     """
     names, visits = [start], []
     for name in names:
-        visits.append(visit(browser, folder / name, name, axe))
+        visits.append(visit(browser, folder / name, name, axe is None or name in axe))
         names += [page for page in _pages(visits[-1], folder) if page not in names][: most - len(names)]
     return visits
 

@@ -257,7 +257,7 @@ def test_sweeps_leave_the_rows_as_they_are_since_other_figures_show_them_too() -
 def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
     rows = grid(train__sequence_length=LENGTHS, train__batch_size=BATCHES, train__learning_rate=RATES)
     figure = maps(rows)
-    assert [name["group"] for name in data(figure, "band", "group")] == [
+    assert [name["label"] for name in data(figure, "band", "label")] == [
         f"auto, learning rate {rate}" for rate in ("1e-4", "3e-4", "1e-3")
     ]
     assert figure.title == "Tokens per second by sequence length and batch size"
@@ -266,6 +266,15 @@ def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
     assert beyond.note is None, "nine heat maps fit"
     more = maps(grid(attention=["auto", "math"], train__sequence_length=LENGTHS, **named))
     assert more.note == "The figure shows the first 12 of 18 heat maps; the table has all values."
+
+
+def test_marks_that_stand_aside_of_the_ends_of_the_axis_lie_within_it() -> None:
+    rows = grid(attention=[f"backend{n}" for n in range(12)], train__sequence_length=LENGTHS)
+    figure = lines(rows)
+    low, high = encoded(figure, "x", "x")["scale"]["domain"]
+    places = [point["x"] for point in data(figure, "x", "interval")]
+    assert (min(places), max(places)) == (low, high)
+    assert low < LENGTHS[0] < LENGTHS[-1] < high
 
 
 def test_an_axis_of_many_values_goes_down_where_there_is_room() -> None:
