@@ -32,11 +32,13 @@ known AS (
   FROM curves c JOIN bins b ON b.most = c.most AND b.width = c.width JOIN known USING (run_id)
   WHERE study = $study AND $wanted
   UNION ALL
-  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin, min(first_step), max(step), sum(records)::BIGINT,
-    sum(losses)::BIGINT, sum(loss * losses) / nullif(sum(losses), 0), sum(tokens)::BIGINT, sum(seconds)
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin,
+    min(first_step), max(step), sum(records)::BIGINT, sum(losses)::BIGINT,
+    sum(loss * losses) / nullif(sum(losses), 0), sum(tokens)::BIGINT, sum(seconds)
   FROM curves c JOIN narrower b ON b.most = c.most AND b.width <> c.width JOIN known USING (run_id)
   WHERE study = $study AND $wanted GROUP BY run, place, bin
 )"""
+
 
 def limit(most: int, rows: list[Row], runs: int) -> int:
     """How many points a line has at most, as `points` has it."""

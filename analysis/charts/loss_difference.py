@@ -18,12 +18,13 @@ WITH declared AS (  -- the baseline of the run that was planned last; a margin o
     dense_rank() OVER (ORDER BY other_settings, attention)::INTEGER AS cell,
     coalesce(attention = baseline, false) AS is_baseline
   FROM comparable JOIN known USING (run_id), declared WHERE study = $study
-), traces AS (  -- only points of the same steps are compared; one number takes half as long to group by as four
-  SELECT run, p.place, bin, step AS last, loss, cell, rest, is_baseline, hash(first_step, step, losses) AS span,
-    hash(cell, span) AS key
+), traces AS (  -- only points of the same steps are compared; to group by one number is faster than by four
+  SELECT run, p.place, bin, step AS last, loss, cell,
+    hash(first_step, step, losses) AS span, hash(cell, span) AS key
   FROM points p JOIN alike USING (run)
 ), backends AS (
-  SELECT key, any_value(cell) AS cell, any_value(span) AS span, any_value(bin) AS bin, favg(loss) AS loss FROM traces GROUP BY key
+  SELECT key, any_value(cell) AS cell, any_value(span) AS span, any_value(bin) AS bin, favg(loss) AS loss
+  FROM traces GROUP BY key
 ), cells AS (
   SELECT DISTINCT cell, rest, is_baseline FROM alike
 ), sorted AS (
