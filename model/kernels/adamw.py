@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024  # elements that a program of the step updates
-SUMMED = 65536  # elements that a program of the norm sums
-WIDTH = 4096  # of them at a time
+SUMMED = 8192  # elements that a program of the norm sums
 
 
 @triton.jit
@@ -38,14 +37,11 @@ def _step(
 
 
 @triton.jit
-def _sum_of_squares(values, sums, size, SUMMED: tl.constexpr, WIDTH: tl.constexpr):
+def _sum_of_squares(values, sums, size, SUMMED: tl.constexpr):
     """Of SUMMED elements of one tensor, in float32, into one element of `sums`."""
-    start = tl.program_id(0).to(tl.int64) * SUMMED + tl.arange(0, WIDTH)
-    total = tl.zeros((WIDTH,), tl.float32)
-    for offset in range(0, SUMMED, WIDTH):
-        x = tl.load(values + start + offset, mask=start + offset < size, other=0.0).to(tl.float32)
-        total += x * x
-    tl.store(sums + tl.program_id(0), tl.sum(total))
+    at = tl.program_id(0).to(tl.int64) * SUMMED + tl.arange(0, SUMMED)
+    x = tl.load(values + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(sums + tl.program_id(0), tl.sum(x * x))
 
 
 def step(
@@ -79,5 +75,5 @@ def norm(tensors: Sequence[Tensor]) -> Tensor:
     programs = [triton.cdiv(each.numel(), SUMMED) for each in tensors]
     sums = torch.empty(sum(programs), dtype=torch.float32, device=tensors[0].device)
     for tensor, count, mine in zip(tensors, programs, sums.split(programs), strict=True):
-        _sum_of_squares[(count,)](tensor, mine, tensor.numel(), SUMMED=SUMMED, WIDTH=WIDTH, num_warps=8)
+        _sum_of_squares[(count,)](tensor, mine, tensor.numel(), SUMMED=SUMMED, num_warps=8)
     return sums.sum().sqrt()

@@ -34,7 +34,7 @@ from runner.commands._options import (
     Yes,
 )  # fmt: skip
 from runner.commands._study import cells_of
-from runner.plan import budget, cost
+from runner.plan import budget, cost, gpu_memory
 from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
@@ -88,6 +88,8 @@ def command(
     elif rehearse:
         raise typer.Exit(start(planned, True, fail_fast))
     _say_price(planned)
+    for line in gpu_memory.forecast(planned.left, cluster.profile.gpu_memory_bytes):
+        say(line)
     if until:
         _say_worst(planned, whole)
     if dry_run:

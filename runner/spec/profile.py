@@ -108,6 +108,9 @@ class Profile(Strict):
         None,
         description="Host memory per run, such as 3GiB, enforced on its process; default: the scheduler's.",
     )
+    gpu_memory: Memory | None = Field(
+        None, description="Memory of one GPU, such as 79GiB: a launch names runs that will not fit."
+    )
     time_limit: Time | None = Field(None, description="Time limit per run, H:MM:SS.")
     grace: Time | None = Field(
         None,
@@ -154,6 +157,11 @@ class Profile(Strict):
     )
     debug: Debug | None = Field(None, description="Overrides for rehearsals.")
     slurm: Slurm | None = Field(None, description="Slurm options; required by executor slurm.")
+
+    @property
+    def gpu_memory_bytes(self) -> int | None:
+        """Memory of one GPU, if the profile says."""
+        return parse_memory(self.gpu_memory) if self.gpu_memory else None
 
     @property
     def memory_bytes(self) -> int | None:

@@ -13,7 +13,6 @@ def small(monkeypatch):
     """So that few elements take several programs: the interpreter is slow."""
     pytest.importorskip("triton")
     monkeypatch.setattr("model.kernels.adamw.SUMMED", 1024)
-    monkeypatch.setattr("model.kernels.adamw.WIDTH", 256)
 
 
 def parameters(device, dtype=torch.float32):

@@ -42,6 +42,14 @@ def test_parallel_takes_the_place_of_the_profiles_number(study, root, slurm):
     assert "2 runs at once share this machine" in local.stderr
 
 
+def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
+    slurm.write_text(SLURM + "gpus: 1\ngpu_memory: 1MiB\n")
+    path = study("matrix: {attention: [cudnn]}\n")
+    said = launch(root, path, "-p", slurm, "--dry-run", "--set", "device=cuda").stderr
+    assert "cudnn will probably end oom_gpu: it needs about" in said
+    assert "the profile's GPUs have 1.0 MiB" in said
+
+
 def test_the_names_of_a_dry_run_are_those_that_other_commands_take(study, root):
     path = study("matrix: {seed: [0, 1]}\n")
     shown = launch(root, path, "--dry-run").stdout

@@ -1,0 +1,73 @@
+"""How much GPU memory a run will need, counted from its configuration. Torch-free.
+
+Counted is what PyTorch allocates, at the moments of the step that can hold most: when the loss has made its
+gradient and all activations are still there, and when the last gradients are made. CUDA's own memory (about
+0.5 GiB) and gaps between allocations come on top.
+
+See docs/benchmarks.md for what was measured.
+"""
+
+from __future__ import annotations
+
+from model.config import RunConfig
+from model.measure.flops import parameter_count
+
+_WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
+_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+def peak_memory(config: RunConfig) -> int:
+    """Bytes that a training step needs at most. An estimate: measured peaks differ by up to 10 %."""
+    model, train, size = config.model, config.train, _BYTES[config.train.dtype]
+    tokens = train.batch_size * train.sequence_length
+    residual = tokens * model.dim * size
+    parameters = parameter_count(model) * size
+    held = 3 * parameters  # themselves and AdamW's two states
+    block, one = _block(config), _activations(config)
+    kept = model.layers * (residual if train.checkpoint_activations else one) + 2 * residual
+    embedding = model.vocab_size * model.dim * size
+    at_loss = held + kept + _loss(config, tokens, size)
+    at_first_block = held + parameters - block - embedding + one + 2 * tokens * model.ffn_dim * size
+    at_end = held + parameters + 3 * residual
+    return _WORKSPACE + max(at_loss, at_first_block, at_end)
+
+
+def _block(config: RunConfig) -> int:
+    """Bytes of one block's parameters."""
+    without = config.model.model_copy(update={"layers": 1})
+    none = 2 * without.vocab_size * without.dim + without.dim
+    return (parameter_count(without) - none) * _BYTES[config.train.dtype]
+
+
+def _activations(config: RunConfig) -> int:
+    """Bytes that one block keeps for its backward pass."""
+    model, train, size = config.model, config.train, _BYTES[config.train.dtype]
+    tokens = train.batch_size * train.sequence_length
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    attention = (2 * queries + 2 * keys) * size + 4 * model.heads  # with the logarithms of the softmax's sums
+    # Both norms keep their input. Inputs of products are kept in the products' precision. A compiled block
+    # multiplies gate and up again.
+    rounded = 1 if train.float8 != "none" else size
+    wide = (2 if train.compile else 3) * size + rounded
+    elements = 2 * model.dim * (size + rounded) + attention + wide * model.ffn_dim
+    return tokens * elements + _attention_extra(config)
+
+
+def _attention_extra(config: RunConfig) -> int:
+    """Bytes that a backend keeps beside queries, keys, values and output; 0 where none is known."""
+    model, train, size = config.model, config.train, _BYTES[config.train.dtype]
+    tokens = train.batch_size * train.sequence_length
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
+    if config.attention == "math":  # in float32, with every weight
+        weights = 4 * train.batch_size * model.heads * train.sequence_length**2
+        return weights + tokens * (12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4))
+    return tokens * {"efficient": repeated, "custom": queries * size}.get(config.attention, 0)
+
+
+def _loss(config: RunConfig, tokens: int, size: int) -> int:
+    """Bytes of the logits with what is made of them until the gradient of the head's input is there."""
+    logits, head = tokens * config.model.vocab_size, config.model.vocab_size * config.model.dim
+    if config.train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
+        return (logits + head + 2 * tokens * config.model.dim) * size
+    return 12 * logits  # in float32: the logarithms, and two gradients

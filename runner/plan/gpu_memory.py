@@ -1,0 +1,66 @@
+"""Which runs will not fit their GPU's memory, and what would make them fit. Runs are not refused for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from model.config import RunConfig
+from model.disk.record import Outcome, RunRecord
+from model.measure.memory import peak_memory
+from model.units import size
+from runner.state.tasks import label
+
+_NAMED = 3  # groups that are named one by one
+_SAVE: tuple[dict[str, Any], ...] = (
+    {"loss": "linear_cross_entropy"},
+    {"checkpoint_activations": True},
+    {"loss": "linear_cross_entropy", "checkpoint_activations": True},
+)
+
+
+def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
+    """Lines for the user: what the runs need, and which of them need more than there is.
+
+    Args:
+        memory: of one GPU, in bytes; None: nobody said.
+    """
+    groups = {run.group: run for run in runs if run.config.device == "cuda"}
+    needs = {group: peak_memory(run.config) for group, run in groups.items()}
+    if not needs:
+        return
+    least, most = size(min(needs.values())), size(max(needs.values()))
+    yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} a run"
+    large = [group for group, need in needs.items() if memory and need > memory]
+    surprising = [group for group in large if groups[group].expected_outcome is not Outcome.OOM_GPU]
+    for group in surprising[:_NAMED]:
+        run = groups[group]
+        yield (
+            f"{label(run)} will probably end oom_gpu: it needs about {size(needs[group])}, and the profile's "
+            f"GPUs have {size(memory or 0)}; {_instead(run.config, memory or 0)}"
+        )
+    if (more := len(surprising) - _NAMED) > 0:
+        yield f"and so will {more} more"
+
+
+def _instead(config: RunConfig, memory: int) -> str:
+    for saving in _SAVE:
+        if all(getattr(config.train, key) == value for key, value in saving.items()):
+            continue
+        if peak_memory(_with(config, saving)) <= memory:
+            return f"use {' '.join(f'--set train.{key}={_yaml(value)}' for key, value in saving.items())}"
+    for key in ("batch_size", "sequence_length"):
+        value = getattr(config.train, key)
+        while value > 1:
+            value //= 2
+            if peak_memory(_with(config, {key: value})) <= memory:
+                return f"use --set train.{key}={value}"
+    return "use a smaller model, or state `expect: oom_gpu`"
+
+
+def _with(config: RunConfig, train: dict[str, Any]) -> RunConfig:
+    return config.model_copy(update={"train": config.train.model_copy(update=train)})
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

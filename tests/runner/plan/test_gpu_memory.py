@@ -1,0 +1,44 @@
+"""A launch says how much GPU memory its runs need, and names those that will not fit, with what would."""
+
+from model.config import RunConfig
+from model.disk.record import Outcome
+from runner.plan.gpu_memory import forecast
+from tests.analysis.fabricate import plan
+
+GIB = 2**30
+
+
+def planned(run_id="a", expected=Outcome.COMPLETED, device="cuda", **train):
+    config = {"attention": "cudnn", "device": device, "data": {"path": "x"}, "train": train}
+    run = plan(run_id, config=RunConfig.model_validate(config))
+    return run.model_copy(update={"expected_outcome": expected, "group": run_id})
+
+
+def test_what_fits_is_said_in_one_line():
+    runs = [planned(), planned("b", loss="linear_cross_entropy", compile=True)]
+    assert [*forecast(runs, 139 * GIB)] == ["GPU memory, estimated: 64.2 GiB to 71.6 GiB a run"]
+    assert [*forecast(runs[:1], None)] == ["GPU memory, estimated: 71.6 GiB a run"]
+    assert [*forecast([planned(device="cpu")], GIB)] == []
+
+
+def test_what_does_not_fit_is_named_with_what_would():
+    _, line = forecast([planned()], 70 * GIB)
+    assert "will probably end oom_gpu: it needs about 71.6 GiB, and the profile's GPUs have 70.0 GiB" in line
+    assert line.endswith("use --set train.loss=linear_cross_entropy")
+    _, line = forecast([planned(sequence_length=32768)], 70 * GIB)
+    assert line.endswith("use --set train.loss=linear_cross_entropy --set train.checkpoint_activations=true")
+    _, line = forecast([planned(batch_size=32)], 100 * GIB)
+    assert "--set train." in line
+    _, line = forecast([planned()], GIB)
+    assert line.endswith("use a smaller model, or state `expect: oom_gpu`")
+
+
+def test_a_run_that_is_expected_to_fail_so_is_not_named():
+    assert len([*forecast([planned(expected=Outcome.OOM_GPU)], GIB)]) == 1
+
+
+def test_many_are_counted():
+    runs = [planned(str(number)) for number in range(9)]
+    lines = [*forecast(runs, GIB)]
+    assert len(lines) == 5
+    assert lines[-1] == "and so will 6 more"
