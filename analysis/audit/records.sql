@@ -12,6 +12,17 @@ SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
 FROM step_records WHERE NOT (step_seconds > 0 AND isfinite(step_seconds));
 
 -- step_records
+-- A mean is computed, and may be off in its last digits.
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    step_seconds || ' seconds per step', 'steps of ' || step_seconds_min || ' to ' || step_seconds_max
+FROM step_records WHERE step_seconds NOT BETWEEN step_seconds_min * (1 - 1e-9) AND step_seconds_max * (1 + 1e-9);
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    data_wait_seconds || ' seconds of waiting', 'at most the ' || step_seconds * steps || ' of its steps'
+FROM step_records WHERE data_wait_seconds NOT BETWEEN 0 AND step_seconds * steps * (1 + 1e-9);
+
+-- step_records
 SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
     'an interval of ' || steps || ' steps', 'one that starts after step ' || earlier
 FROM (

@@ -107,6 +107,23 @@ def _throttling(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("throttling", f"{said} and {100 * theirs:.0f} % of that of {b.name}.", breaks)
 
 
+def _regime(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks nothing: a GPU at work under its power limit changes its clock all the time, more or less."""
+    for side in (a, b):
+        if found := of.regimes(side.runs):
+            said = f"The GPU's clock, or what held it back, changed while steps of {side.name} were counted"
+            yield Difference("regime", f"{said} ({found}).")
+
+
+def _starved(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks if one side alone waited for its data."""
+    found = {side.name: share for side in (a, b) if (share := of.starved(side.runs)) is not None}
+    for name, share in found.items():
+        said = f"The device of {name} waited for data for up to {100 * share:.0f} % of the time"
+        breaks = SPEED if len(found) == 1 else NOTHING
+        yield Difference("starved", f"{said}: its speed is in part that of the data.", breaks)
+
+
 def _users(a: Side, b: Side) -> Iterator[Difference]:
     """Breaks if one side alone shared its GPU."""
     shared = [side.name for side in (a, b) if any(run["device_users"] for run in side.runs)]
@@ -235,6 +252,8 @@ CHECKS: tuple[Check, ...] = (
     _host,
     _compared(of.CLOCKS, SPEED, NOTHING),
     _throttling,
+    _regime,
+    _starved,
     _users,
     _compared(of.DRIVER, SPEED, NOTHING),
     _software,

@@ -19,6 +19,8 @@ TOPICS = (
         "host",
         "clocks",
         "throttling",
+        "regime",
+        "starved",
         "users",
         "driver",
         "software",

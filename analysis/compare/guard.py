@@ -30,7 +30,7 @@ def among(runs: Sequence[Row]) -> list[Difference]:
     done = [run for run in runs if run["outcome"] == "completed"]
     topics = (of.DEVICE, of.COMMIT, of.DRIVER, of.CLOCKS)
     found = [difference for topic in topics for difference in _values(topic, done)]
-    return [*found, *_texts(done), *_packages(done), *_trust(done), *_warm_up(done)]
+    return [*found, *_texts(done), *_packages(done), *_trust(done), *_warm_up(done), *_timing(done)]
 
 
 def _values(topic: Topic, runs: Sequence[Row]) -> Iterator[Difference]:
@@ -82,6 +82,20 @@ def _warm_up(runs: Sequence[Row]) -> Iterator[Difference]:
     short = [label for label in sorted(labels) if all(map(of.in_warm_up, _of(label, runs)))]
     if short:
         yield all_in_warm_up(short)
+
+
+def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
+    """What makes the times of single runs worth less, whatever they are compared with."""
+    mixed = [run for run in runs if run["clocks_changed"]]
+    if found := of.regimes(mixed):
+        said = f"The GPU's clock, or what held it back, changed while steps of {len(mixed)} of {len(runs)}"
+        yield Difference("regime", f"{said} completed runs were counted ({found}).")
+    share = of.starved(runs)
+    if share is not None:
+        labels = [run["label"] for run in runs if of.starved([run]) is not None]
+        said = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
+        said += f"{len(runs)} completed runs ({listed(set(labels))})"
+        yield Difference("starved", f"{said}: their speed is in part that of the data.")
 
 
 def _of(label: str, runs: Sequence[Row]) -> list[Row]:

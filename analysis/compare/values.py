@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from analysis.compare.difference import Row
 
+STARVED = 0.05  # of the time: a device that waits longer for data is as fast as these in part
+
 
 @dataclass(frozen=True)
 class Topic:
@@ -70,6 +72,25 @@ def held_back(runs: Sequence[Row], column: str) -> float | None:
         run[column] / run["wall_seconds"] for run in runs if run["wall_seconds"] and run[column] is not None
     ]
     return max(known, default=None)
+
+
+def regimes(runs: Sequence[Row]) -> str | None:
+    """Clocks and what held them back, of the runs in which these changed; None if they did in none."""
+    mixed = [run for run in runs if run["clocks_changed"]]
+    if not mixed:
+        return None
+    low = [run["sm_mhz_low"] for run in mixed if run["sm_mhz_low"] is not None]
+    high = [run["sm_mhz_high"] for run in mixed if run["sm_mhz_high"] is not None]
+    held = {each for run in mixed for each in (run["throttle_reasons"] or "").split("; ") if each}
+    by = [*sorted(held - {"none"}), *(["nothing"] if "none" in held else [])]
+    known = [f"{min(low):,.0f} to {max(high):,.0f} MHz"] if low and high else []
+    return "; ".join([*known, *([f"held back by {' or '.join(by)}"] if by else [])])
+
+
+def starved(runs: Sequence[Row]) -> float | None:
+    """The largest share of a run's time that its device waited for data, of the starved; None if none is."""
+    shares = [run["data_wait_percentage"] / 100 for run in runs if run["data_wait_percentage"] is not None]
+    return max((share for share in shares if share > STARVED), default=None)
 
 
 COMMIT = Topic("commit", "ran at", "commit", commit)

@@ -83,8 +83,22 @@ SELECT run,
     quantile_cont(step_seconds, [0.25, 0.75]) FILTER (counted) AS quartiles,
     sum(tokens) FILTER (counted) / sum(steps) FILTER (counted) AS tokens_per_step,
     -- Rounded: the last bits of a sum depend on the order of its terms.
-    round(sum(step_seconds * steps), 6) AS training_seconds
+    round(sum(step_seconds * steps), 6) AS training_seconds,
+    CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
+    round(sum(energy_joules) FILTER (counted)
+        / sum(step_seconds * steps) FILTER (counted AND energy_joules IS NOT NULL), 3) AS power_watts,
+    round(100 * sum(data_wait_seconds) FILTER (counted)
+        / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
+    min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high
 FROM derived WHERE NOT superseded GROUP BY run;
+
+-- What held back the clocks, where it is known, which is nowhere on CPUs.
+CREATE TEMP TABLE held AS
+SELECT run, count(*) AS kinds, string_agg(reasons, '; ' ORDER BY reasons) AS throttle_reasons
+FROM (
+    SELECT DISTINCT run, coalesce(nullif(throttle_reasons, ''), 'none') AS reasons
+    FROM derived WHERE counted AND NOT superseded AND throttle_reasons IS NOT NULL
+) GROUP BY run;
 
 -- Each attempt's first record: the first line of it, if there are several of that step.
 CREATE TEMP TABLE firsts AS
@@ -112,7 +126,9 @@ WITH usual AS (
         sum(greatest(0, (f.step_seconds - u.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step_seconds
     FROM firsts f JOIN usual u USING (run) GROUP BY run
 )
-SELECT * EXCLUDE (run) FROM usual LEFT JOIN begun USING (run);
+SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
+    THEN coalesce(sm_mhz_low < 0.95 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
+FROM usual LEFT JOIN begun USING (run) LEFT JOIN held USING (run);
 
 -- Runs that differ by attention alone, and by where the same data lay, read the same tokens.
 INSERT INTO comparable BY NAME
@@ -153,6 +169,7 @@ DROP TABLE points;
 DROP TABLE firsts;
 DROP TABLE names;
 DROP TABLE measured;
+DROP TABLE held;
 DROP TABLE replaced;
 DROP TABLE shared;
 DROP TABLE loaded;

@@ -128,6 +128,8 @@ CREATE TABLE step_records (
     step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
     loss DOUBLE, learning_rate DOUBLE, grad_norm DOUBLE, step_seconds DOUBLE,
     tokens BIGINT, training_tokens BIGINT, memory_bytes BIGINT,
+    step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
+    energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
     superseded BOOLEAN NOT NULL, counted BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
 );
 COMMENT ON TABLE step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
@@ -144,6 +146,13 @@ COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the i
 COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
 COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
 COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
@@ -155,6 +164,8 @@ CREATE TABLE run_measures (
     training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
     step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, training_seconds DOUBLE,
     startup_seconds DOUBLE, first_step_seconds DOUBLE,
+    energy_joules DOUBLE, power_watts DOUBLE, data_wait_percentage DOUBLE,
+    sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, clocks_changed BOOLEAN,
     PRIMARY KEY (study, run_id)
 );
 COMMENT ON TABLE run_measures IS 'What the step records of a run come to, one row per run that has any. Use the view runs.';
@@ -172,6 +183,13 @@ COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including pa
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
+COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
+COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
+COMMENT ON COLUMN run_measures.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 95 % of sm_mhz_high, or more than one throttle_reasons. NULL if unknown, and on a CPU.';
 
 CREATE TABLE comparable (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, other_settings VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
 COMMENT ON TABLE comparable IS 'Which runs read the same tokens, one row per run that has step records: their losses are compared step by step.';

@@ -30,8 +30,19 @@ COLUMNS = {
     "tokens": "BIGINT",
     "training_tokens": "BIGINT",
     "memory_bytes": "BIGINT",
+    "step_seconds_min": "DOUBLE",
+    "step_seconds_median": "DOUBLE",
+    "step_seconds_max": "DOUBLE",
+    "data_wait_seconds": "DOUBLE",
+    "energy_joules": "DOUBLE",
+    "sm_mhz": "DOUBLE",
+    "throttle_reasons": "VARCHAR",
     "schema_version": "BIGINT",
 }
+# An infinite loss or gradient's norm is unknown; a file with an infinite measurement is refused.
+_KNOWN_OR_NOT = ("loss", "grad_norm")
+_FINITE = tuple(name for name, kind in COLUMNS.items() if kind == "DOUBLE" and name not in _KNOWN_OR_NOT)
+_ALL_FINITE = " AND ".join(f"coalesce(isfinite(s.{name}), true)" for name in _FINITE)
 # Columns of step_records that files say; derive.sql adds the others.
 SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
 MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that derive.sql alone fills
@@ -47,7 +58,7 @@ SELECT f.file, f.study, f.run_id, f.attempt,
 FROM read_json(?, format = 'newline_delimited', columns = {COLUMNS}, filename = true) s
 JOIN step_files f ON f.path = s.filename
 WHERE CASE WHEN s.schema_version = 1 AND s.steps > 0
-        AND coalesce(isfinite(s.step_seconds), true) AND coalesce(isfinite(s.learning_rate), true)
+        AND {_ALL_FINITE}
         AND (s.tokens > 0 OR f.imported AND s.tokens IS NULL)
         AND coalesce(s.time BETWEEN '0001-01-02' AND '9999-12-31', true) THEN true
     ELSE error('not a step record') END
@@ -126,13 +137,13 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
 def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
     key = {name: file[name] for name in ("study", "run_id", "attempt")}
-    known = {name: values[name] and finite(values[name]) for name in ("loss", "grad_norm")}
+    known = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
     return key | values | known | {"time": utc(record.time)}
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:
-    """Raise Unreadable if a number that is never unknown is not finite, which JSON cannot hold."""
+    """Raise Unreadable if a measurement is not finite, which JSON cannot hold."""
     for record in records:
-        for name in ("step_seconds", "learning_rate"):
-            if (value := getattr(record, name)) is not None and not math.isfinite(value):
+        for name in _FINITE:
+            if (value := getattr(record, name, None)) is not None and not math.isfinite(value):
                 raise Unreadable(f"{path}: {name} at step {record.step} is {value}")

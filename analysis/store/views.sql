@@ -17,7 +17,9 @@ SELECT
     100.0 * training_tokens / tokens AS training_tokens_percentage,
     100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (greatest(gpus, 1) * peak_flops) AS mfu,
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / greatest(gpus, 1) / 1e12 AS tflops,
-    memory_bytes, counted
+    memory_bytes, counted,
+    step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
+    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
@@ -38,6 +40,14 @@ COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_secon
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, is not where its attempt resumed, and the device is the deciding attempt''s.';
+COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN steps.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of the GPU in the interval in watts: energy_joules / (step_seconds x steps).';
+COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
@@ -113,7 +123,7 @@ SELECT
     a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
     m.training_tokens_percentage, m.final_loss,
     greatest(a.peak_memory_bytes, m.memory_bytes) AS peak_memory_bytes,
-    NULL::DOUBLE AS energy_joules,
+    m.energy_joules,
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
     CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
     r.group_id, l.label, l.place, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
@@ -124,7 +134,8 @@ SELECT
     r.data_fingerprint, r.code,
     a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported,
     a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
-    f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage
+    f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
+    m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -166,7 +177,7 @@ COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
 COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy in joules; not measured yet, so NULL.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
 COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
@@ -212,6 +223,12 @@ COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tf
 COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
+COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
+COMMENT ON COLUMN runs.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 95 % of sm_mhz_high, or more than one throttle_reasons. NULL if unknown, and on a CPU.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.

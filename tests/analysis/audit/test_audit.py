@@ -205,6 +205,12 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
     alter(report, "attempts", "final_loss", lambda loss: pc.subtract(loss, 0.5))
     alter(report, "attempts", "flop_per_token", lambda flop: pc.multiply(flop, 2))
     alter(report, "step_records", "tokens", lambda tokens: pc.add(tokens, 1))
+    for column, value in (
+        ("step_seconds_min", 50.0),
+        ("step_seconds_max", 60.0),
+        ("data_wait_seconds", -1.0),
+    ):
+        alter(report, "step_records", column, lambda known, value=value: pa.array([value] * len(known)))
     alter(report, "certificates", "code", lambda code: pc.utf8_replace_slice(code, 0, 1, "0"))
     alter(report, "verifications", "measured", lambda measured: pc.multiply(measured, 100))
     alter(report, "run_records", "seed", lambda seed: pc.add(seed, 1))
@@ -214,6 +220,8 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
         "attempts.parquet: backends/auto0 attempt 1: it says a final loss of 8.5, the records give a last record of 9.0",
         "FLOP per token",
         "by the plan",
+        "seconds per step, the records give steps of 50.0 to 60.0",
+        "it says -1.0 seconds of waiting, the records give at most the",
         "certificates.parquet: auto: it says key",
         "verifications.parquet: auto, check 1 of",
         "it says seed 1, the records give the configuration: 0",

@@ -50,6 +50,11 @@ def row(**changes: Any) -> dict[str, Any]:
         "power_capped_seconds": 1800.0,
         "slowed_seconds": 0.0,
         "device_users": 0,
+        "clocks_changed": None,
+        "sm_mhz_low": None,
+        "sm_mhz_high": None,
+        "throttle_reasons": None,
+        "data_wait_percentage": None,
         "verdict": "right",
     } | changes
 

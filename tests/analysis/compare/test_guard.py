@@ -18,6 +18,13 @@ LATER = NOON + timedelta(hours=2)
 BOTH = {"speed", "loss"}
 UNKNOWN = {"power_limit_watts": None, "sm_mhz": None, "memory_mhz": None}
 
+CHANGED = {
+    "clocks_changed": True,
+    "sm_mhz_low": 1650.0,
+    "sm_mhz_high": 1980.0,
+    "throttle_reasons": "none; sw_power_cap",
+}
+
 
 def found(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> list[Difference]:
     return differences(Side("A", a), Side("B", b))
@@ -43,6 +50,10 @@ def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
         ("clocks", UNKNOWN, set(), "The clock and power limit of B was not recorded."),
         ("throttling", {"slowed_seconds": 360.0}, {"speed"}, "Heat or the power supply held back the clocks for 0 % of the time of A and 10 %"),
         ("throttling", {"power_capped_seconds": 0.0}, set(), "The power limit held back the clocks for 50 %"),
+        ("regime", CHANGED, set(), "changed while steps of B were counted (1,650 to 1,980 MHz; held back by sw_power_cap or nothing)."),
+        ("regime", CHANGED | {"throttle_reasons": None}, set(), "counted (1,650 to 1,980 MHz)."),
+        ("regime", CHANGED | {"sm_mhz_low": None, "sm_mhz_high": None}, set(), "counted (held back by sw_power_cap or nothing)."),
+        ("starved", {"data_wait_percentage": 23.0}, {"speed"}, "The device of B waited for data for up to 23 % of the time"),
         ("users", {"device_users": 1}, {"speed"}, "Other processes used the GPU when runs of B started."),
         ("driver", {"software": {"torch": "2.13.0", "driver": "580.1"}}, {"speed"}, "B ran with 580.1"),
         ("software", {"software": {"torch": "2.12.0", "driver": "570.86"}}, {"speed"}, "torch 2.13.0 and 2.12.0"),
@@ -91,6 +102,32 @@ def test_that_clocks_were_not_recorded_is_said_once_and_of_gpus_only() -> None:
     (said,) = found(runs(**UNKNOWN), runs(**UNKNOWN))
     assert said.sentence == "The clock and power limits of A and B were not recorded."
     assert found(runs(**UNKNOWN, gpus=0), runs(**UNKNOWN, gpus=0)) == []
+
+
+def test_devices_that_both_waited_for_data_are_said_and_those_that_hardly_did_are_not() -> None:
+    both = found(runs(data_wait_percentage=7.0), runs(data_wait_percentage=30.0))
+    assert [(each.topic, each.breaks) for each in both] == [("starved", frozenset())] * 2
+    assert found(runs(data_wait_percentage=0.0), runs(data_wait_percentage=4.9)) == []
+
+
+def test_a_clock_that_did_not_change_is_not_worth_a_word() -> None:
+    steady = CHANGED | {"clocks_changed": False}
+    assert found(runs(**steady), runs()) == []
+
+
+def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
+    mixed = [
+        row(),
+        row(**CHANGED),
+        row(data_wait_percentage=23.4, label="flash"),
+        row(outcome="failed", **CHANGED),
+    ]
+    assert [each.sentence for each in among(mixed)] == [
+        "The GPU's clock, or what held it back, changed while steps of 1 of 3 completed runs were counted "
+        "(1,650 to 1,980 MHz; held back by sw_power_cap or nothing).",
+        "The device waited for data for up to 23 % of the time in 1 of 3 completed runs (flash): their speed is in "
+        "part that of the data.",
+    ]
 
 
 def test_padding_is_compared_for_equal_seeds_only() -> None:

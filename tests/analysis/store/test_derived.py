@@ -21,7 +21,8 @@ WITH spans AS (
     FROM step_records GROUP BY study, run_id, attempt
 )
 SELECT s.study, s.run_id, s.attempt, s.step, s.time, s.loss, s.step_seconds, s.tokens, s.steps,
-    s.training_tokens, s.memory_bytes,
+    s.training_tokens, s.memory_bytes, s.data_wait_seconds, s.energy_joules, s.sm_mhz, s.throttle_reasons,
+    s.energy_joules / (s.step_seconds * s.steps) AS power_watts,
     100.0 * a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0))
         / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
     a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
@@ -48,7 +49,17 @@ SELECT s.study, s.run_id, max(s.step) AS last_step, last(s.loss ORDER BY s.step)
     quantile_cont(s.step_seconds, 0.75) FILTER (s.counted) AS step_seconds_75,
     max(s.memory_bytes) FILTER (s.attempt = d.attempt) AS memory_bytes,
     sum(s.tokens) FILTER (s.counted) / sum(s.steps) FILTER (s.counted) AS tokens_per_step,
-    round(sum(s.step_seconds * s.steps), 6) AS training_seconds
+    round(sum(s.step_seconds * s.steps), 6) AS training_seconds,
+    CASE WHEN bool_and(s.energy_joules IS NOT NULL) THEN round(sum(s.energy_joules), 3) END AS energy_joules,
+    round(sum(s.power_watts * s.step_seconds * s.steps) FILTER (s.counted)
+        / sum(s.step_seconds * s.steps) FILTER (s.counted AND s.power_watts IS NOT NULL), 3) AS power_watts,
+    round(100 * sum(s.data_wait_seconds) FILTER (s.counted)
+        / sum(s.step_seconds * s.steps) FILTER (s.counted AND s.data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
+    min(s.sm_mhz) FILTER (s.counted) AS sm_mhz_low, max(s.sm_mhz) FILTER (s.counted) AS sm_mhz_high,
+    array_to_string(list_sort(list(DISTINCT if(s.throttle_reasons = '', 'none', s.throttle_reasons))
+        FILTER (s.counted AND s.throttle_reasons IS NOT NULL)), '; ') AS throttle_reasons,
+    (min(s.sm_mhz) FILTER (s.counted) < 0.95 * max(s.sm_mhz) FILTER (s.counted))
+        OR count(DISTINCT s.throttle_reasons) FILTER (s.counted) > 1 AS clocks_changed
 FROM steps s JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id GROUP BY s.study, s.run_id ORDER BY ALL"""
 
 
@@ -81,7 +92,14 @@ def _record(folder: Folder, chance: random.Random, attempt: int, step: int, ever
     loss = chance.choice([None, chance.random()])
     memory = chance.randrange(1000)
     seconds = chance.random()
-    folder.step(step, seconds, every, attempt, loss=loss, memory_bytes=memory)
+    known = {
+        "data_wait_seconds": chance.choice([0.0, seconds * every * chance.random()]),
+        "energy_joules": chance.choice([100.0, *[700 * seconds * every] * 20, None]),
+        "sm_mhz": chance.choice([*[1980.0, 1900.0] * 5, 1800.0]),
+        "throttle_reasons": chance.choice(["", "sw_power_cap"]) if chance.random() < 0.1 else "",
+    }
+    measured = known if folder.run.run_id > "r2" else {}  # as in older records
+    folder.step(step, seconds, every, attempt, loss=loss, memory_bytes=memory, **measured)
 
 
 def rows(root: Path, sql: str) -> list[dict[str, Any]]:
@@ -100,6 +118,8 @@ def test_each_run_is_measured_as_a_query_over_all_its_steps_would_measure_it(roo
     expected = rows(root, RUNS)
     names = ", ".join(expected[0])
     assert sum(row["step_seconds"] is not None for row in expected) > 10
+    assert {row["clocks_changed"] for row in expected} == {True, False, None}
+    assert {row["energy_joules"] is None for row in expected if row["power_watts"]} == {True, False}
     assert rows(root, f"SELECT {names} FROM run_measures ORDER BY ALL") == expected
 
 

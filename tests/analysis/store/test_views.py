@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -321,6 +322,56 @@ def test_two_groups_never_share_a_label(root: Path, sql: Ask) -> None:
     assert labels == {"auto #aaaaaa", "auto #bbbbbb"}
 
 
+def measured(root: Path, sql: Ask, *records: dict[str, Any]) -> dict[str, Any]:
+    """A run's measures after a first record, which never counts, and these, of 5 steps of 0.4 s each."""
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    folder.step(10, steps=10, energy_joules=1000.0, sm_mhz=300.0, throttle_reasons="hw_slowdown")
+    for place, known in enumerate(records):
+        folder.step(15 + 5 * place, **known)
+    collect(root)
+    (found,) = sql("FROM runs")
+    return found
+
+
+def test_a_run_has_the_energy_of_all_its_steps_and_the_power_of_those_that_count(
+    root: Path, sql: Ask
+) -> None:
+    known = {"energy_joules": 1200.0, "data_wait_seconds": 0.5}
+    found = measured(root, sql, known, known | {"data_wait_seconds": 0.1})
+    assert (found["energy_joules"], found["power_watts"]) == (3400.0, 600.0)
+    assert found["data_wait_percentage"] == 15.0
+    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [250.0, 600.0, 600.0]
+
+
+def test_the_energy_of_a_run_is_unknown_where_that_of_a_step_is(root: Path, sql: Ask) -> None:
+    found = measured(root, sql, {"energy_joules": 1200.0}, {})
+    assert (found["energy_joules"], found["power_watts"]) == (None, 600.0)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "reasons", "changed"),
+    [
+        ((1980.0, 1900.0), ("", ""), False),
+        ((1980.0, 1800.0), ("", ""), True),
+        ((1980.0, 1980.0), ("", "sw_power_cap"), True),
+        ((1980.0, 1800.0), (None, None), True),
+        ((1980.0, 1980.0), (None, None), False),
+        ((None, None), ("", ""), False),
+        ((None, None), (None, None), None),
+    ],
+)
+def test_a_run_says_whether_its_clock_or_what_held_it_back_changed_after_the_warm_up(
+    root: Path, sql: Ask, clocks: tuple[Any, ...], reasons: tuple[Any, ...], changed: bool | None
+) -> None:
+    pairs = zip(clocks, reasons, strict=True)
+    found = measured(root, sql, *({"sm_mhz": mhz, "throttle_reasons": why} for mhz, why in pairs))
+    assert found["clocks_changed"] is changed
+    assert (found["sm_mhz_high"], found["sm_mhz_low"]) == clocks
+    said = [why or "none" for why in reasons if why is not None]
+    assert found["throttle_reasons"] == ("; ".join(dict.fromkeys(said)) or None)
+
+
 def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
     collect(root)
     mine = "database_name = 'results' AND NOT internal"
@@ -334,7 +385,8 @@ CONTRACT = {
         nodes gpus steps step_seconds tokens_per_second mfu tflops training_tokens_percentage final_loss
         peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at gpu_uuid""",
     "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
-        training_tokens_percentage mfu tflops memory_bytes""",
+        training_tokens_percentage mfu tflops memory_bytes step_seconds_min step_seconds_median step_seconds_max
+        data_wait_seconds energy_joules power_watts sm_mhz throttle_reasons""",
     "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users gpu_uuid",
     "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
         reasons not_looked_at checks failed seconds created_at""",
