@@ -55,8 +55,8 @@ def deterministic(subject: Subject) -> bool:
 def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
     """What an audit found, by the rule of certificates, on the numbers that training met.
 
-    None if its inputs are not finite, as where a run diverges: nothing can be said. A gradient that never came
-    counts as wrong.
+    None if its inputs are not finite, as where a run diverges: nothing can be said. A gradient that never
+    came counts as wrong.
     """
     started = perf_counter()
     with torch.no_grad():
