@@ -108,14 +108,16 @@ def _same_number(a: str, b: str) -> bool:
 
 
 def _rounds_alike(a: str, b: str) -> bool:
-    unit = max(map(_last_digit, (a, b)))
-    return abs(_value(a) - _value(b)) <= unit / 2 * (1 + 1e-9) if a != b else True
+    if a == b:
+        return True
+    unit = max(map(_last_digit, (a, b)))  # infinite for digits of a hash, such as 1e76234
+    return math.isfinite(unit) and abs(_value(a) - _value(b)) <= unit / 2 * (1 + 1e-9)
 
 
 def _last_digit(text: str) -> float:
     """What one unit of the last digit is worth."""
     digits, _, power = text.lower().partition("e")
-    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
+    return float(f"1e{int(power or 0) - len(digits.partition('.')[2])}")
 
 
 def _value(text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from analysis.audit.compare import compare_files
-from analysis.audit.finding import Alike, Compared
+from analysis.audit.finding import Alike, Compared, rounds_alike
 
 TICKS = '<svg xmlns="http://www.w3.org/2000/svg"><g aria-label="{}"><text>{}</text></g></svg>'
 
@@ -26,3 +26,10 @@ def test_the_axes_of_a_drawing_by_other_code_are_its_own(tmp_path: Path) -> None
 def test_the_axes_of_a_drawing_by_the_same_code_are_compared(tmp_path: Path) -> None:
     found = compared(tmp_path, Alike(code=True, altair=True, renderer=False))
     assert "it says 10,400, the records give 10,600" in str(found.findings[0])
+
+
+def test_numbers_are_alike_as_far_as_both_are_written_out() -> None:
+    assert rounds_alike(["1.2", "3"], ["1.23", "3"])
+    assert not rounds_alike(["1.2"], ["1.26"])
+    assert not rounds_alike(["1e76234"], ["3"]), "digits of a hash"
+    assert not rounds_alike(["1e76234"], ["2e76234"])
