@@ -86,7 +86,7 @@ def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
     audit = Audit(
         rng.randrange(start, end) + 1,
         rng.randrange(model.layers),
-        rng.randrange(config.train.batch_size),
+        rng.randrange(config.train.part_size),
         rng.randrange(model.kv_heads),
     )
     return audit, end

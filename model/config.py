@@ -88,6 +88,9 @@ class TrainConfig(Strict):
     steps: Positive = Field(1000, description="Optimizer steps.")
     sequence_length: Positive = Field(4096, description="Tokens per sample.")
     batch_size: Positive = Field(1, description="Samples per step.")
+    accumulate: Positive = Field(
+        1, description="Parts of a batch that go through the model in turn; their gradients are added up."
+    )
     learning_rate: float = Field(5e-5, gt=0, description="AdamW's learning rate, reached after the warm-up.")
     warmup_steps: int = Field(100, ge=0, lt=2**31, description="Linear warm-up; constant afterwards.")
     clip_norm: float = Field(1.0, gt=0, description="Largest gradient norm before clipping.")
@@ -110,6 +113,19 @@ class TrainConfig(Strict):
     checkpoint_activations: bool = Field(
         False, description="Keep a block's input alone, and compute the block again in the backward pass."
     )
+
+    @model_validator(mode="after")
+    def _parts_are_equal(self) -> Self:
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not a multiple of accumulate {self.accumulate}"
+            )
+        return self
+
+    @property
+    def part_size(self) -> int:
+        """Samples that go through the model at once."""
+        return self.batch_size // self.accumulate
 
     @property
     def precision(self) -> str:
@@ -142,7 +158,7 @@ class RunConfig(Strict):
         Keys that came after the first studies are left out at their defaults, so that these keep their ids.
         """
         found = self.model_dump()
-        for key in ("loss", "optimizer", "float8", "checkpoint_activations"):
+        for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
             if found["train"][key] == TrainConfig.model_fields[key].default:
                 del found["train"][key]
         return found
@@ -168,7 +184,8 @@ class RunConfig(Strict):
             "model.ffn_dim": self.model.ffn_dim,
             "the width of the keys (model.kv_heads x the head dim)": self.model.kv_heads
             * self.model.head_dim,
-            "train.batch_size x train.sequence_length": self.train.batch_size * self.train.sequence_length,
+            "train.batch_size / train.accumulate x train.sequence_length": self.train.part_size
+            * self.train.sequence_length,
         }
         odd = [f"{name} ({size})" for name, size in sizes.items() if size % 16]
         needs = f"train.float8={self.train.float8} needs multiples of 16, unlike"
@@ -180,7 +197,7 @@ class RunConfig(Strict):
         return Case(
             device=self.device,
             dtype=self.train.dtype,
-            batch=self.train.batch_size,
+            batch=self.train.part_size,
             sequence_length=self.train.sequence_length,
             heads=self.model.heads,
             kv_heads=self.model.kv_heads,

@@ -31,6 +31,10 @@ class Ready(NamedTuple):
     after: Position
     copied: torch.cuda.Event | None
 
+    def parts(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and labels of the batch in so many equal parts, (B / count, T) each."""
+        return zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
+
 
 class Feed(Iterator[Ready]):
     """A run's batches in their order, made by another thread and copied in another stream.

@@ -16,9 +16,18 @@ from model.data import IGNORE
 from model.llama import Llama
 
 
-def cross_entropy(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """PyTorch's, in float32; NaN if all labels are padding."""
-    return F.cross_entropy(logits_BTV.flatten(0, 1).float(), labels_BT.flatten(), ignore_index=IGNORE)
+def cross_entropy(logits_BTV: Tensor, labels_BT: Tensor, count: int | None = None) -> Tensor:
+    """PyTorch's, in float32; NaN if all labels are padding.
+
+    Args:
+        count: labels that are not padding, of the whole batch; then this is the part's share of its mean.
+    """
+    logits_NV, labels_N = logits_BTV.flatten(0, 1).float(), labels_BT.flatten()
+    if count is None:
+        return F.cross_entropy(logits_NV, labels_N, ignore_index=IGNORE)
+    return F.cross_entropy(logits_NV, labels_N, ignore_index=IGNORE, reduction="sum") / _counted(
+        count, labels_N
+    )
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -29,39 +38,49 @@ class LinearCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x_NC: Tensor, weight_VC: Tensor, labels_N: Tensor) -> Tensor:
-        """The mean loss, in float32."""
+    def forward(ctx: Any, x_NC: Tensor, weight_VC: Tensor, labels_N: Tensor, count: Tensor) -> Tensor:
+        """The loss in float32: the sum over the labels, divided by `count`."""
         from model.kernels.cross_entropy import loss_and_gradient
 
         logits_NV = x_NC @ weight_VC.T
-        loss = loss_and_gradient(logits_NV, labels_N, (labels_N != IGNORE).sum().float(), IGNORE)
+        loss = loss_and_gradient(logits_NV, labels_N, count, IGNORE)
         ctx.save_for_backward(x_NC, weight_VC, logits_NV)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """Gradients by the head's input and weight."""
         x_NC, weight_VC, gradient_NV = ctx.saved_tensors
         scale = gradients[0].to(x_NC.dtype)  # applied to the small factors
-        return (gradient_NV @ weight_VC) * scale, gradient_NV.T @ (x_NC * scale), None
+        return (gradient_NV @ weight_VC) * scale, gradient_NV.T @ (x_NC * scale), None, None
 
 
-def linear_cross_entropy(x_BTC: Tensor, weight_VC: Tensor, labels_BT: Tensor) -> Tensor:
-    """`cross_entropy` of the head's logits, which never exist in float32; NaN if all labels are padding."""
-    given = x_BTC.flatten(0, 1), weight_VC, labels_BT.flatten()
+def linear_cross_entropy(
+    x_BTC: Tensor, weight_VC: Tensor, labels_BT: Tensor, count: int | None = None
+) -> Tensor:
+    """`cross_entropy` of the head's logits, which never exist in float32."""
+    labels_N = labels_BT.flatten()
+    given = x_BTC.flatten(0, 1), weight_VC, labels_N, _counted(count, labels_N)
     loss: Tensor = LinearCrossEntropy.apply(*given)  # type: ignore[no-untyped-call]  # torch leaves it so
     return loss
 
 
-def _apart(model: Llama, inputs_BT: Tensor, labels_BT: Tensor) -> Tensor:
-    return cross_entropy(model(inputs_BT), labels_BT)
+def _counted(count: int | None, labels_N: Tensor) -> Tensor:
+    """Labels to divide by, where the device has them; a host that asked for their number would wait."""
+    if count is None:
+        return (labels_N != IGNORE).sum().float()
+    return torch.full((), count, dtype=torch.float32, device=labels_N.device)
 
 
-def _joined(model: Llama, inputs_BT: Tensor, labels_BT: Tensor) -> Tensor:
-    return linear_cross_entropy(model.hidden(inputs_BT), model.head.weight, labels_BT)
+def _apart(model: Llama, inputs_BT: Tensor, labels_BT: Tensor, count: int) -> Tensor:
+    return cross_entropy(model(inputs_BT), labels_BT, count)
 
 
-LOSSES: Mapping[str, Callable[[Llama, Tensor, Tensor], Tensor]] = {  # by `train.loss`
+def _joined(model: Llama, inputs_BT: Tensor, labels_BT: Tensor, count: int) -> Tensor:
+    return linear_cross_entropy(model.hidden(inputs_BT), model.head.weight, labels_BT, count)
+
+
+LOSSES: Mapping[str, Callable[[Llama, Tensor, Tensor, int], Tensor]] = {  # by `train.loss`
     "cross_entropy": _apart,
     "linear_cross_entropy": _joined,
 }

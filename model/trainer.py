@@ -65,11 +65,14 @@ def train(
     meter, audits = Meter(device), Audits(config, model, judge)
     for step in range(done + 1, config.train.steps + 1):
         # Timed region: from here to done(), by the device's own clock, data included.
-        inputs_BT, labels_BT = meter.count(next(stream))
+        batch = meter.count(next(stream))
         rate = optim.learning_rate(config.train, step)
         audits.watch(step)
-        loss = loss_of(model, inputs_BT, labels_BT)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        loss = torch.zeros((), device=device)
+        for inputs_BT, labels_BT in batch.parts(config.train.accumulate):
+            share = loss_of(model, inputs_BT, labels_BT, batch.training_tokens)
+            share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            loss += share.detach()
         norm = optimizer.gradient_norm()
         optimizer.step(rate, optim.clip_divisor(norm, config.train.clip_norm))
         optimizer.zero_grad()

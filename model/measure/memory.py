@@ -19,14 +19,15 @@ _BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 def peak_memory(config: RunConfig) -> int:
     """Bytes that a training step needs at most. An estimate: measured peaks differ by up to 10 %."""
     model, train, size = config.model, config.train, _BYTES[config.train.dtype]
-    tokens = train.batch_size * train.sequence_length
+    tokens = train.part_size * train.sequence_length
     residual = tokens * model.dim * size
     parameters = parameter_count(model) * size
     held = 3 * parameters  # themselves and AdamW's two states
     block, one = _block(config), _activations(config)
     kept = model.layers * (residual if train.checkpoint_activations else one) + 2 * residual
     embedding = model.vocab_size * model.dim * size
-    at_loss = held + kept + _loss(config, tokens, size)
+    added_up = parameters if train.accumulate > 1 else 0  # gradients of earlier parts
+    at_loss = held + added_up + kept + _loss(config, tokens, size)
     at_first_block = held + parameters - block - embedding + one + 2 * tokens * model.ffn_dim * size
     at_end = held + parameters + 3 * residual
     return _WORKSPACE + max(at_loss, at_first_block, at_end)
@@ -42,7 +43,7 @@ def _block(config: RunConfig) -> int:
 def _activations(config: RunConfig) -> int:
     """Bytes that one block keeps for its backward pass."""
     model, train, size = config.model, config.train, _BYTES[config.train.dtype]
-    tokens = train.batch_size * train.sequence_length
+    tokens = train.part_size * train.sequence_length
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     attention = (2 * queries + 2 * keys) * size + 4 * model.heads  # with the logarithms of the softmax's sums
     # Both norms keep their input. Inputs of products are kept in the products' precision. A compiled block
@@ -56,11 +57,11 @@ def _activations(config: RunConfig) -> int:
 def _attention_extra(config: RunConfig) -> int:
     """Bytes that a backend keeps beside queries, keys, values and output; 0 where none is known."""
     model, train, size = config.model, config.train, _BYTES[config.train.dtype]
-    tokens = train.batch_size * train.sequence_length
+    tokens = train.part_size * train.sequence_length
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
     if config.attention == "math":  # in float32, with every weight
-        weights = 4 * train.batch_size * model.heads * train.sequence_length**2
+        weights = 4 * train.part_size * model.heads * train.sequence_length**2
         return weights + tokens * (12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4))
     return tokens * {"efficient": repeated, "custom": queries * size}.get(config.attention, 0)
 

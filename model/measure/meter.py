@@ -31,12 +31,12 @@ class Meter:
         self._clock = _DeviceClock() if on_gpu else _HostClock()
         self._begin()
 
-    def count(self, batch: Ready) -> tuple[Tensor, Tensor]:
-        """Count a batch that was just taken, and give its inputs and labels, (B, T) each."""
+    def count(self, batch: Ready) -> Ready:
+        """Count a batch that was just taken, and give it back."""
         self._clock.mark()
         self._tokens += batch.inputs_BT.numel()
         self._training_tokens += batch.training_tokens
-        return batch.inputs_BT, batch.labels_BT
+        return batch
 
     def done(self) -> None:
         """Mark the end of a step, which the device may only reach later."""

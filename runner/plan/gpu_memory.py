@@ -49,12 +49,12 @@ def _instead(config: RunConfig, memory: int) -> str:
             continue
         if peak_memory(_with(config, saving)) <= memory:
             return f"use {' '.join(f'--set train.{key}={_yaml(value)}' for key, value in saving.items())}"
-    for key in ("batch_size", "sequence_length"):
-        value = getattr(config.train, key)
-        while value > 1:
-            value //= 2
-            if peak_memory(_with(config, {key: value})) <= memory:
-                return f"use --set train.{key}={value}"
+    batch, length = config.train.batch_size, config.train.sequence_length
+    parts = [{"accumulate": count} for count in range(2, batch + 1) if batch % count == 0]
+    shorter = [{"sequence_length": length >> halved} for halved in range(1, length.bit_length())]
+    for (key, value), *_ in (each.items() for each in (*parts, *shorter)):
+        if peak_memory(_with(config, {key: value})) <= memory:
+            return f"use --set train.{key}={value}"
     return "use a smaller model, or state `expect: oom_gpu`"
 
 

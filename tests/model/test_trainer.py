@@ -200,6 +200,23 @@ def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():
     assert compiled.blocks[0].attention.attend.args[0].attend is not math.attend
 
 
+@pytest.mark.parametrize("mode", ["pack", "pad"])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_batch_in_parts_gives_what_it_gives_at_once(corpus, mode, parts):
+    """Also where the parts differ in padding, which a mean of their means would not survive."""
+    whole, added_up = (
+        records(run_config("math", mode=mode, steps=12, accumulate=each), corpus) for each in (1, parts)
+    )
+    for one, other in zip(whole, added_up, strict=True):
+        assert (one.step, one.tokens, one.training_tokens) == (
+            other.step,
+            other.tokens,
+            other.training_tokens,
+        )
+        assert other.loss == pytest.approx(one.loss, rel=1e-5)
+        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-3)
+
+
 def test_recomputed_activations_change_no_loss_and_keep_less(reference, corpus):
     again = records(run_config(checkpoint_activations=True), corpus)
     assert [record.loss for record in again] == [record.loss for record in reference]
@@ -254,8 +271,9 @@ def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_ta
     meter, stream = Meter(device), Feed(data.Batches(config, Source(corpus)), device)
 
     def step():
-        inputs_BT, labels_BT = meter.count(next(stream))
-        cross_entropy(model(inputs_BT), labels_BT).backward()
+        batch = meter.count(next(stream))
+        for inputs_BT, labels_BT in batch.parts(2):
+            cross_entropy(model(inputs_BT), labels_BT, batch.training_tokens).backward()
         norm = optimizer.gradient_norm()
         optimizer.step(1e-3, clip_divisor(norm, 1.0))
         optimizer.zero_grad()

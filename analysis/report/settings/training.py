@@ -53,6 +53,16 @@ def _tokens(run: Row) -> str | None:
     return None if None in sizes else f"{sizes[0] * sizes[1]:,d}"
 
 
+def _batch(run: Row) -> str | None:
+    samples, parts = (
+        run["batch_size"],
+        setting("train", "accumulate")(run) or 1,
+    )  # older records have no such key
+    if samples is None or parts == 1:
+        return whole(lambda run: run["batch_size"])(run)
+    return f"{samples:,d}, in {parts:,d} parts whose gradients are added up"
+
+
 def _compiled(run: Row) -> str | None:
     found = setting("train", "compile")(run)
     return None if found is None else "yes, block by block" if found else "no"
@@ -138,7 +148,7 @@ _MODEL: tuple[_Topic, ...] = (
 )
 _TRAINING: tuple[_Topic, ...] = (
     ("Sequence length", whole(lambda run: run["sequence_length"]), ("train.sequence_length",)),
-    ("Batch", whole(lambda run: run["batch_size"]), ("train.batch_size",)),
+    ("Batch", _batch, ("train.batch_size", "train.accumulate")),
     ("Tokens per step", _tokens, ()),
     ("Precision", _precision, ("train.dtype", "train.float8")),
     ("Loss", _loss, ("train.loss",)),

@@ -31,6 +31,7 @@ TRAIN = {
     "steps": 100,
     "sequence_length": 4096,
     "batch_size": 1,
+    "accumulate": 1,
     "learning_rate": 2e-3,
     "warmup_steps": 20,
     "clip_norm": 1.0,

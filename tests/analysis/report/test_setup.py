@@ -222,7 +222,7 @@ def test_an_option_is_found_with_a_space_and_with_an_equals_sign_and_its_value_k
 def test_options_of_the_training_loop_are_said() -> None:
     chosen = {
         "compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass",
-        "float8": "rowwise", "checkpoint_activations": True,
+        "float8": "rowwise", "checkpoint_activations": True, "batch_size": 8, "accumulate": 4,
     }  # fmt: skip
     said = table([planned("cudnn", train=chosen)])
     assert said["`torch.compile`"] == "yes, block by block"
@@ -230,3 +230,4 @@ def test_options_of_the_training_loop_are_said() -> None:
     assert said["Optimizer"].startswith("AdamW by this project's one-pass kernels, weight decay 0.01")
     assert said["Precision"] == "bfloat16, products of the blocks in float8 (rowwise scaling)"
     assert said["Activations"].startswith("of each block recomputed")
+    assert said["Batch"] == "8, in 4 parts whose gradients are added up"

@@ -124,6 +124,7 @@ ADDED = {
     "float8 on a CPU": ("matrix: {train.float8: [rowwise]}\n", "7:25", "for an NVIDIA GPU; use --set train.float8=none"),
     "float8 of float32": ("matrix: {device: [cuda], train.float8: [rowwise]}\n", "7:41", "train.float8=rowwise needs bfloat16; use --set"),
     "float8 of odd sizes": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [rowwise], model.ffn_dim: [24]}\n", "7:66", "needs multiples of 16, unlike model.ffn_dim (24)"),
+    "uneven parts": ("matrix: {train.accumulate: [4], train.batch_size: [6]}\n", "7:52", "batch_size 6 is not a multiple of accumulate 4"),
     "seed 2**32": ("matrix: {seed: [4294967296]}\n", "7:17", "must be less than 4294967296"),
     "seeds 0, 0": ("matrix: {attention: [auto], seed: [0, 0]}\n", "7:39", "remove one of the two (the first is at s.yaml:7:36)"),
     "equal rates": ("matrix: {train.learning_rate: [1e-3, 0.001]}\n", "7:38", "the same run as an earlier cell"),

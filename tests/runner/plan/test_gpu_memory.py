@@ -27,8 +27,10 @@ def test_what_does_not_fit_is_named_with_what_would():
     assert line.endswith("use --set train.loss=linear_cross_entropy")
     _, line = forecast([planned(sequence_length=32768)], 70 * GIB)
     assert line.endswith("use --set train.loss=linear_cross_entropy --set train.checkpoint_activations=true")
-    _, line = forecast([planned(batch_size=32)], 100 * GIB)
-    assert "--set train." in line
+    _, line = forecast([planned(batch_size=64)], 100 * GIB)
+    assert line.endswith("use --set train.accumulate=64")
+    _, line = forecast([planned(sequence_length=2**20)], 100 * GIB)
+    assert "use --set train.sequence_length=" in line
     _, line = forecast([planned()], GIB)
     assert line.endswith("use a smaller model, or state `expect: oom_gpu`")
 
