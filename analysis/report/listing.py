@@ -9,7 +9,7 @@ from typing import Any
 from analysis.report.runs.pages import MOST
 
 MOST_NAMED = 50  # runs or files that a list under a figure or a table names
-_ROWS = 1000  # of one page
+_ROWS = 500  # of one page: browsers lay out a table as a whole
 
 Row = dict[str, Any]
 

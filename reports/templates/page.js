@@ -164,13 +164,16 @@
     }
   }
 
-  // The first time when a figure has a width; again when its names fit no more, or fit again.
+  // The first time when a figure has a width; again when its names fit no more, or fit again. Those in the window come
+  // first, and the page answers between any two.
+  const outside = ({ top, bottom }) => top > innerHeight || bottom < 0;
   const figures = new ResizeObserver((entries) => {
-    for (const { target } of entries) {
+    const places = new Map(entries.map(({ target }) => [target, outside(target.getBoundingClientRect())]));
+    for (const target of [...places.keys()].sort((a, b) => places.get(a) - places.get(b))) {
       const before = Boolean(target.querySelector(".key"));
       if (target.dataset.state && needsKey(target, specification(target)) === before) continue;
       delete target.dataset.state;
-      drawing = drawing.then(() => draw(target));
+      drawing = drawing.then(() => draw(target)).then(() => new Promise((answered) => setTimeout(answered)));
     }
   });
   let drawing = Promise.resolve();

@@ -157,6 +157,28 @@ def test_the_values_are_in_a_table_that_the_keyboard_opens(tokens: Any) -> None:
     assert "auto" in table.text and "cudnn" in table.text
 
 
+def test_figures_in_the_window_are_drawn_first_and_others_have_their_room_before(
+    browser: Any, report: Path
+) -> None:
+    watch = """
+        window.order = [];
+        new MutationObserver((all) => all.filter(({ target }) => target.dataset.state).forEach(({ target }) =>
+            order.push([target.dataset.chart, ...[...document.querySelectorAll(".chart")].map((it) => it.clientHeight)])))
+            .observe(document, { subtree: true, attributeFilter: ["data-state"] });
+    """
+    added = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": watch})
+    emulate(browser)
+    browser.get((report / "loss.html").as_uri() + "#loss_difference")
+    try:
+        browser.refresh()  # a page that is loaded again is where it was before its scripts run
+        settle(browser)
+        (first, *heights), (second, *_) = browser.execute_script("return order")
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    assert [first, second] == ["loss_difference", "loss"]
+    assert min(heights) >= 360, "a page that jumps when its figures come"
+
+
 def test_without_scripts_the_image_stands_where_the_figure_would(browser: Any, report: Path) -> None:
     emulate(browser)
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})

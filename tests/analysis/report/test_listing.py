@@ -25,10 +25,10 @@ def test_the_table_of_a_few_runs_needs_no_page_of_its_own() -> None:
 
 
 def test_each_of_many_runs_is_on_one_page_of_the_table() -> None:
-    runs = _runs(2001)
+    runs = _runs(1001)
     found = parts(runs)
     assert [run for part in found for run in part.runs] == runs
-    assert [(part.first, part.last) for part in found] == [(1, 1000), (1001, 2000), (2001, 2001)]
+    assert [(part.first, part.last) for part in found] == [(1, 500), (501, 1000), (1001, 1001)]
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def known(demo: Path) -> Facts:
 def test_a_page_of_the_table_says_which_runs_it_has_and_leads_to_the_others(
     known: Facts, tmp_path: Path
 ) -> None:
-    pages = parts(known.runs * 50)
+    pages = parts(known.runs * 25)
     template = render.environment().get_template("all_runs.html")
     path = tmp_path / "all-runs-2.html"
     path.write_text(
         template.render(facts=known, parts=pages, part=pages[1], pages=[], runs_sql="", here="runs")
     )
-    assert f"Runs 1,001 to {len(known.runs) * 50:,} of 22" in words(path)
+    assert f"Runs 501 to {len(known.runs) * 25:,} of 22" in words(path)
     assert "all-runs-1.html" in path.read_text()
     assert known.runs[-1]["run_id"] in words(path)
 
