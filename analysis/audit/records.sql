@@ -42,6 +42,21 @@ FROM step_records ANTI JOIN run_records USING (study, run_id);
 SELECT study || '/' || run_id || ' attempt ' || attempt, 'an attempt', 'no such run'
 FROM attempts ANTI JOIN run_records USING (study, run_id);
 
+-- audits
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step, 'an audit', 'no such attempt'
+FROM audits ANTI JOIN attempts USING (study, run_id, attempt);
+
+-- audits
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    CASE WHEN passed THEN 'an audit that passed' ELSE 'an audit that failed' END,
+    'a largest error of ' || greatest(o_ratio, dq_ratio, dk_ratio, dv_ratio) || ' times what is allowed'
+FROM audits WHERE passed <> (coalesce(ratio <= 1, false) AND reason IS NULL)
+    OR ratio IS DISTINCT FROM greatest(o_ratio, dq_ratio, dk_ratio, dv_ratio);
+
+-- attempts
+SELECT study || '/' || run_id || ' attempt ' || attempt, 'completed', 'a failed audit'
+FROM attempts SEMI JOIN (FROM audits WHERE NOT passed) USING (study, run_id, attempt) WHERE outcome = 'completed';
+
 -- attempts
 WITH done AS (
     SELECT study, run_id, attempt, max(step) AS last FROM step_records GROUP BY ALL

@@ -17,9 +17,17 @@ if TYPE_CHECKING:
 
 _OF_MACHINE = "SELECT certificate FROM backends"
 MACHINE_TENSORS = TENSORS.replace("$certificates", _OF_MACHINE).replace(RUNS, "")
+# The audits of these runs, likewise.
+_AUDITS = ", u.audits, u.audits_passed, u.audit_ratio"
+_AUDITED = """
+LEFT JOIN (
+  SELECT a.certificate, count(*) AS audits, count(*) FILTER (passed) AS audits_passed,
+    max(ratio) AS audit_ratio
+  FROM audits JOIN attempts a USING (study, run_id, attempt) WHERE study = $study GROUP BY a.certificate
+) u ON u.certificate = c.key"""
 _CERTIFICATES = f"""\
-SELECT c.*, e.* EXCLUDE (certificate){RUNS}
-FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
+SELECT c.*, e.* EXCLUDE (certificate){_AUDITS}{RUNS}
+FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key{_AUDITED}
 WHERE c.key IN ($certificates)
 ORDER BY c.attention, c.device_name, c.shape, c.created_at, c.key"""
 _KINDS = """\
@@ -141,10 +149,14 @@ def _of_any_study() -> dict[str, str]:
 
 def of_machine(connection: DuckDBPyConnection) -> Backends:
     """The newest certificate that `runner verify` made of each backend on each device."""
-    asked = {
-        what: sql.replace("$certificates", _OF_MACHINE).replace(RUNS, "") for what, sql in _QUERIES.items()
-    }
+    asked = {what: _without_runs(sql) for what, sql in _QUERIES.items()}
     return Backends(_certificates(connection, asked, ""), [], list(asked.items()))
+
+
+def _without_runs(sql: str) -> str:
+    for part in (RUNS, _AUDITS, _AUDITED):
+        sql = sql.replace(part, "")
+    return sql.replace("$certificates", _OF_MACHINE)
 
 
 def _certificates(connection: DuckDBPyConnection, asked: dict[str, str], study: str) -> list[Row]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.disk.files import Unreadable, dumps
 from model.disk.folder import Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
-from model.disk.record import DesignRecord, Manifest, Result, RunRecord
+from model.disk.record import AuditRecord, DesignRecord, Manifest, Result, RunRecord
 
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
@@ -39,6 +40,7 @@ class Rows:
     verifications: list[Row] = field(default_factory=list)
     nodes: list[Row] = field(default_factory=list)
     step_floor: list[Row] = field(default_factory=list)
+    audits: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
     def refuse(self, key: Key, path: str, reason: str) -> None:
@@ -108,6 +110,10 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     reader.rows.attempts.append(whole)
     parts = reader.read(path, lambda: [fitting(row | part) for part in _floor(manifest)])
     reader.rows.step_floor += parts or []
+    audits = reader.read(
+        f"{path}/audits.jsonl", lambda: [fitting(row | _audit(each)) for each in attempt.audits]
+    )
+    reader.rows.audits += audits or []
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps):  # a link that leads nowhere is refused when it is read
         imported = run_id.startswith(PREFIX)
@@ -252,6 +258,22 @@ def _where(manifest: Manifest | None) -> Row:
 
 def _floor(manifest: Manifest | None) -> list[Row]:
     return [part.model_dump() for part in (manifest and manifest.floor) or ()]
+
+
+def _audit(record: AuditRecord) -> Row:
+    """One audit. A result that is not finite is infinitely wrong: a maximum would overlook a missing one."""
+    ratios = {
+        f"{name}_ratio": inf if found.measured is None else found.measured / found.tolerance
+        for name, found in record.tensors.items()
+    }
+    values = record.model_dump(mode="json", exclude={"schema_version", "rows"})
+    return values | {
+        "row_count": record.rows,
+        "time": utc(record.time),
+        "tensors": dumps(values["tensors"]),
+        **{name: ratios.get(name) for name in ("o_ratio", "dq_ratio", "dk_ratio", "dv_ratio")},
+        "ratio": max(ratios.values(), default=None),
+    }
 
 
 def _said(result: Result | None) -> Row:

@@ -33,6 +33,7 @@ SELECT '{CERTIFICATES}', key FROM certificates WHERE key IN (SELECT certificate 
 _KEPT = {
     "attempts": ("*", "t.outcome IS NOT NULL", "attempts"),
     "step_floor": ("*", "true", "step_floor"),
+    "audits": ("*", "true", "audits"),
     "step_records": (", ".join(SAID), "true", STAGE),
 }
 # In `lost`, no attempt means every attempt of the run.

@@ -13,7 +13,7 @@ from model.disk.files import sha256
 from model.disk.folder import RunFolder, folders
 
 _IN_RUN = ("run.json", "ledger.jsonl")
-_IN_ATTEMPT = ("manifest.json", "steps.jsonl", "result.json")
+_IN_ATTEMPT = ("manifest.json", "steps.jsonl", "audits.jsonl", "result.json")
 # Instead of the hash of step records: to hash them took as long as half of what DuckDB needs to load them.
 UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name

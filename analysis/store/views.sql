@@ -109,6 +109,9 @@ WITH spent AS (
     SELECT study, run_id, attempt, sum(seconds ORDER BY part) AS floor_seconds,
         sum(flop) FILTER (part = 'products') / sum(seconds) FILTER (part = 'products') / 1e12 AS ceiling_tflops
     FROM step_floor GROUP BY study, run_id, attempt
+), audited AS (
+    SELECT study, run_id, count(*) AS audits, count(*) FILTER (passed) AS audits_passed, max(ratio) AS audit_ratio
+    FROM audits GROUP BY study, run_id
 )
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
@@ -135,7 +138,8 @@ SELECT
     a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported,
     a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
-    m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed
+    m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
+    u.audits, u.audits_passed, u.audit_ratio
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -148,7 +152,8 @@ LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = 
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
     SELECT study, run_id, min(missing_since) AS missing_since FROM files WHERE missing_since IS NOT NULL GROUP BY study, run_id) g
-    ON g.study = r.study AND g.run_id = r.run_id;
+    ON g.study = r.study AND g.run_id = r.run_id
+LEFT JOIN audited u ON u.study = r.study AND u.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
 COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
 COMMENT ON COLUMN runs.study IS 'Name of the study.';
@@ -222,6 +227,9 @@ COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products o
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
 COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
+COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: attention calls held to float64 while it trained (see the table audits). NULL if there are none, as in records that are older than audits.';
+COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
+COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 COMMENT ON COLUMN runs.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';

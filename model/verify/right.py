@@ -91,7 +91,7 @@ def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
     if not all(bool(x.isfinite().all()) for x in plain.values()):
         return None  # too large for any backend in this precision
     found = exact(inputs, causal, ELEMENTS)
-    return {step: compare(step, mine[step], plain[step], found) for step in STEPS if step in mine}
+    return {step: compare(step, mine[step], plain[step], found, audit=True) for step in STEPS if step in mine}
 
 
 def _reason(taken: Taken, errors: dict[str, Error]) -> str:

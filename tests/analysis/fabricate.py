@@ -11,7 +11,17 @@ from model.attention import Case
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.disk import files, node
 from model.disk.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
-from model.disk.record import LedgerEvent, Manifest, Outcome, Provenance, Result, RunRecord, StepRecord
+from model.disk.record import (
+    AuditedTensor,
+    AuditRecord,
+    LedgerEvent,
+    Manifest,
+    Outcome,
+    Provenance,
+    Result,
+    RunRecord,
+    StepRecord,
+)
 from model.measure.floor import floor, shapes, tokens
 from model.measure.flops import flop_per_token
 from model.verify.certificate import Certificate, Check, Verdict, describe
@@ -128,6 +138,30 @@ class Folder:
         }
         line = StepRecord(**(values | fields))
         files.append(self.path / f"attempt-{attempt}" / "steps.jsonl", line)
+
+    def audit(self, step: int, attempt: int = 1, **measured: float | None) -> None:
+        """An audit of 0.8 allowed roundings in each tensor; `measured` says other errors than 0.4."""
+        wrong = [name for name, error in measured.items() if error is None or error > 0.8]
+        place = "row 300, head 6"
+        line = AuditRecord(
+            step=step,
+            time=START + timedelta(hours=attempt - 1, seconds=step),
+            layer=3,
+            sample=0,
+            first_head=4,
+            heads=4,
+            rows=4096,
+            tensors={
+                name: AuditedTensor(
+                    measured=measured.get(name, 0.4), tolerance=0.8, relative_error=4e-3, place=place
+                )
+                for name in ("o", "dq", "dk", "dv")
+            },
+            passed=not wrong,
+            reason="; ".join(f"{name} is off" for name in wrong) or None,
+            seconds=0.02,
+        )
+        files.append(self.path / f"attempt-{attempt}" / "audits.jsonl", line)
 
     def end(self, outcome: str = "completed", attempt: int = 1, seconds: float = 60, **fields: Any) -> None:
         """The attempt's own word of how it ended."""

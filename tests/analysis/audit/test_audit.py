@@ -64,6 +64,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder = completed(
                 root, f"{attention}{seed}", seconds + seed / 100, attention=attention, seed=seed
             )
+            folder.audit(50)
             manifest = folder.path / "attempt-1" / "manifest.json"
             manifest.write_text(
                 manifest.read_text().replace('"certificate": null', f'"certificate": "{key}"')
@@ -214,6 +215,7 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
     alter(report, "certificates", "code", lambda code: pc.utf8_replace_slice(code, 0, 1, "0"))
     alter(report, "verifications", "measured", lambda measured: pc.multiply(measured, 100))
     alter(report, "run_records", "seed", lambda seed: pc.add(seed, 1))
+    alter(report, "audits", "dk_ratio", lambda ratio: pc.multiply(ratio, 3))
     with open_records(report / "data" / "records") as connection:
         said = "\n".join(map(str, contradictions(connection)))
     for words in (
@@ -225,6 +227,8 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
         "certificates.parquet: auto: it says key",
         "verifications.parquet: auto, check 1 of",
         "it says seed 1, the records give the configuration: 0",
+        "audits.parquet: backends/auto0 attempt 1, step 50: it says an audit that passed, the records give a largest error "
+        "of 1.5 times what is allowed",
     ):
         assert words in said, words
 

@@ -10,6 +10,7 @@ from urllib.parse import urldefrag
 
 import pytest
 
+from analysis.audit.audit import audit
 from analysis.query.ask import ask
 from analysis.report.backends import short_kernels
 from analysis.report.build import build_report, certificates_page
@@ -92,6 +93,27 @@ def test_a_run_leads_to_its_certificate(demo: Path, demo_report: Path) -> None:
         in words(demo_report / "index.html")
     )
     assert re.search(r"flash3 FlashAttention-3.*? wrong ; 3 runs without", words(demo_report / "index.html"))
+
+
+def test_audits_during_runs_are_counted_by_certificate(tmp_path: Path) -> None:
+    for attention, errors in (("auto", (0.4, 0.6)), ("flash", (0.4, 8.0)), ("cudnn", ())):
+        folder = Folder(tmp_path, plan(f"r-{attention}", attention=attention))
+        folder.start(certificate=certificate(tmp_path, attention).key)
+        for place, error in enumerate(errors):
+            folder.audit(10 + place, dv=error)
+        folder.end("failed" if 8.0 in errors else "completed")
+    collect(tmp_path)
+    out = build_report(tmp_path, "backends", tmp_path / "out").parent
+    page = out / "certificates.html"
+    assert [row_of(page, name)[-2:] for name in ("auto", "flash", "cudnn")] == [
+        ["1", "2 of 2"],
+        ["1", "1 of 2"],
+        ["1", UNKNOWN],
+    ]
+    assert "1 of 2 passed; the largest measured / allowed is 10" in words(page)
+    assert "2 of 2 passed; the largest measured / allowed is 0.75" in words(out / "run-r-auto.html")
+    assert "Audits: none in the records." in words(out / "run-r-cudnn.html")
+    assert audit(out).findings == []
 
 
 def test_a_certificate_that_is_named_but_gone_or_torn_is_said_to_be(tmp_path: Path) -> None:
