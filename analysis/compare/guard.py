@@ -7,7 +7,7 @@ difference, so no verdict is given. Other differences are only worth saying.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from analysis.compare import values as of
 from analysis.compare.checks import CHECKS, all_in_warm_up
@@ -62,19 +62,23 @@ def _trust(runs: Sequence[Row]) -> Iterator[Difference]:
             f"{len(runs) - len(own)} of {len(runs)} completed runs were imported: they have no certificate."
         )
         yield Difference("imported", said)
-    for run in runs:
-        findings = run["imported"]["findings"] if run["imported"] else []
-        yield from (
-            Difference("imported", f"Wrong in a log: {each['sentence']}")
-            for each in findings
-            if each["level"] == "error"
-        )
+    for sentence in in_logs(runs)["error"]:
+        yield Difference("imported", f"Wrong in a log: {sentence}")
     if unsure := {run["attention"] for run in own if run["verdict"] != "right"}:
         said = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
         yield Difference("certificate", said)
     if any(run["git_dirty"] for run in runs):
         said = "Some completed runs were planned from a working tree with uncommitted changes."
         yield Difference("diff", said)
+
+
+def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
+    """What was found in imported logs, by level: sentences that name the logs."""
+    found: dict[str, dict[str, None]] = {"error": {}, "note": {}}
+    for run in runs:
+        for finding in (run["imported"] or {}).get("findings", ()):
+            found[finding["level"]][finding["sentence"]] = None
+    return {level: list(sentences) for level, sentences in found.items()}
 
 
 def _warm_up(runs: Sequence[Row]) -> Iterator[Difference]:

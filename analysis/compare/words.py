@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from analysis.compare.comparison import Comparison, Result
 from analysis.compare.difference import Difference
+from analysis.compare.guard import in_logs
 from analysis.stats.verdict import Verdict, decimals
 
 
@@ -66,6 +67,8 @@ def _all(found: Comparison) -> Iterator[Section]:
             for each, labels in found.said
         ],
     )
+    rows = [[label, sentence] for label, sentences in wrong(found).items() for sentence in sentences]
+    yield Section("wrong", "Errors in the logs", ["group", "error"], rows)
     yield Section("results", f"{b} compared to {a}", _COLUMNS, [_row(one, found) for one in found.results])
     yield Section(
         "verdicts",
@@ -73,6 +76,14 @@ def _all(found: Comparison) -> Iterator[Section]:
         ["group", "of", "why"],
         [row for one in found.results for row in _reasons(one)],
     )
+
+
+def wrong(found: Comparison) -> dict[str, list[str]]:
+    """By label of a group or of a pair of them, the errors that were found in the logs of its runs."""
+    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in found.results}
+    runs |= {group.label: group.runs for group in (*found.a_alone, *found.b_alone)}
+    errors = {label: in_logs(mine)["error"] for label, mine in runs.items()}
+    return {label: sentences for label, sentences in errors.items() if sentences}
 
 
 def _settings(found: Comparison) -> list[list[str]]:

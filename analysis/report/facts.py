@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
+from analysis.compare.guard import in_logs
 from analysis.compare.values import commit, device
 from analysis.findings.losses import final_loss
 from analysis.findings.memory import peak_memory_gib
@@ -132,15 +133,6 @@ def endings(runs: Iterable[Row]) -> list[str]:
     kinds = Counter((run["outcome"], run["outcome"] == run["expected_outcome"]) for run in runs)
     ordered = sorted(kinds.items(), key=lambda kind: (kind[0][0] != "completed", -kind[1], kind[0][0] or ""))
     return [f"{count} {_ending(*kind)}" for kind, count in ordered]
-
-
-def in_logs(runs: Iterable[Row]) -> dict[str, list[str]]:
-    """What was found in imported logs, by level: sentences that name the logs."""
-    found: dict[str, dict[str, None]] = {"error": {}, "note": {}}
-    for run in runs:
-        for finding in (run["imported"] or {}).get("findings", ()):
-            found[finding["level"]][finding["sentence"]] = None
-    return {level: list(sentences) for level, sentences in found.items()}
 
 
 def _ending(outcome: str | None, expected: bool) -> str:

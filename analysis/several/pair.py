@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis.compare.comparison import Comparison, Options, compare
 from analysis.compare.source import Measured, Source, read_open
-from analysis.compare.words import Section, sections, summary
+from analysis.compare.words import Section, sections, summary, wrong
 from analysis.query.ask import recording
 from analysis.query.cells import write_rows
 from analysis.report import facts, render
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 SIDES = ("a", "b")
-_ORDER = ("results", "verdicts", "before", "settings", "alone")  # what a reader wants first, first
+_ORDER = ("wrong", "results", "verdicts", "before", "settings", "alone")  # what a reader wants first, first
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,6 @@ def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
         answer=next(iter(found.regressions), summary(found)),
         warnings=[f"wrong in its log: {label}" for label in wrong(found)],
     )
-
-
-def wrong(found: Comparison) -> dict[str, list[str]]:
-    """By label of a group or of a pair of them, the errors that were found in the logs of its runs."""
-    runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in found.results}
-    runs |= {group.label: group.runs for group in (*found.a_alone, *found.b_alone)}
-    errors = {label: facts.in_logs(mine)["error"] for label, mine in runs.items()}
-    return {label: sentences for label, sentences in errors.items() if sentences}
 
 
 def _csv(section: Section) -> str:

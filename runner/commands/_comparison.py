@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.compare.comparison import Comparison, Result
 from analysis.compare.match import Group
-from analysis.compare.words import sections
+from analysis.compare.words import sections, wrong
 from runner.commands._console import show as show_line
 from runner.commands._console import table
 
@@ -28,6 +28,7 @@ def document(found: Comparison) -> dict[str, Any]:
         "margins": found.options.margins,
         "regressions": found.regressions,
         "unsettled": found.unsettled,
+        "wrong_in_logs": wrong(found),
         "settings": [asdict(each) | {"groups": labels} for each, labels in found.settings],
         "differences": [
             asdict(each)

@@ -15,7 +15,8 @@ from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
-from analysis.report.facts import Facts, Row, in_logs
+from analysis.compare.guard import in_logs
+from analysis.report.facts import Facts, Row
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

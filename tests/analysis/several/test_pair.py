@@ -76,12 +76,18 @@ def test_its_numbers_follow_from_the_records_that_it_carries(page: Path) -> None
 
 def test_a_group_whose_log_is_wrong_is_flagged_in_every_table(beside_logs: Path) -> None:
     text = words(beside_logs)
-    assert "fa3 = flash3: fa3&#39;s loss is 0.1 nats above the others&#39;." in text
-    assert text.count("fa3 = flash3 wrong in its log") >= 2
+    assert "fa3 = flash3 wrong in its log fa3&#39;s loss is 0.1 nats above the others&#39;." in text
+    assert text.count("fa3 = flash3 wrong in its log") >= 3
     assert "sdpa = auto wrong" not in text
     assert "Before: theirs (imported: no certificate)" in text
     found = {finding.file for finding in audit(beside_logs.parent).findings}
     assert found <= {"data/records/attempts.parquet"}  # the fabricated logs say fewer steps than they have
+
+
+def test_the_command_names_the_groups_whose_logs_are_wrong(root: Path) -> None:
+    sides = (Source(study, root, study) for study in ("theirs", "after"))
+    told = {section.name: section.rows for section in sections(compare(*read(*sides), THEIRS))}
+    assert told["wrong"] == [["fa3 = flash3", "fa3's loss is 0.1 nats above the others'."]]
 
 
 def test_a_source_that_was_named_by_its_path_is_called_by_its_root_and_name(
