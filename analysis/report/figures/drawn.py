@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from analysis import charts, drawings
 from analysis.charts import Chart, Figure
+from analysis.compare.guard import in_logs
 from analysis.drawings import Drawer, Format
 from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
-from analysis.compare.guard import in_logs
 from analysis.report.facts import Facts, Row
 
 if TYPE_CHECKING:
