@@ -117,6 +117,8 @@ def _reference(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
 
 def _ours(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
     """The trainer's step, without its data and records."""
+    import torch
+
     from model import attention, optim
     from model.config import RunConfig
     from model.loss import LOSSES
@@ -135,9 +137,10 @@ def _ours(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
     optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), 0.01)
 
     def step(inputs_BT: Any, labels_BT: Any) -> Any:
-        loss = LOSSES[config.train.loss](model, inputs_BT, labels_BT)
+        loss = LOSSES[config.train.loss](model, inputs_BT, labels_BT, labels_BT.numel())
         loss.backward()
-        optimizer.step(RATE, optim.clip_divisor(optimizer.gradient_norm(), 1.0))
+        norm = torch.linalg.vector_norm(optimizer.gradient_norms())
+        optimizer.step(RATE, optim.clip_divisor(norm, 1.0))
         optimizer.zero_grad()
         return loss
 

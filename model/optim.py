@@ -30,15 +30,13 @@ class AdamW:
         self.steps = [torch.zeros((), device=each.device) for each in self.parameters]
         self.means, self.squares = ([torch.zeros_like(each) for each in self.parameters] for _ in range(2))
 
-    def gradient_norm(self) -> Tensor:
-        """The norm of all gradients together, in float32 also where they are in bfloat16.
+    def gradient_norms(self) -> Tensor:
+        """The norm of each parameter's gradient, (P,), in float32 also where they are in bfloat16.
 
         Raises:
             UserError: a parameter has no gradient.
         """
-        norms = torch._foreach_norm(self._gradients(), 2, dtype=torch.float32)
-        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-        return norm
+        return torch.stack(torch._foreach_norm(self._gradients(), 2, dtype=torch.float32))
 
     @torch.no_grad()
     def step(self, rate: float, divisor: Tensor | None = None) -> None:
@@ -105,15 +103,15 @@ class OnePassAdamW(AdamW):
         super().__init__(named, weight_decay)
         self.steps = [torch.zeros(()) for _ in self.parameters]
 
-    def gradient_norm(self) -> Tensor:
-        """The norm of all gradients together, in float32 also where they are in bfloat16.
+    def gradient_norms(self) -> Tensor:
+        """As AdamW's.
 
         Raises:
             UserError: a parameter has no gradient.
         """
         from model.kernels import adamw
 
-        return adamw.norm([each.contiguous() for each in self._gradients()])
+        return adamw.norms([each.contiguous() for each in self._gradients()])
 
     @torch.no_grad()
     def step(self, rate: float, divisor: Tensor | None = None) -> None:

@@ -18,6 +18,7 @@ from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import LOSSES
 from model.measure.meter import Meter, no_collector
+from model.measure.trail import Trail
 from model.text import Source
 
 Report = Callable[[StepRecord], None]
@@ -62,7 +63,7 @@ def train(
     done, position = keeper.start()
     stream = Feed(data.Batches(config, source, position), device)
     source = source.confirmed(opened=False)
-    meter, audits = Meter(device), Audits(config, model, judge)
+    meter, trail, audits = Meter(device), Trail(optimizer.names), Audits(config, model, judge)
     for step in range(done + 1, config.train.steps + 1):
         # Timed region: from here to done(), by the device's own clock, data included.
         batch = meter.count(next(stream))
@@ -73,9 +74,11 @@ def train(
             share = loss_of(model, inputs_BT, labels_BT, batch.training_tokens)
             share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             loss += share.detach()
-        norm = optimizer.gradient_norm()
+        norms = optimizer.gradient_norms()
+        norm = torch.linalg.vector_norm(norms)
         optimizer.step(rate, optim.clip_divisor(norm, config.train.clip_norm))
         optimizer.zero_grad()
+        trail.add(step, loss, norms)
         keep = keeper.due(step)
         meter.done()
         # End of the timed region; after a record restart() opens the next one.
@@ -85,9 +88,10 @@ def train(
             report(record)
             audits.settle()
             if record.loss is None or record.grad_norm is None:
-                raise Diverged(f"loss {loss.item()} and gradient norm {norm.item()} at step {step}")
+                raise Diverged(trail.first())
             if keep:
                 keeper.keep(step, stream.position)
+            trail.clear()
             meter.restart()
 
 

@@ -5,6 +5,8 @@ The step reads a parameter, its gradient and both states, and writes all but the
 """
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
 
 import torch
 import triton
@@ -13,6 +15,7 @@ from torch import Tensor
 
 BLOCK = 1024  # elements that a program of the step updates
 SUMMED = 8192  # elements that a program of the norm sums
+WIDTH = 1024  # such sums that the next program adds at a time
 
 
 @triton.jit
@@ -44,6 +47,17 @@ def _sum_of_squares(values, sums, size, SUMMED: tl.constexpr):
     tl.store(sums + tl.program_id(0), tl.sum(x * x))
 
 
+@triton.jit
+def _norm(sums, starts, norms, MOST: tl.constexpr, WIDTH: tl.constexpr):
+    """The root of one tensor's sums, added up. No tensor has more of them than MOST."""
+    start, end = tl.load(starts + tl.program_id(0)), tl.load(starts + tl.program_id(0) + 1)
+    total = tl.zeros((WIDTH,), tl.float32)
+    for offset in range(0, MOST, WIDTH):
+        mine = start + offset + tl.arange(0, WIDTH)
+        total += tl.load(sums + mine, mask=mine < end, other=0.0)
+    tl.store(norms + tl.program_id(0), tl.sqrt(tl.sum(total)))
+
+
 def step(
     parameter: Tensor,
     gradient: Tensor,
@@ -70,10 +84,19 @@ def step(
     )  # fmt: skip
 
 
-def norm(tensors: Sequence[Tensor]) -> Tensor:
-    """The Euclidean norm of contiguous tensors together, in float32; the same for the same values, bit by bit."""
+def norms(tensors: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of each contiguous tensor, in float32; the same for the same values, bit by bit."""
     programs = [triton.cdiv(each.numel(), SUMMED) for each in tensors]
     sums = torch.empty(sum(programs), dtype=torch.float32, device=tensors[0].device)
     for tensor, count, mine in zip(tensors, programs, sums.split(programs), strict=True):
         _sum_of_squares[(count,)](tensor, mine, tensor.numel(), SUMMED=SUMMED, num_warps=8)
-    return sums.sum().sqrt()
+    found = torch.empty(len(tensors), dtype=torch.float32, device=sums.device)
+    starts = _on_device((0, *accumulate(programs)), sums.device)
+    _norm[(len(tensors),)](sums, starts, found, MOST=max(programs), WIDTH=WIDTH)
+    return found
+
+
+@cache
+def _on_device(values: tuple[int, ...], device: torch.device) -> Tensor:
+    """Copied once: a copy in the midst of a step would wait for the device."""
+    return torch.tensor(values, device=device)

@@ -274,7 +274,7 @@ def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_ta
         batch = meter.count(next(stream))
         for inputs_BT, labels_BT in batch.parts(2):
             cross_entropy(model(inputs_BT), labels_BT, batch.training_tokens).backward()
-        norm = optimizer.gradient_norm()
+        norm = torch.linalg.vector_norm(optimizer.gradient_norms())
         optimizer.step(1e-3, clip_divisor(norm, 1.0))
         optimizer.zero_grad()
         meter.done()
