@@ -79,6 +79,42 @@ def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path],
         assert expected in text, expected
 
 
+def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
+    build: Callable[..., Path], root: Path
+) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    for step, mhz in ((5, 1980.0), (15, 1980.0), (20, 1650.0)):
+        known = {
+            "energy_joules": 1200.0,
+            "sm_mhz": mhz,
+            "throttle_reasons": "sw_power_cap",
+            "data_wait_seconds": 0.5,
+        }
+        folder.step(step, **known)
+    folder.end(steps=20, final_loss=9.8)
+    completed(root, "r2", attention="flash")
+    out = build()
+    text = words(out / "run-r1.html")
+    for expected in (
+        "Energy 3.6 kJ in its logged steps; 600 W on average after the warm-up",
+        "Clock at work 1,650 to 1,980 MHz; held back by sw_power_cap",
+        "Waiting for data 25.00 % of the time after the warm-up",
+    ):
+        assert expected in text, expected
+    assert "Clock at work" not in words(out / "run-r2.html")
+    overview = words(out / "index.html")
+    assert (
+        "changed while steps of 1 of 2 completed runs were counted (1,650 to 1,980 MHz; held back by sw"
+        in overview
+    )
+    assert (
+        "waited for data for up to 25 % of the time in 1 of 2 completed runs (auto): their speed is in"
+        in overview
+    )
+    assert audit(out).findings == []
+
+
 def test_what_a_run_printed_is_quoted_as_text_and_audited(build: Callable[..., Path], root: Path) -> None:
     folder = completed(root, "r1")
     folder.path.joinpath("attempt-1", "stderr.log").write_text(f"first\n{EVIL}\n{BIDI}\n", encoding="utf-8")
