@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gzip
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.store.scan import CERTIFICATES, NODES
@@ -17,19 +18,25 @@ from model.disk.files import Unreadable, replacing
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import NAME
 
-_RECORDS = {
-    "run.json",
-    "ledger.jsonl",
-    "claim.json",
-    "manifest.json",
-    "steps.jsonl",
-    "audits.jsonl",
-    "result.json",
-}
-_LOGS = {"stdout.log", "stderr.log"}
+OF_RUN = {"run.json", "ledger.jsonl"}
+OF_ATTEMPT = {"claim.json", "manifest.json", "steps.jsonl", "audits.jsonl", "result.json"}
+LOGS = {"stdout.log", "stderr.log"}
 
 
-def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = False) -> list[str]:
+@dataclass(frozen=True)
+class LeftOut:
+    """Runs that an archive leaves out, by their ids.
+
+    Attributes:
+        in_flight: only their own workspace can tell how they end.
+        unreadable: nobody can tell what they were.
+    """
+
+    in_flight: tuple[str, ...]
+    unreadable: tuple[str, ...]
+
+
+def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = False) -> LeftOut:
     """Write a study's run folders to one file; equal folders give equal bytes.
 
     Args:
@@ -38,11 +45,16 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
         logs, diffs: whether to include what runs printed, and uncommitted changes.
 
     Returns:
-        Runs that were left out because they are in flight: only this workspace can tell how they end.
+        Which runs it leaves out.
     """
     folders = list(run_folders(root, study))
-    waiting = [folder.path.name for folder in folders if _in_flight(folder)]
-    paths = [path for folder in folders if folder.path.name not in waiting for path in _of_run(folder, logs)]
+    left = LeftOut(_names(folders, _in_flight), _names(folders, _unreadable))
+    paths = [
+        path
+        for folder in folders
+        if folder.path.name not in (*left.in_flight, *left.unreadable)
+        for path in _of_run(folder, logs)
+    ]
     paths += _certificates(root, folders)
     paths += filter(_is_plain, (root / study / NODES).glob("[!.]*.json"))
     wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
@@ -56,17 +68,30 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
     ):
         for path in sorted(paths):
             _add(tar, path, path.relative_to(root).as_posix())
-    return waiting
+    return left
+
+
+def _names(folders: Iterable[RunFolder], kind: Callable[[RunFolder], bool]) -> tuple[str, ...]:
+    return tuple(folder.path.name for folder in folders if kind(folder))
 
 
 def _of_run(folder: RunFolder, logs: bool) -> Iterator[Path]:
-    wanted = _RECORDS | _LOGS if logs else _RECORDS
+    wanted = OF_RUN | OF_ATTEMPT | (LOGS if logs else set())
     places = [folder.path, *(folder.attempt(number).path for number in folder.numbers())]
     return (path for place in places for path in place.iterdir() if path.name in wanted and _is_plain(path))
 
 
 def _is_plain(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
+
+
+def _unreadable(folder: RunFolder) -> bool:
+    """Whether its plan is torn: with it no other workspace would take the archive."""
+    try:
+        folder.imported if folder.is_imported else folder.run  # noqa: B018
+    except Unreadable:
+        return True
+    return False
 
 
 def _in_flight(folder: RunFolder) -> bool:

@@ -13,10 +13,12 @@ from analysis.export.units import unit
 from analysis.store.database import quoted
 from analysis.store.records import write_table
 from model.disk.files import require_own_folder, sha256, write_text
+from model.errors import UserError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_PACKAGE = "datapackage.json"
 _PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
 _COLUMNS = """\
 SELECT r.name, r.comment, c.column_name, c.data_type, c.comment
@@ -67,8 +69,12 @@ def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
 
     Args:
         connection: an open database that has runs of the study.
+
+    Raises:
+        UserError: the folder holds other files, or the export of another study, which this would mix with.
     """
-    require_own_folder(out, ("datapackage.json",), "export")
+    require_own_folder(out, (_PACKAGE,), "export")
+    _require_same(out, study)
     name = quoted(study)
     written = [table for table in dictionary(connection) if table.wanted]
     (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -80,7 +86,23 @@ def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
         "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]
     ).fetchall()[0][0]
     package = _package(written, study, title, out)
-    write_text(out / "datapackage.json", json.dumps(package, indent=1, ensure_ascii=False) + "\n", sync=False)
+    write_text(out / _PACKAGE, json.dumps(package, indent=1, ensure_ascii=False) + "\n", sync=False)
+
+
+def _require_same(out: Path, study: str) -> None:
+    """Refuse a folder that has the export of another study."""
+    try:
+        there = json.loads((out / _PACKAGE).read_text(encoding="utf-8"))["name"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    if there != _package_name(study):
+        raise UserError(
+            f"{out} has the export of study {there}: name another folder, or remove that one first"
+        )
+
+
+def _package_name(study: str) -> str:
+    return study.lower()
 
 
 def dictionary(connection: DuckDBPyConnection) -> list[Table]:
@@ -105,7 +127,7 @@ def _package(tables: list[Table], study: str, title: str | None, out: Path) -> d
     """The descriptor, by the Data Package standard, version 2."""
     return {
         "$schema": _PROFILE,
-        "name": study.lower(),
+        "name": _package_name(study),
         "title": title or study,
         "description": f"Records and results of study {study}; times are UTC, unknown is null.",
         "resources": [_resource(table, out) for table in tables],

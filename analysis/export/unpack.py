@@ -14,9 +14,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
 
+from analysis.export.pack import LOGS, OF_ATTEMPT, OF_RUN
 from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.scan import CERTIFICATES, NODES
-from model.disk.files import no_link, read
+from model.disk.files import Unreadable, no_link, read
 from model.disk.folder import RunFolder
 from model.disk.record import NAME
 from model.errors import UserError
@@ -24,13 +25,17 @@ from model.verify.certificate import Certificate
 
 SUFFIXES = (".tar.gz", ".tgz")
 _NAME = NAME.pattern
+
+
+def _any(names: set[str]) -> str:
+    return f"({'|'.join(map(re.escape, sorted(names)))})"
+
+
 _PATH = re.compile(
-    rf"{_NAME}/{_NAME}/((run\.json|ledger\.jsonl)"
-    r"|attempt-\d{1,6}/(claim\.json|manifest\.json|steps\.jsonl|result\.json|stdout\.log|stderr\.log))"
+    rf"{_NAME}/{_NAME}/({_any(OF_RUN)}|attempt-\d{{1,6}}/{_any(OF_ATTEMPT | LOGS)})"
     rf"|{_NAME}/{re.escape(NODES)}/[0-9a-f]{{64}}\.json"
     rf"|{re.escape(CERTIFICATES)}/{_NAME}\.json|{_NAME}/\.provenance/[0-9a-f]{{64}}\.(lock|diff)"
 )
-_PRINTED = {"stdout.log", "stderr.log"}
 # Records shrink to a tenth. What grows far more than that is made to fill a disk.
 _MOST_GROWTH, _LEAST_ALLOWED = 200, 64 * 2**20
 _SHOWN = 5  # runs that a message names
@@ -66,7 +71,11 @@ def unpack(archive: Path, root: Path) -> Unpacked:
     with TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
         folder = Path(scratch)
         _extract(archive, folder)
-        study = _study(archive, folder)
+        try:
+            study = _study(archive, folder)
+        except Unreadable as error:  # it names where the file was unpacked to
+            said = str(error).removeprefix(f"{folder}/")
+            raise UserError(f"{archive}: {said}: nothing was unpacked") from error
         runs = [RunFolder(folder / study / name.name) for name in _runs(folder / study)]
         known = [run for run in runs if os.path.lexists(root / study / run.path.name)]
         if other := [run.path.name for run in known if not _same(run.path, root / study / run.path.name)]:
@@ -122,7 +131,7 @@ def _same(run: Path, there: Path) -> bool:
     return all(
         (twin := there / path.relative_to(run)).is_file() and twin.read_bytes() == path.read_bytes()
         for path in run.rglob("*")
-        if path.is_file() and path.name not in _PRINTED
+        if path.is_file() and path.name not in LOGS
     )
 
 

@@ -43,6 +43,11 @@ def command(
     folder = out or Path("exports") / name
     with open_for_reading(root) as connection:
         write_tables(connection, name, folder)
-    if waiting := pack(root, name, folder / f"{name}.tar.gz", logs, diffs):
-        say(f"the archive leaves out {len(waiting)} runs that are in flight: {', '.join(waiting[:5])}")
+    left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs)
+    for runs, why in (
+        (left.in_flight, "are in flight"),
+        (left.unreadable, "have no readable record"),
+    ):
+        if runs:
+            say(f"the archive leaves out {len(runs)} runs that {why}: {', '.join(runs[:5])}")
     show(folder)

@@ -23,7 +23,7 @@ from tests.analysis.fabricate import Folder, certificate, completed, plan
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs, one of which ended on its second attempt, a third in flight, and what belongs to no record."""
+    """Two runs, one of which ended on its second attempt, a third in flight, a torn one, and what belongs to no record."""
     root = tmp_path_factory.mktemp("root")
     completed(root, "r1")
     second = Folder(root, plan("r2", attention="flash"))
@@ -32,10 +32,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     second.end("oom_gpu", steps=0)
     second.start(attempt=2)
     second.step(5, attempt=2)
+    second.audit(5, attempt=2)
     second.end(attempt=2)
     flying = Folder(root, plan("r3", attention="math"))
     flying.event("claimed", executor="local", host="login1", pid=7)
     flying.start()
+    (root / "backends" / "torn").mkdir()
+    (root / "backends" / "torn" / "run.json").write_text('{"schema_version": 1, "run_')
     certificate(root, "unused")
     (second.path / "attempt-2" / "checkpoint").mkdir()
     (second.path / "attempt-2" / "checkpoint" / "weights").write_text("large")
@@ -66,7 +69,8 @@ def test_what_a_study_said_elsewhere_it_says_here(
     root: Path, archive: Path, there: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(root, tmp_path / "here")
-    shutil.rmtree(tmp_path / "here" / "backends" / "r3")
+    for left_out in ("r3", "torn"):
+        shutil.rmtree(tmp_path / "here" / "backends" / left_out)
     done = unpack(archive, there)
     assert (done.study, done.added, done.there, done.certificates) == ("backends", 2, 0, 1)
     for place in ("here", "there"):
@@ -76,6 +80,7 @@ def test_what_a_study_said_elsewhere_it_says_here(
         "run_records",
         "attempts",
         "step_records",
+        "audits",
         "certificates",
         "verifications",
         "runs",
@@ -94,10 +99,13 @@ def test_what_a_study_said_elsewhere_it_says_here(
 def test_it_holds_records_and_what_was_asked_for(root: Path, archive: Path, tmp_path: Path) -> None:
     plain = names(archive)
     assert {"backends/r1/run.json", "backends/r2/attempt-2/steps.jsonl"} < plain
-    assert not any("r3" in name or "checkpoint" in name or name.endswith((".log", ".diff")) for name in plain)
+    assert not any(
+        "r3" in name or "torn" in name or "checkpoint" in name or name.endswith((".log", ".diff"))
+        for name in plain
+    )
     assert sum(name.startswith(".certificates/") for name in plain) == 1
-    waiting = pack(root, "backends", tmp_path / "all.tar.gz", logs=True, diffs=True)
-    assert waiting == ["r3"]
+    left = pack(root, "backends", tmp_path / "all.tar.gz", logs=True, diffs=True)
+    assert (left.in_flight, left.unreadable) == (("r3",), ("torn",))
     assert names(tmp_path / "all.tar.gz") - plain == {
         "backends/r2/attempt-2/stdout.log",
         f"backends/.provenance/{'a' * 64}.diff",
@@ -179,8 +187,9 @@ def test_an_archive_with_anything_else_is_refused_whole(kind: str, there: Path, 
     path = tmp_path / "bad.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         HOSTILE[kind](tar)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"bad\.tar\.gz") as refused:
         unpack(path, there)
+    assert ".unpacking" not in str(refused.value)
     assert not [each for each in there.rglob("*") if each.is_file()]
     assert not (tmp_path / "outside.json").exists()
 

@@ -16,6 +16,7 @@ from analysis.export.units import unit
 from analysis.query.ask import ask
 from analysis.store.collect import collect
 from analysis.store.database import in_memory, open_for_reading
+from model.errors import UserError
 from tests.analysis.fabricate import certificate, completed
 
 # By the Data Package and Table Schema standards, version 2.
@@ -117,3 +118,13 @@ def test_the_descriptor_is_a_data_package_of_these_files(out: Path) -> None:
             assert str(kinds[field["name"]]).startswith({
                 "string": "string", "number": "double", "integer": "int", "boolean": "bool", "datetime": "timestamp",
             }[field["type"]]), (each["name"], field)  # fmt: skip
+
+
+@pytest.mark.refused
+def test_the_export_of_another_study_is_not_mixed_with_this_one(root: Path, out: Path) -> None:
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with open_for_reading(root) as connection:
+        with pytest.raises(UserError, match="has the export of study backends: name another folder"):
+            write_tables(connection, "other", out)
+        assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+        write_tables(connection, "backends", out)
