@@ -18,6 +18,7 @@ from model.keeper import Checkpoints, Keeper
 from model.llama import Llama
 from model.loss import LOSSES
 from model.measure.meter import Meter, no_collector
+from model.measure.profile import Trained
 from model.measure.trail import Trail
 from model.text import Source
 
@@ -31,7 +32,7 @@ def train(
     report: Report,
     checkpoints: Checkpoints | None = None,
     judge: Judge | None = None,
-) -> None:
+) -> Trained:
     """Train one run to its last step.
 
     Args:
@@ -39,6 +40,9 @@ def train(
             each checkpoint, so that the records up to a checkpoint cover exactly the steps that it holds.
         judge: called between a record and its checkpoint with what audits took since the record before, and
             raises AuditFailed; None: without audits.
+
+    Returns:
+        What can do more steps, for a profile.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
@@ -93,6 +97,7 @@ def train(
                 keeper.keep(step, stream.position)
             trail.clear()
             meter.restart()
+    return Trained(config, model, loss_of, optimizer, stream)
 
 
 def build_model(config: RunConfig, backend: attention.Backend) -> Llama:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
-_LEGEND = 72  # pixels above the head of the column, for a row for each of four parts
+_LEGEND = 18  # pixels above the head of the column, for the row of each part
 
 
 def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str) -> Any:
@@ -32,7 +32,7 @@ def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Seque
     totals = [{"label": label, "total": ended[label]} for label in labels]
     drawing = [_bars(bars, labels, parts, unit, span), _wholes(wholes, labels, unit, span)]
     layers = [*drawing, *_column(totals, labels)]
-    return fitted(drawn(layers, height(labels)), PADDING | {"top": PADDING["top"] + _LEGEND})
+    return fitted(drawn(layers, height(labels)), PADDING | {"top": PADDING["top"] + _LEGEND * len(parts)})
 
 
 def _x(field: str, unit: str, span: tuple[float, float]) -> alt.X:
@@ -48,12 +48,14 @@ def _bars(
     import altair as alt
 
     legend = alt.Legend(
-        orient="none", columns=1, legendX=0, legendY=-PADDING["top"] - _LEGEND, title=None,
+        orient="none", columns=1, legendX=0, legendY=-PADDING["top"] - _LEGEND * len(parts), title=None,
         labelColor=INK, labelFontSize=12, labelLimit=0,
         symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
     )  # fmt: skip
-    colours = alt.Scale(domain=list(parts), range=list(COLOURS[: len(parts)]))
-    opacities = alt.Scale(domain=list(parts), range=list(_OPACITIES[: len(parts)]))
+    colours, opacities = (
+        alt.Scale(domain=list(parts), range=[each[place % len(each)] for place in range(len(parts))])
+        for each in (COLOURS, _OPACITIES)
+    )
     tips = [
         alt.Tooltip("label:N", title="group"),
         alt.Tooltip("part:N"),

@@ -14,6 +14,7 @@ from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.disk.files import Unreadable, dumps
 from model.disk.folder import Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
+from model.disk.profile import FILE, StepProfile
 from model.disk.record import AuditRecord, DesignRecord, Manifest, Result, RunRecord
 
 Row = dict[str, Any]
@@ -23,7 +24,7 @@ _SAME_NAME = (
     "because",
     *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
-_SHORT = ("attempt", "gpus", "nodes")  # columns of 32 bits
+_SHORT = ("attempt", "gpus", "nodes", "profiled_steps")  # columns of 32 bits
 Read = TypeVar("Read")
 _NO_DESIGN = dict.fromkeys(DesignRecord.model_fields)  # the keys of a design of which nothing is known
 
@@ -41,6 +42,7 @@ class Rows:
     nodes: list[Row] = field(default_factory=list)
     step_floor: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
+    step_profile: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
     def refuse(self, key: Key, path: str, reason: str) -> None:
@@ -103,8 +105,10 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     # What cannot be read goes to quarantine, and counts as missing.
     manifest = reader.read(f"{path}/manifest.json", lambda: _placed(attempt.manifest, run_id, attempt))
     result = reader.read(f"{path}/result.json", lambda: _placed(attempt.result, run_id, attempt))
+    profile = reader.read(f"{path}/{FILE}", lambda: _placed(attempt.profile, run_id, attempt))
     row = {"study": study, "run_id": run_id, "attempt": attempt.number}
-    whole = reader.read(path, lambda: fitting(row | _attempt_row(attempt.holding(manifest, result))))
+    seen = {"profiled_steps": profile and profile.steps, "no_profile": profile and profile.reason}
+    whole = reader.read(path, lambda: fitting(row | _attempt_row(attempt.holding(manifest, result)) | seen))
     if whole is None:
         return
     reader.rows.attempts.append(whole)
@@ -114,13 +118,15 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
         f"{path}/audits.jsonl", lambda: [fitting(row | _audit(each)) for each in attempt.audits]
     )
     reader.rows.audits += audits or []
+    if profile:
+        reader.rows.step_profile += [row | part for part in _profile(profile)]
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps):  # a link that leads nowhere is refused when it is read
         imported = run_id.startswith(PREFIX)
         reader.rows.step_files.append({**row, "path": steps, "imported": imported})
 
 
-Placed = TypeVar("Placed", Manifest, Result)
+Placed = TypeVar("Placed", Manifest, Result, StepProfile)
 
 
 def _placed(record: Placed | None, run_id: str, attempt: Attempt) -> Placed | None:
@@ -274,6 +280,11 @@ def _audit(record: AuditRecord) -> Row:
         **{name: ratios.get(name) for name in ("o_ratio", "dq_ratio", "dk_ratio", "dv_ratio")},
         "ratio": max(ratios.values(), default=None),
     }
+
+
+def _profile(profile: StepProfile) -> list[Row]:
+    whole = sum(part.seconds for part in profile.parts)
+    return [part.model_dump() | {"share": part.seconds / whole if whole else None} for part in profile.parts]
 
 
 def _said(result: Result | None) -> Row:

@@ -34,6 +34,7 @@ _KEPT = {
     "attempts": ("*", "t.outcome IS NOT NULL", "attempts"),
     "step_floor": ("*", "true", "step_floor"),
     "audits": ("*", "true", "audits"),
+    "step_profile": ("*", "true", "step_profile"),
     "step_records": (", ".join(SAID), "true", STAGE),
 }
 # In `lost`, no attempt means every attempt of the run.

@@ -36,7 +36,7 @@ ORDER BY table_oid"""
 # What derive.sql adds to a record is derived again, and not carried.
 _COLUMNS = {"step_records": "* EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops)"}
 # Tables that records of older versions lack: nothing of the kind was known then.
-_LATER = frozenset({"audits", "nodes", "step_floor"})
+_LATER = frozenset({"audits", "nodes", "step_floor", "step_profile"})
 _ROWS = 65_536  # at a time
 
 

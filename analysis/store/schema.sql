@@ -78,7 +78,7 @@ CREATE TABLE attempts (
     steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
     power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
-    ceilings VARCHAR, no_ceilings VARCHAR,
+    ceilings VARCHAR, no_ceilings VARCHAR, profiled_steps INTEGER, no_profile VARCHAR,
     PRIMARY KEY (study, run_id, attempt)
 );
 COMMENT ON TABLE attempts IS 'One row per attempt, which is one start of a run: manifest.json, result.json and its ledger entries.';
@@ -122,6 +122,8 @@ COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power 
 COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
 COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they are, if the attempt ended before, and in older records.';
+COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
+COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
 
 CREATE TABLE step_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
@@ -336,7 +338,7 @@ CREATE TABLE nodes (
 );
 COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study trains there.';
 COMMENT ON COLUMN nodes.study IS 'Name of the study.';
-COMMENT ON COLUMN nodes.key IS 'SHA-256 over node, device, software, precision, shapes and tokens of a step, hexadecimal; attempts.ceilings names it.';
+COMMENT ON COLUMN nodes.key IS 'SHA-256 over node, device, software, precision, shapes and the tokens of a pass, hexadecimal; attempts.ceilings names it.';
 COMMENT ON COLUMN nodes.node IS 'Host name.';
 COMMENT ON COLUMN nodes.device IS 'Name of the device, GPU or CPU, as the system reports it.';
 COMMENT ON COLUMN nodes.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
@@ -367,3 +369,15 @@ COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own
 COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all three passes; NULL for a part that is counted in bytes.';
 COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write; NULL for a part that is counted in FLOP.';
 COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';
+
+CREATE TABLE step_profile (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
+    seconds DOUBLE NOT NULL, share DOUBLE
+);
+COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
+COMMENT ON COLUMN step_profile.study IS 'Name of the study.';
+COMMENT ON COLUMN step_profile.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_profile.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies (that nothing hides), communication, or idle: on a GPU without work, on a CPU between operators.';
+COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
+COMMENT ON COLUMN step_profile.share IS 'Share of the step, a fraction of 1: seconds over the sum of all parts.';

@@ -10,6 +10,7 @@ Files are truth; database and reports are made of them.
                                /steps.jsonl    StepRecord a line
                                /audits.jsonl   AuditRecord a line
                                /result.json    Result: how it ended, where it could still say so
+                               /profile.json   StepProfile: where its steps spend their time, if it completed
                                /phase.json    what it does before its first step; gone afterwards
                                /stdout.log, /stderr.log
 
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from model.disk.files import Record, Unreadable, read, read_lines
 from model.disk.imported import PREFIX, ImportedRun
+from model.disk.profile import FILE, StepProfile
 from model.disk.record import NAME, AuditRecord, LedgerEvent, Manifest, Outcome, Result, RunRecord
 
 CLAIM = "claim.json"
@@ -107,6 +109,11 @@ class Attempt:
     def audits(self) -> list[AuditRecord]:
         """Its audits so far; none in records that are older than audits. Raises Unreadable."""
         return read_lines(f"{self._path}/audits.jsonl", AuditRecord)
+
+    @cached_property
+    def profile(self) -> StepProfile | None:
+        """Where the time of its step goes; None if that was not looked at. Raises Unreadable."""
+        return self._if_there(FILE, StepProfile)
 
     def event(self, kind: str) -> LedgerEvent | None:
         """The newest of its events of this kind."""

@@ -34,7 +34,7 @@ class ProductTiming(Frozen):
     step: Pass = Field(description="`input`: the gradient by the input; `weight`: by the weight.")
     inputs: Positive
     outputs: Positive
-    tokens: Positive = Field(description="Of a step, or as many as can be measured in a moment.")
+    tokens: Positive = Field(description="At once, or as many as can be measured in a moment.")
     columns: Positive = Field(description="Of the outputs, those that were computed: all on a GPU.")
     timing: Timing
 
@@ -107,7 +107,7 @@ def key(
     Args:
         device: its name and UUID.
         shapes: inputs and outputs of the products.
-        tokens: of a step.
+        tokens: that go through the model at once.
     """
     identity = [node, *device, dict(software), dtype, sorted({tuple(each) for each in shapes}), tokens]
     return hashlib.sha256(dumps(identity).encode()).hexdigest()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from model.config import RunConfig
 from model.disk.node import PASSES, Ceilings, LoadClocks, Pass, ProductTiming, Timing
-from model.measure.floor import shapes, tokens
+from model.measure.floor import shapes, tokens_at_once
 
 _MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # of a call; more tokens than that hardly change a rate
 _ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache; of a CPU, more than most
@@ -55,7 +55,7 @@ def _product(config: RunConfig, step: Pass, inputs: int, outputs: int) -> Produc
     """Time one product in the layout that autograd gives it."""
     columns = max(1, min(outputs, _MOST_WEIGHTS[config.device] // inputs))
     most = int(_MOST_FLOP[config.device] / (2 * inputs * columns))
-    count = min(tokens(config), max(_EIGHT, most - most % _EIGHT))
+    count = min(tokens_at_once(config), max(_EIGHT, most - most % _EIGHT))
     timing = _timed(config.device, _work(config, step, count, inputs, columns))
     return ProductTiming(
         step=step, inputs=inputs, outputs=outputs, tokens=count, columns=columns, timing=timing
@@ -97,7 +97,7 @@ def _launch(device: str) -> Timing:
 
 def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> LoadClocks | None:
     """Ask for the clocks while the device works off what was enqueued."""
-    work = _work(config, "forward", min(tokens(config), 8192), *shapes(config.model)[0])
+    work = _work(config, "forward", min(tokens_at_once(config), 8192), *shapes(config.model)[0])
     for _ in range(max(1, int(_LOAD_SECONDS / _once("cuda", work)))):
         work()
     found = watch()

@@ -62,6 +62,11 @@ def tokens(config: RunConfig) -> int:
     return config.train.batch_size * config.train.sequence_length
 
 
+def tokens_at_once(config: RunConfig) -> int:
+    """Those that go through the model together, at whose products' shapes rates are measured."""
+    return tokens(config) // config.train.accumulate
+
+
 def attention_flop(config: RunConfig) -> int:
     """FLOP of causal attention in a step: 7 B T^2 Q in each layer.
 

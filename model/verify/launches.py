@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._autograd import DeviceType
-from torch.autograd.profiler import profile
 
 from model import attention
 from model.attention import Backend, Case, Kernels
 from model.errors import UserError
+from model.measure.profiler import watched
 from model.verify import data
 from model.verify.call import PULL, Subject, call, gradients, leaves, pull
 from model.verify.cases import Variant
@@ -248,21 +246,9 @@ def _profiled(subject: Subject, found: Known, seen: dict[str, Seen]) -> dict[str
 
 
 def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:
-    """Run it under the profiler. Names that code gives to its own regions prove nothing.
-
-    This is what `torch.profiler.profile` consists of; that class would also import inductor, for seconds.
-    """
-    watching = profile(use_device="cuda" if device == "cuda" else None, use_kineto=True)
-    with _quiet():
-        watching.__enter__()
-    try:
-        result = work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-    finally:
-        with _quiet():
-            watching.__exit__(None, None, None)
-    for event in watching.function_events or ():
+    """Run it under the profiler. Names that code gives to its own regions prove nothing."""
+    result, events = watched(device, work)
+    for event in events:
         named_by_code = getattr(event, "is_user_annotation", False)
         if named_by_code or event.name in PULL or event.name.startswith(_COPIES):
             continue
@@ -272,16 +258,3 @@ def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:
         elif not event.name.startswith("autograd::engine"):
             seen.operators.add(event.name)
     return result
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Some builds of the profiler write trace points to stderr when they start and stop."""
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123  a file descriptor is what is needed
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

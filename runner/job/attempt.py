@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model import attention
 from model.audit import Taken
@@ -20,7 +20,7 @@ from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, 
 from model.errors import AuditFailed, Interrupted, Unsupported, UserError
 from model.measure import machine
 from model.text import Source
-from runner.job import admission, ceilings, phase
+from runner.job import admission, ceilings, phase, profile
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
@@ -30,6 +30,9 @@ from runner.state.code import snapshot
 from runner.state.endings import Ending, Terminated, of_exception
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
+
+if TYPE_CHECKING:
+    from model.measure.profile import Trained
 
 
 @dataclass
@@ -55,9 +58,10 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
     stop.listen()
     progress = Progress(_first_manifest(folder, run, number))
     write(attempt / "manifest.json", progress.manifest)
+    trained = None
     try:
         _limit_memory(run.memory_bytes)
-        _train(run, folder, progress, stop)
+        trained = _train(run, folder, progress, stop)
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         _limit_memory(None)  # writing the result needs some memory
@@ -65,6 +69,8 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
+    if trained and not stop.requested():
+        profile.keep(trained, progress.manifest, attempt)
     if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
         _go_on_in_the_queue(folder, number, fellows, end)
     return ending.outcome.value
@@ -148,7 +154,7 @@ def _at_work(fellow: RunFolder) -> bool:
     return bool(newest.manifest and newest.result is None and process.alive(newest.manifest))
 
 
-def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> None:
+def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> Trained:
     source = _checked(run, Source(Path(run.data_file), run.tokenizer, run.data_content))
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
     import torch
@@ -193,7 +199,7 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         should_stop=stop.requested,
         resume_from=folder.attempt(resumed).path if resumed else None,
     )
-    train(run.config, _checked(run, source), report, checkpoints, judged)  # the trial may have taken minutes
+    return train(run.config, _checked(run, source), report, checkpoints, judged)  # the trial took minutes
 
 
 def _checked(run: RunRecord, source: Source) -> Source:

@@ -11,6 +11,7 @@ from model.attention import Case
 from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
 from model.disk import files, node
 from model.disk.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
+from model.disk.profile import FILE, StepProfile
 from model.disk.record import (
     AuditedTensor,
     AuditRecord,
@@ -288,3 +289,11 @@ def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, An
     (root / run.study / node.FOLDER).mkdir(parents=True, exist_ok=True)
     files.write(root / run.study / node.FOLDER / f"{key}.json", record)
     return {"ceilings": key, "floor": floor(run.config, measured)}
+
+
+def profile(folder: Folder, attempt: int = 1, **seconds: float) -> None:
+    """Where the time of a step goes, as the attempt wrote it; `seconds` are its parts."""
+    parts = [{"part": part, "seconds": value} for part, value in seconds.items()]
+    values = {"run_id": folder.run.run_id, "attempt": attempt, "steps": 2, "parts": parts}
+    made = StepProfile.model_validate(values | {"step_seconds": sum(seconds.values())})
+    files.write(folder.path / f"attempt-{attempt}" / FILE, made)

@@ -29,7 +29,8 @@ from tests.analysis import fabricate
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
-OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith("sweep")]  # see test_sweeps.py
+# For the others see test_sweeps.py and test_step_profile.py.
+OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith(("sweep", "step_profile"))]
 
 
 def draw(root: Path, name: str, study: str = "backends") -> Figure | None:

@@ -1,4 +1,4 @@
-"""Ceilings of nodes and floors of steps in the database: collected with their study, kept when their files go."""
+"""Ceilings of nodes, floors and profiles of steps in the database, kept when their files go."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records
 from model.config import DataConfig, RunConfig
+from model.disk import files
+from model.disk.profile import StepProfile
 from tests.analysis.conftest import Ask
-from tests.analysis.fabricate import Folder, ceilings, completed, on_node, plan
+from tests.analysis.fabricate import Folder, ceilings, completed, on_node, plan, profile
 
 LLAMA = RunConfig(data=DataConfig(path="x"))
 
@@ -180,7 +182,64 @@ def test_records_of_versions_without_these_tables_are_read(root: Path, tmp_path:
     collect(root)
     with store.open_for_reading(root) as connection:
         write_records(connection, "backends", tmp_path / "records")
-    for table in ("nodes", "step_floor"):
+    for table in ("nodes", "step_floor", "step_profile"):
         (tmp_path / "records" / f"{table}.parquet").unlink()
     with open_records(tmp_path / "records") as connection:
         assert connection.sql("SELECT run_id, floor_seconds FROM runs").fetchall() == [("r1", None)]
+
+
+def test_a_profile_is_a_row_a_part_with_its_share_of_the_step(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    profile(folder, products=0.3, attention=0.06, idle=0.04)
+    collect(root)
+    assert sql(
+        "SELECT run_id, study, attempt, part, seconds, round(share, 6) AS share FROM step_profile"
+    ) == [
+        {"run_id": "r1", "study": "backends", "attempt": 1, "part": part, "seconds": seconds, "share": share}
+        for part, seconds, share in (("products", 0.3, 0.75), ("attention", 0.06, 0.15), ("idle", 0.04, 0.1))
+    ]
+    assert sql("SELECT profiled_steps, no_profile FROM attempts") == [
+        {"profiled_steps": 2, "no_profile": None}
+    ]
+    before = store.database(root).stat().st_mtime_ns
+    assert (collect(root).updated, store.database(root).stat().st_mtime_ns) == (0, before)
+
+
+def test_a_step_that_could_not_be_profiled_has_the_reason_and_no_parts(root: Path, sql: Ask) -> None:
+    folder = completed(root, "r1")
+    made = StepProfile(run_id="r1", attempt=1, steps=0, reason="OutOfMemoryError: no")
+    files.write(folder.path / "attempt-1" / "profile.json", made)
+    completed(root, "r2")
+    collect(root)
+    assert sql("SELECT profiled_steps AS n, no_profile FROM attempts ORDER BY run_id") == [
+        {"n": 0, "no_profile": "OutOfMemoryError: no"},
+        {"n": None, "no_profile": None},
+    ]
+    assert sql("FROM step_profile") == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "content", ["{", '{"run_id": "r2", "attempt": 1, "steps": 0}'], ids=["torn", "another run"]
+)
+def test_a_profile_that_cannot_be_read_is_quarantined_alone(root: Path, sql: Ask, content: str) -> None:
+    folder = completed(root, "r1")
+    (folder.path / "attempt-1" / "profile.json").write_text(content)
+    collect(root)
+    assert [row["path"] for row in sql("FROM quarantine")] == ["backends/r1/attempt-1/profile.json"]
+    assert sql("SELECT outcome, counted_records > 0 AS timed FROM runs") == [
+        {"outcome": "completed", "timed": True}
+    ]
+
+
+@pytest.mark.fault
+def test_a_profile_stays_when_its_file_is_purged(root: Path, sql: Ask, tmp_path: Path) -> None:
+    folder = completed(root, "r1")
+    profile(folder, products=0.3, idle=0.1)
+    collect(root)
+    pack(root, "backends", tmp_path / "b.tar.gz")
+    (folder.path / "attempt-1" / "profile.json").unlink()
+    collect(root)
+    assert len(sql("FROM step_profile")) == 2
+    unpack(tmp_path / "b.tar.gz", tmp_path / "there")
+    assert (tmp_path / "there" / "backends" / "r1" / "attempt-1" / "profile.json").is_file()

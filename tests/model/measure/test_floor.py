@@ -13,6 +13,7 @@ from model.measure.floor import (
     products,
     shapes,
     tokens,
+    tokens_at_once,
 )  # fmt: skip
 from model.measure.flops import flop_per_token, parameter_count
 
@@ -61,6 +62,13 @@ def test_each_shape_and_pass_takes_its_own_rate():
     assert even["products"].seconds == pytest.approx(even["products"].flop / 5e14)
     assert uneven["products"].seconds == pytest.approx(even["products"].seconds * 4 / 3)
     assert uneven["attention"].seconds == pytest.approx(even["attention"].flop / (5e14 * 3 / 4))
+
+
+def test_a_batch_in_parts_has_the_same_work_at_the_rates_of_its_parts():
+    parts_of = LLAMA.model_copy(update={"train": TrainConfig(batch_size=4, accumulate=2)})
+    assert tokens_at_once(parts_of) == 2 * 4096 == tokens(parts_of) / 2
+    whole = LLAMA.model_copy(update={"train": TrainConfig(batch_size=4)})
+    assert floor(parts_of, ceilings(LLAMA)) == floor(whole, ceilings(LLAMA))
 
 
 def test_a_shape_that_was_not_measured_has_no_rate_of_another():

@@ -1,0 +1,111 @@
+"""Which part of a training step each piece of work belongs to, as a profiler saw it. Pure.
+
+Marks say when the host was at which part of the step (`model.measure.profile` sets them). A piece of work, a
+kernel on a GPU and an operator on a CPU, belongs to the part at which the host asked for it, but a product is
+one wherever it is, except in attention, whose products are its own. Where code is compiled there are no marks
+inside, and attention is told by the names of its kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from model.disk.profile import PartTime, ProfilePart
+
+PARTS: tuple[ProfilePart, ...] = (
+    "products", "attention", "loss", "optimizer", "elementwise", "copies", "communication", "idle",
+)  # fmt: skip
+_PRODUCTS = re.compile(
+    r"gemm|nvjet|xmma|cutlass|splitk|triton_tem|gemv"  # kernels of cuBLAS, CUTLASS, inductor
+    r"|^aten::(mm|bmm|addmm|addbmm|baddbmm|matmul|linear|_scaled_mm|mkldnn_linear|_mkldnn)",
+    re.IGNORECASE,
+)
+_ATTENTION = r"flash|fmha|sdpa|_attn_|scaled_dot_product"
+_COPIES = re.compile(r"^Memcpy|^Memset|^aten::copy_$")
+_COMMUNICATION = re.compile(r"nccl|^c10d::", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A kernel, a copy, or an operator's own time. All times are microseconds of one clock.
+
+    Attributes:
+        asked: when the host asked for it; None where that is not known.
+    """
+
+    name: str
+    start: float
+    microseconds: float
+    asked: float | None
+
+    @property
+    def end(self) -> float:
+        """When it was done."""
+        return self.start + self.microseconds
+
+
+@dataclass(frozen=True)
+class Span:
+    """When the host was at a part of the step, from its marks."""
+
+    part: ProfilePart
+    start: float
+    end: float
+
+
+def part_of(piece: Piece, spans: Iterable[Span], attention: str | None) -> ProfilePart:
+    """The part of one piece.
+
+    Args:
+        attention: a regular expression that finds the kernels of the run's backend; None where marks tell.
+    """
+    at = {span.part for span in spans if piece.asked is not None and span.start <= piece.asked < span.end}
+    if _COMMUNICATION.search(piece.name):
+        return "communication"
+    if "attention" in at or (attention and re.search(f"{_ATTENTION}|{attention}", piece.name)):
+        return "attention"
+    if _PRODUCTS.search(piece.name):
+        return "products"
+    marked: tuple[ProfilePart, ...] = ("optimizer", "loss")
+    found = next((part for part in marked if part in at), None)
+    return found or ("copies" if _COPIES.search(piece.name) else "elementwise")
+
+
+def split(
+    pieces: Sequence[Piece], spans: Sequence[Span], attention: str | None, steps: int, step_seconds: float
+) -> list[PartTime]:
+    """Seconds of a step by part; they add up to the step, or to all pieces if these take longer.
+
+    A copy that other work hides takes no time of the step. What is left of the step is idle: the device waits
+    for the host, or, on a CPU, Python is between two operators.
+
+    Args:
+        pieces: of all profiled steps.
+        step_seconds: of a step, on a GPU without the profiler, which slows the host.
+    """
+    parts = [(piece, part_of(piece, spans, attention)) for piece in pieces]
+    busy = _merged([piece for piece, part in parts if part != "copies"])
+    found = dict.fromkeys(PARTS, 0.0)
+    for piece, part in parts:
+        hidden = _covered(piece, busy) if part == "copies" else 0.0
+        found[part] += (piece.microseconds - hidden) / 1e6 / steps
+    found["idle"] = max(0.0, step_seconds - sum(found.values()))
+    return [PartTime(part=part, seconds=seconds) for part, seconds in found.items()]
+
+
+def _merged(pieces: list[Piece]) -> list[tuple[float, float]]:
+    """When any of the pieces ran."""
+    merged: list[tuple[float, float]] = []
+    for piece in sorted(pieces, key=lambda each: each.start):
+        if merged and piece.start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], piece.end)
+        else:
+            merged.append((piece.start, piece.end))
+    return merged
+
+
+def _covered(piece: Piece, busy: list[tuple[float, float]]) -> float:
+    """For how long other work ran beside it."""
+    return sum(max(0.0, min(piece.end, end) - max(piece.start, start)) for start, end in busy)

@@ -1,0 +1,197 @@
+"""Where the time of a step goes: a few more steps of a run that has ended, some of them under the profiler.
+
+They come after the last step that was timed, when all results are on disk: the profiler can neither slow nor
+change what the run reports, and nobody keeps what the steps update.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler import record_function
+
+from model import optim
+from model.attention import Kernels
+from model.config import RunConfig
+from model.disk.profile import StepProfile
+from model.feed import Feed
+from model.llama import Attend, Llama
+from model.measure.meter import no_collector
+from model.measure.parts import Piece, Span, split
+from model.measure.profiler import watched
+from model.optim import AdamW
+
+_MARK = "assay::"
+_STEPS = {"cuda": 2, "cpu": 1}  # a step of a CPU can be long, and its first is like the others
+_LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch")
+Loss = Callable[[Llama, Tensor, Tensor, int], Tensor]
+
+
+class Trained:
+    """A run after its last step, which can do more of them.
+
+    Args:
+        stream: its batches.
+    """
+
+    def __init__(
+        self, config: RunConfig, model: Llama, loss_of: Loss, optimizer: AdamW, stream: Feed
+    ) -> None:
+        self.config, self.model, self.loss_of = config, model, loss_of
+        self.optimizer, self.stream = optimizer, stream
+        self.done = config.train.steps
+
+    def step(self) -> None:
+        """One more step, as `model.trainer.train` does it, with marks where a part of it begins or ends."""
+        self.done += 1
+        batch = next(self.stream)
+        for inputs_BT, labels_BT in batch.parts(self.config.train.accumulate):
+            with record_function(f"{_MARK}forward"):
+                share = self.loss_of(self.model, inputs_BT, labels_BT, batch.training_tokens)
+            with record_function(f"{_MARK}backward"):
+                share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        with record_function(f"{_MARK}optimizer"):
+            norm = torch.linalg.vector_norm(self.optimizer.gradient_norms())
+            rate = optim.learning_rate(self.config.train, self.done)
+            self.optimizer.step(rate, optim.clip_divisor(norm, self.config.train.clip_norm))
+            self.optimizer.zero_grad()
+
+
+@no_collector()
+def profiled(trained: Trained, run_id: str, attempt: int, kernels: Kernels | None) -> StepProfile:
+    """Do the steps, and split their time.
+
+    Args:
+        kernels: of the run's backend, as it declares them.
+    """
+    device, compiled = trained.config.device, trained.config.train.compile
+    steps, on_gpu = _STEPS[device], device == "cuda"
+    unwatched = _timed(trained, steps) if on_gpu else 0.0
+    _mark(trained.model, inside=not compiled)
+    if on_gpu:
+        watched(device, trained.step)  # the first time, the tracer starts
+    seconds, events = watched(device, lambda: _timed(trained, steps))
+    seconds, pieces = (unwatched, _kernels(events)) if on_gpu else (seconds, _operators(events))
+    names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NOTHING
+    parts = split(pieces, _spans(events), names if compiled else None, steps, seconds)
+    return StepProfile(run_id=run_id, attempt=attempt, steps=steps, step_seconds=seconds, parts=parts)
+
+
+_NOTHING = r"(?!)"
+
+
+def _timed(trained: Trained, steps: int) -> float:
+    """Seconds of a step, mean over so many."""
+    _wait(trained.config.device)
+    started = time.perf_counter()
+    for _ in range(steps):
+        trained.step()
+    _wait(trained.config.device)
+    return (time.perf_counter() - started) / steps
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _note(name: str) -> None:
+    with record_function(f"{_MARK}{name}"):
+        pass
+
+
+def _when_there(tensor: Tensor, name: str) -> None:
+    """Note when the gradient of a tensor is there."""
+    tensor.register_hook(lambda _gradient: _note(name))  # type: ignore[no-untyped-call]  # torch leaves it so
+
+
+def _mark(model: Llama, inside: bool) -> None:
+    """Have the model say when it is at a part that is no call of the step.
+
+    Args:
+        inside: also inside of its blocks, which compiled code would not take.
+    """
+
+    def loss_begins(_module: Any, _inputs: Any, hidden_BTC: Tensor) -> None:
+        _note("hidden")
+        _when_there(hidden_BTC, "hidden gradient")
+
+    model.norm.register_forward_hook(loss_begins)
+    for block in model.blocks if inside else ():
+        attention: Any = block.attention
+        attention.attend = _marked(attention.attend)
+
+
+def _marked(attend: Attend) -> Attend:
+    """Attention with marks around it. Its backward runs from the gradient of o to the first of q, k and v."""
+
+    def marked(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        with record_function(f"{_MARK}attention"):
+            o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
+        if o_BTHD.requires_grad:
+            _when_there(o_BTHD, "o gradient")
+            for tensor in (q_BTHD, k_BTKD, v_BTKD):
+                _when_there(tensor, "qkv gradient")
+        return o_BTHD
+
+    return marked
+
+
+def _spans(events: list[Any]) -> list[Span]:
+    """When the host was where, by the marks."""
+    marks = sorted(
+        (event.time_range.start, event.name.removeprefix(_MARK), event.time_range.end)
+        for event in events
+        if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU
+    )
+    spans, opened = [], dict[str, float]()
+    for start, name, end in marks:
+        if name == "attention":
+            spans.append(Span("attention", start, end))
+        elif name == "optimizer":
+            spans.append(Span("optimizer", start, end))
+        elif name == "forward":
+            opened["forward"] = end
+        elif name == "hidden":
+            spans.append(Span("loss", start, opened["forward"]))
+        elif name in ("backward", "o gradient"):
+            opened[name] = start
+        elif name == "hidden gradient":
+            spans.append(Span("loss", opened["backward"], start))
+        elif "o gradient" in opened:  # the first of the gradients of q, k and v
+            spans.append(Span("attention", opened.pop("o gradient"), start))
+    return spans
+
+
+def _kernels(events: list[Any]) -> list[Piece]:
+    """What ran on the GPU, each with when the host launched it: both events have the launch's number."""
+    launches = {
+        event.id: event.time_range.start
+        for event in events
+        if event.device_type == DeviceType.CPU and event.name.startswith(_LAUNCH)
+    }
+    return [
+        Piece(event.name, event.time_range.start, event.time_range.elapsed_us(), launches.get(event.id))
+        for event in events
+        if event.device_type == DeviceType.CUDA and not _is_annotation(event)
+    ]
+
+
+def _operators(events: list[Any]) -> list[Piece]:
+    """The own time of each operator in the thread of the steps, without that of those that it calls."""
+    threads = {event.thread for event in events if event.name.startswith(_MARK)}
+    return [
+        Piece(event.name, start, event.self_cpu_time_total, start)
+        for event in events
+        if event.thread in threads and not _is_annotation(event)
+        for start in [event.time_range.start]
+    ]
+
+
+def _is_annotation(event: Any) -> bool:
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith(_MARK)

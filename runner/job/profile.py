@@ -1,0 +1,37 @@
+"""Writes where the time of a completed run's step goes. The run's result is on disk by then."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model import attention
+from model.disk.files import write
+from model.disk.profile import FILE, StepProfile
+from model.disk.record import Manifest
+
+if TYPE_CHECKING:
+    from model.measure.profile import Trained
+
+
+def keep(trained: Trained, manifest: Manifest, attempt: Path) -> None:
+    """Do a few more steps under the profiler. Whatever goes wrong is no matter of the run, which is over."""
+    try:
+        write(attempt / FILE, _profile(trained, manifest))
+    except OSError as error:
+        sys.stderr.write(f"the profile of the step could not be written: {error}\n")
+
+
+def _profile(trained: Trained, manifest: Manifest) -> StepProfile:
+    from model.measure.profile import profiled
+
+    config = trained.config
+    launches = attention.load(config.attention).launches
+    kernels = launches.on(config.device) if launches else None
+    try:
+        return profiled(trained, manifest.run_id, manifest.attempt, kernels)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"the step could not be profiled: {reason}\n")
+        return StepProfile(run_id=manifest.run_id, attempt=manifest.attempt, steps=0, reason=reason)

@@ -1,0 +1,117 @@
+"""The figure of a step's parts: a bar a group with its floor below, absent where no step was profiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis import charts
+from analysis.charts import Figure
+from analysis.report import facts
+from analysis.report.build import build_report
+from analysis.store import database as store
+from analysis.store.collect import collect
+from tests.analysis.charts.test_charts import draw
+from tests.analysis.fabricate import Folder, completed, on_node, plan, profile
+
+PARTS = {
+    "products": 0.25, "attention": 0.04, "loss": 0.01, "optimizer": 0.03, "elementwise": 0.05, "copies": 0.0,
+    "communication": 0.0, "idle": 0.02,
+}  # fmt: skip
+
+
+def run(root: Path, run_id: str, attention: str, slower: float = 1.0, floor: bool = True) -> None:
+    folder = Folder(root, plan(run_id, attention=attention))
+    folder.start(**(on_node(root, folder.run) if floor else {}))
+    for step in range(5, 101, 5):
+        folder.step(step, 0.39)
+    folder.end()
+    profile(folder, **{part: seconds * slower for part, seconds in PARTS.items()} | {"idle": 0.02})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    run(tmp_path, "r1", "cudnn")
+    run(tmp_path, "r2", "cudnn", 1.1)
+    run(tmp_path, "r3", "cudnn", 1.2)
+    run(tmp_path, "r4", "flash", 2, floor=False)
+    collect(tmp_path)
+    return tmp_path
+
+
+def bars(figure: Figure) -> dict[str, dict[str, float]]:
+    """Lengths by label and part."""
+    found: dict[str, dict[str, float]] = {}
+    for row in figure.spec["datasets"][figure.spec["layer"][0]["data"]["name"]]:
+        assert row["end"] - row["start"] == pytest.approx(row["value"])
+        found.setdefault(row["label"], {})[row["part"]] = row["value"]
+    return found
+
+
+def test_a_group_has_one_bar_of_its_median_run_and_its_floor_below(root: Path) -> None:
+    figure = draw(root, "step_profile")
+    assert figure and figure.used == {"r1", "r2", "r3", "r4"}
+    shown = bars(figure)
+    assert list(shown) == ["cudnn", "cudnn: floor", "flash"]
+    assert shown["cudnn"] == pytest.approx({
+        "matrix products": 275, "attention": 44, "loss": 11, "optimizer": 33, "norms and elementwise": 55, "idle": 20,
+    })  # fmt: skip
+    assert set(shown["cudnn: floor"]) == set(shown["cudnn"]) - {"idle"}
+    with store.open_for_reading(root) as connection:
+        (floor,) = connection.sql(
+            "SELECT DISTINCT floor_seconds FROM runs WHERE attention = 'cudnn'"
+        ).fetchall()
+    assert sum(shown["cudnn: floor"].values()) == pytest.approx(1000 * floor[0])
+
+
+def test_the_table_has_every_part_the_timed_step_and_the_floor(root: Path) -> None:
+    figure = draw(root, "step_profile")
+    assert figure and figure.table
+    columns = figure.table.columns
+    assert {len(row) for row in figure.table.rows} == {len(columns)}
+    cudnn, flash = (dict(zip(columns, row, strict=True)) for row in figure.table.rows)
+    assert (cudnn["runs"], cudnn["matrix products, ms"], cudnn["whole, ms"]) == ("3", "275.00", "438.00")
+    assert cudnn["timed step, ms"] == flash["timed step, ms"] == "390.00"
+    assert cudnn["floor, % of the timed step"] == f"{float(cudnn['floor, ms']) / 3.9:.0f}"
+    assert flash["floor, ms"] == flash["floor, % of the timed step"] == charts._values.UNKNOWN
+    assert (
+        figure.finding
+        == "Observed, flash in a single run: matrix products take 63 % (cudnn) to 64 % (flash) of the step"
+    )
+
+
+def test_it_says_how_a_cpu_was_profiled(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, plan("r1"))
+    folder.start(device="CPU: some", peak=None, gpus=0)
+    folder.step(100, 20.0)
+    folder.end()
+    profile(folder, products=11.0, idle=1.0)
+    collect(tmp_path)
+    figure = draw(tmp_path, "step_profile")
+    assert figure and "On a CPU" in figure.caption and "floor" not in figure.caption
+    assert bars(figure) == {"auto": {"matrix products": 11, "idle": 1}}
+
+
+def test_the_drawing_is_vega_lite(root: Path) -> None:
+    import vl_convert
+
+    figure = draw(root, "step_profile")
+    assert figure
+    svg = vl_convert.vegalite_to_svg({**figure.spec, "width": 640}, allowed_base_urls=[])
+    assert "norms and elementwise" in svg and "cudnn: floor" in svg
+
+
+def test_a_report_has_it_where_steps_were_profiled_and_no_trace_of_it_elsewhere(
+    root: Path, tmp_path: Path
+) -> None:
+    build_report(root, "backends", tmp_path / "with")
+    page = (tmp_path / "with" / "time.html").read_text()
+    assert "atrix products take" in page and (tmp_path / "with" / "data" / "step_profile.csv").is_file()
+    completed(tmp_path / "other", "r1")
+    collect(tmp_path / "other")
+    build_report(tmp_path / "other", "backends", tmp_path / "without")
+    assert not list((tmp_path / "without").rglob("*step_profile.[!p]*"))
+    chart = charts.load("step_profile")
+    with store.open_for_reading(tmp_path / "other") as connection:
+        assert not chart.applies(facts.rows(connection, chart.sql, "backends"))

@@ -1,0 +1,107 @@
+"""Profiled steps are the run's own, after its end, and their time is split by what they do."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._C._autograd import DeviceType
+
+from model import attention
+from model.config import RunConfig
+from model.disk.profile import StepProfile
+from model.measure.parts import PARTS, part_of
+from model.measure.profile import _kernels, _spans, profiled
+from model.text import Source
+from model.trainer import train
+from tests.model.conftest import run_config
+
+CASE = run_config().attention_case
+HERE = [name for name in attention.names() if not attention.load(name).unsupported_reasons(CASE)]
+BUSY = ("products", "attention", "loss", "optimizer", "elementwise")
+
+
+def trained(config, corpus):
+    return train(config, Source(corpus), lambda record: None)
+
+
+def profile(config, corpus):
+    launches = attention.load(config.attention).launches
+    found = profiled(trained(config, corpus), "r1", 1, launches and launches.on(config.device))
+    assert StepProfile.model_validate_json(found.model_dump_json()) == found
+    return found, {each.part: each.seconds for each in found.parts}
+
+
+@pytest.mark.parametrize("more", [{}, {"accumulate": 2, "warmup_steps": 20}], ids=["whole", "in parts"])
+def test_the_steps_are_those_that_the_run_would_do_next(corpus, more):
+    run, longer = (trained(run_config(steps=steps, **more), corpus) for steps in (6, 9))
+    profiled(run, "r1", 1, None)  # one step, on a CPU
+    run.step()
+    run.step()
+    for name, tensor in longer.model.state_dict().items():
+        assert torch.equal(tensor, run.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_every_part_of_a_step_on_a_cpu_is_seen(name, corpus):
+    found, parts = profile(run_config(name, steps=2), corpus)
+    assert found.steps == 1 and found.reason is None and list(parts) == list(PARTS)
+    assert all(parts[part] > 0 for part in BUSY)
+    assert parts["communication"] == 0
+    assert sum(parts.values()) == pytest.approx(found.step_seconds, rel=1e-6)
+
+
+def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
+    _, parts = profile(run_config("math", steps=2, checkpoint_activations=True), corpus)
+    assert all(parts[part] > 0 for part in BUSY)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"compile": True}, {"loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}],
+    ids=["eager", "compiled", "own kernels"],
+)
+@pytest.mark.parametrize("name", ["auto", "cudnn", "flash", "custom"])
+def test_the_kernels_of_a_step_on_a_gpu_are_split_by_part(name, more, corpus):
+    model = {"dim": 1024, "layers": 4, "heads": 8, "kv_heads": 2, "ffn_dim": 4096, "vocab_size": 32768}
+    config = run_config(name, steps=3, dtype="bfloat16", sequence_length=1024, batch_size=2, **more)
+    config = RunConfig.model_validate(config.model_dump() | {"device": "cuda", "model": model})
+    if reasons := attention.load(name).unsupported_reasons(config.attention_case):
+        pytest.skip("; ".join(reasons))
+    found, parts = profile(config, corpus)
+    assert found.steps == 2
+    assert all(parts[part] > 0 for part in BUSY), parts
+    assert parts["products"] > parts["loss"] and parts["communication"] == 0, parts
+    assert sum(parts.values()) >= 0.999 * found.step_seconds
+
+
+class Event(SimpleNamespace):
+    """What PyTorch's profiler says of one event."""
+
+    def __init__(self, name, start, end, number=0, on=DeviceType.CPU):
+        span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
+        super().__init__(name=name, time_range=span, id=number, device_type=on)
+
+
+def test_a_kernel_is_of_the_part_at_which_the_host_launched_it():
+    """Two layers of one step: numbers join launches and kernels; operators have the same numbers."""
+    host = [
+        Event("assay::forward", 0, 60), Event("assay::attention", 5, 10), Event("assay::attention", 25, 30),
+        Event("assay::hidden", 40, 41), Event("assay::backward", 60, 120), Event("assay::hidden gradient", 70, 71),
+        *(Event(f"assay::{name}", at, at) for name, at in (("o gradient", 75), ("qkv gradient", 80))),
+        *(Event("assay::qkv gradient", at, at) for at in (82, 84)),
+        *(Event(f"assay::{name}", at, at) for name, at in (("o gradient", 95), ("qkv gradient", 100))),
+        Event("assay::optimizer", 120, 140), Event("aten::mul", 121, 130, 1),
+    ]  # fmt: skip
+    asked = {1: 6, 2: 45, 3: 65, 4: 78, 5: 83, 6: 97, 7: 125, 8: 20}
+    launches = [Event("cudaLaunchKernel", at, at + 1, number) for number, at in asked.items()]
+    kernels = [Event("some_kernel", 200 + 10 * n, 201 + 10 * n, n, DeviceType.CUDA) for n in (*asked, 9)]
+    marks = [Event("assay::forward", 200, 300, 77, DeviceType.CUDA)]  # as the tracer shows regions on a GPU
+    events = host + launches + kernels + marks
+    pieces = _kernels(events)
+    assert [piece.asked for piece in pieces] == [*asked.values(), None]
+    spans = _spans(events)
+    assert [part_of(piece, spans, None) for piece in pieces] == [
+        "attention", "loss", "loss", "attention", "elementwise", "attention", "optimizer", "elementwise", "elementwise",
+    ]  # fmt: skip
