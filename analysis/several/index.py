@@ -55,7 +55,7 @@ def build_index(folder: Path) -> Path:
     if not names:
         raise UserError(f"no report lies in {folder}: build some into folders of it, with --out")
     if unnamed := [name for name in names if not name.isprintable()]:
-        raise UserError(f"{folder / unnamed[0]!r} has a name that no page can show: rename it")
+        raise UserError(f"{str(folder / unnamed[0])!r} has a name that no page can show: rename it")
     require_room(folder, (*_OWN, MANIFEST))
     write_index(folder, folder, names)
     return folder / "index.html"

@@ -11,6 +11,7 @@ from analysis.report.said.sentence import Sentence
 
 _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
 \documentclass[11pt,a4paper]{article}
+\ifdefined\pdfminorversion\pdfminorversion=7 \pdfsuppresswarningpagegroup=1 \fi % as the figures are
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
 \usepackage{lmodern,textcomp,microtype}
@@ -97,7 +98,7 @@ def _figure(drawn: Drawn) -> str:
     return "\n".join(
         (
             "\n\\begin{figure}[htbp]\n\\centering",
-            rf"\includegraphics[width=\linewidth]{{figures/{drawn.name}}}",
+            rf"\includegraphics[width=\linewidth,height=0.34\textheight,keepaspectratio]{{figures/{drawn.name}}}",
             rf"\caption[{{{said(drawn.title)}}}]{{{caption}}}\label{{fig:{drawn.name.replace('_', '-')}}}",
             "\\end{figure}",
         )

@@ -44,7 +44,9 @@ def compiled(folder: Path) -> str:
             errors="replace",
         )
         assert done.returncode == 0, done.stdout[-3000:]
-    assert "undefined" not in (folder / "report.log").read_text(errors="replace")
+    log = (folder / "report.log").read_text(errors="replace")
+    assert "undefined" not in log
+    assert "pdfTeX warning" not in log
     fonts = subprocess.run(["pdffonts", "report.pdf"], cwd=folder, capture_output=True, text=True, check=True)
     rows = [row.split() for row in fonts.stdout.splitlines()[2:]]
     assert rows
