@@ -200,6 +200,12 @@ def test_a_compiled_model_alone_keeps_its_backend_out_of_graphs_as_that_asks():
     assert compiled.blocks[0].attention.attend.args[0].attend is not math.attend
 
 
+def test_bfloat16_trains_to_the_losses_of_float32(reference, corpus):
+    """Rounded weights: 8 bits of them, where a step changes the ninth."""
+    found = records(run_config("math", dtype="bfloat16"), corpus)
+    assert [record.loss for record in found] == pytest.approx([record.loss for record in reference], rel=0.02)
+
+
 @pytest.mark.parametrize("mode", ["pack", "pad"])
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_batch_in_parts_gives_what_it_gives_at_once(corpus, mode, parts):

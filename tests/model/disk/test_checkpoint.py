@@ -228,6 +228,15 @@ def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypat
     assert_same(first.records + second.records, second, whole)
 
 
+@pytest.mark.parametrize("options", [{"accumulate": 2}, {"checkpoint_activations": True}])
+def test_a_run_with_options_resumes_bit_for_bit(options, tiny, tmp_path):
+    config = run_config(log_every=1, **options)
+    whole = attempt(config, tiny, tmp_path / "whole")
+    first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=7)
+    second = attempt(config, tiny, tmp_path / "attempt-2", resume=first)
+    assert_same(first.records + second.records, second, whole)
+
+
 def test_half_precision_resumes_bit_for_bit(tiny, tmp_path):
     config = run_config("math", dtype="bfloat16", log_every=1)
     whole = attempt(config, tiny, tmp_path / "whole")
@@ -503,18 +512,31 @@ def test_a_full_disk_fails_the_checkpoint_that_was_asked_for(full_disk, tiny):
 # On a GPU.
 
 
+FAST = {"loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}
+ON_A_GPU = {
+    "math": ("math", {}),
+    "flash": ("flash", {}),
+    "math, compiled": ("math", {"compile": True}),
+    "flash, compiled": ("flash", {"compile": True}),
+    "fast": ("flash", FAST),
+    "all": ("flash", {**FAST, "compile": True, "checkpoint_activations": True, "accumulate": 2}),
+    "float8": ("flash", {**FAST, "compile": True, "float8": "tensorwise"}),
+    "float8 by row": ("flash", {**FAST, "compile": True, "float8": "rowwise"}),
+}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("compile_", [False, True])
-@pytest.mark.parametrize("backend", ["math", "flash"])
+@pytest.mark.parametrize("options", ON_A_GPU)
 @pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
-def test_a_run_on_a_gpu_goes_on_bit_for_bit(backend, compile_, corpus, tmp_path, monkeypatch):
+def test_a_run_on_a_gpu_goes_on_bit_for_bit(options, corpus, tmp_path, monkeypatch):
     """With deterministic kernels: without them two runs that never stopped may differ too."""
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     try:
-        config = run_config(backend, dtype="bfloat16", log_every=1, compile=compile_)
+        backend, train = ON_A_GPU[options]
+        config = run_config(backend, dtype="bfloat16", log_every=1, **train)
         config = config.model_copy(update={"device": "cuda"})
         whole = attempt(config, corpus, tmp_path / "whole")
         first = attempt(config, corpus, tmp_path / "attempt-1", stop_after=13)
