@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHARE = 0.002  # of a run's time that its audits may take
 LEAST = 100  # steps for each audit, over which its own cost, whatever its size, is spread
 # How long a FLOP of an audit takes against one of training. docs/benchmarks.md says how it was measured.
-WEIGHT = {"cpu": 4, "cuda": 150}
+WEIGHT = {"cpu": 8, "cuda": 150}
 PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in float32
 
 
@@ -86,7 +86,7 @@ def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
     audit = Audit(
         rng.randrange(start, end) + 1,
         rng.randrange(model.layers),
-        rng.randrange(config.train.part_size),
+        rng.randrange(config.train.batch_size),
         rng.randrange(model.kv_heads),
     )
     return audit, end
@@ -111,9 +111,12 @@ class Audits:
         if step > self._until:
             self._audit, self._until = audit_of(self._config, step)
         if self._judge and step == self._audit.step:
-            taken = Taken(self._audit, self._config.model.heads // self._config.model.kv_heads)
+            model, train = self._config.model, self._config.train
+            taken = Taken(self._audit, model.heads // model.kv_heads)
+            part, row = divmod(self._audit.sample, train.part_size)
+            earlier = part * (1 + train.checkpoint_activations)  # each part's backward may call it again
             self._taken.append(taken)
-            self._open = _Tap(cast("Block", self._model.blocks[self._audit.layer]), taken)
+            self._open = _Tap(cast("Block", self._model.blocks[self._audit.layer]), taken, row, earlier)
 
     def settle(self) -> None:
         """To be called outside of the timed region: have all that was taken judged, and drop it."""
@@ -131,11 +134,15 @@ class Audits:
 class _Tap:
     """Stands in a block for the attention of one step, calls it, and takes copies.
 
+    Args:
+        row: of the sample in its part of the batch.
+        earlier: how many calls of the step come before the one to look at.
+
     A graph of torch.compile does not show what is inside, so a compiled block runs this one step uncompiled.
     """
 
-    def __init__(self, block: Block, taken: Taken) -> None:
-        self._block, self._taken = block, taken
+    def __init__(self, block: Block, taken: Taken, row: int, earlier: int) -> None:
+        self._block, self._taken, self._row, self._earlier = block, taken, row, earlier
         self._attention = block.attention
         self._attend, self._attention.attend = self._attention.attend, self
         self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
@@ -147,9 +154,10 @@ class _Tap:
     def __call__(self, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
         """The block's own attention. The backend gets its tensors before anything is attached to them.
 
-        Where activations are computed again, the first call is the one that the model goes on from.
+        Where activations are computed again, a part's first call is the one that the model goes on from.
         """
-        if self._taken.tensors:
+        self._earlier -= 1
+        if self._earlier != -1:
             return self._attend(q_BTHD, k_BTKD, v_BTKD)
         inputs = {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD}
         for name, x in inputs.items():
@@ -162,7 +170,7 @@ class _Tap:
         return o_BTHD
 
     def _take(self, name: str, x_BTHD: Tensor) -> None:
-        audit, heads = self._taken.audit, self._taken.heads if name[-1] in "qo" else 1
-        first = audit.kv_head * heads
-        mine = x_BTHD.detach()[audit.sample : audit.sample + 1, :, first : first + heads]
+        heads = self._taken.heads if name[-1] in "qo" else 1
+        first = self._taken.audit.kv_head * heads
+        mine = x_BTHD.detach()[self._row : self._row + 1, :, first : first + heads]
         self._taken.tensors[name] = mine.clone()

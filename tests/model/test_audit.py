@@ -1,5 +1,6 @@
 """Audits find a backend that goes wrong while a run runs, accuse no honest one, and leave the run as it is."""
 
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,8 @@ import torch
 from model import attention, audit, trainer
 from model.audit import audit_of, every
 from model.config import ModelConfig
-from model.errors import AssayError, Diverged
+from model.errors import AssayError, Diverged, Interrupted
+from model.keeper import Checkpoints
 from model.llama import Block
 from model.measure.flops import flop_per_token
 from model.text import Source
@@ -234,36 +236,45 @@ def test_audits_change_nothing_of_a_run(corpus, each_step):
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["kept", "computed again"])
-def test_the_copies_are_what_the_call_of_the_step_itself_got_and_gave(again, corpus, each_step, monkeypatch):
-    """Taken from the model's own hooks on the projections around attention, which no audit knows."""
-    seen, built = {}, trainer.build_model
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_copies_are_what_the_call_of_the_step_itself_got_and_gave(
+    again, parts, corpus, each_step, monkeypatch
+):
+    """Held against what hooks on the projections around attention see, of which no audit knows."""
+    seen, built = defaultdict(list), trainer.build_model
 
     def build(*given):
         model = built(*given)
         for layer, block in enumerate(model.blocks):
             value, out = block.attention.value, block.attention.out
-            value.register_forward_hook(lambda _m, _i, y, at=layer: seen.update({("v", at): y.detach()}))
-            out.register_forward_pre_hook(lambda _m, x, at=layer: seen.update({("o", at): x[0].detach()}))
-            out.register_full_backward_hook(lambda _m, dx, _dy, at=layer: seen.update({("do", at): dx[0]}))
-            value.register_full_backward_hook(lambda _m, _dx, dy, at=layer: seen.update({("dv", at): dy[0]}))
+            value.register_forward_hook(lambda _m, _x, y, at=layer: seen["v", at].append(y.detach()))
+            out.register_forward_pre_hook(lambda _m, x, at=layer: seen["o", at].append(x[0].detach()))
+            out.register_full_backward_hook(lambda _m, dx, _dy, at=layer: seen["do", at].append(dx[0]))
+            value.register_full_backward_hook(lambda _m, _dx, dy, at=layer: seen["dv", at].append(dy[0]))
         return model
 
     monkeypatch.setattr(trainer, "build_model", build)
-    looked = []
+    places = []
 
     def look(taken):
         place = taken.audit
-        for name, x in taken.tensors.items():
-            if (name, place.layer) in seen:
-                heads = seen[name, place.layer].unflatten(-1, (-1, 8))
-                width = 2 if name in ("o", "do") else 1
-                first = place.kv_head * width
-                assert torch.equal(x, heads[place.sample : place.sample + 1, :, first : first + width])
-                looked.append(name)
+        part, row = divmod(place.sample, 4 // parts)
+        for name in ("v", "o", "do", "dv"):
+            calls = seen[name, place.layer]
+            assert len(calls) == parts * (2 if again and name in "vo" else 1)
+            heads = calls[part * len(calls) // parts].unflatten(-1, (-1, 8))
+            width = 2 if name in ("o", "do") else 1
+            first = place.kv_head * width
+            assert torch.equal(taken.tensors[name], heads[row : row + 1, :, first : first + width])
+        assert set(taken.tensors) == {"q", "k", "v", "o", "dq", "dk", "dv", "do"}
+        assert judge(taken).passed
+        places.append(place)
+        seen.clear()
 
-    config = run_config(log_every=1, checkpoint_activations=again)
+    config = run_config(log_every=1, checkpoint_activations=again, accumulate=parts)
     train(config, Source(corpus), lambda record: None, judge=look)
-    assert {name: looked.count(name) for name in set(looked)} == {"v": 30, "o": 30, "do": 30, "dv": 30}
+    assert {place.sample for place in places} == {0, 1, 2, 3}
+    assert len(places) == 30
 
 
 def test_a_run_that_diverges_is_not_an_audits_failure(corpus, each_step):
@@ -272,6 +283,35 @@ def test_a_run_that_diverges_is_not_an_audits_failure(corpus, each_step):
     with pytest.raises(Diverged):
         train(config, Source(corpus), lambda record: None, judge=lambda taken: found.append(judge(taken)))
     assert all(one is None or one.passed for one in found)
+
+
+def test_a_run_that_resumes_has_the_audits_and_losses_of_one_that_did_not_stop(corpus, monkeypatch, tmp_path):
+    monkeypatch.setattr(audit, "every", lambda config: 7)
+
+    def part(number, stop_after, resume):
+        found, records, left = [], [], iter([False] * stop_after + [True])
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        checkpoints = Checkpoints(folder, None, lambda: next(left), resume)
+        with suppress(Interrupted):
+            train(
+                run_config(),
+                Source(corpus),
+                records.append,
+                checkpoints,
+                lambda taken: found.append(judge(taken)),
+            )
+        return [(one.step, one.layer, one.tensors) for one in found], {one.step: one.loss for one in records}
+
+    whole, losses = part(0, 30, None)
+    assert [step for step, *_ in whole] == [
+        audit_of(run_config(), step)[0].step for step in (1, 8, 15, 22, 29)
+    ]
+    for stop in (whole[1][0] - 1, whole[1][0]):  # right before an audited step, and right after it
+        first, _ = part(2 * stop, stop - 1, None)
+        second, later = part(2 * stop + 1, 30, tmp_path / f"{2 * stop}")
+        assert first + second == whole
+        assert all(later[step] == losses[step] for step in later.keys() & losses.keys())
 
 
 def test_nothing_of_an_audit_stays_in_the_model(corpus, monkeypatch):
