@@ -108,6 +108,9 @@ def test_a_report_has_it_where_steps_were_profiled_and_no_trace_of_it_elsewhere(
     build_report(root, "backends", tmp_path / "with")
     page = (tmp_path / "with" / "time.html").read_text()
     assert "atrix products take" in page and (tmp_path / "with" / "data" / "step_profile.csv").is_file()
+    run_page = (tmp_path / "with" / "run-r1.html").read_text()
+    assert "reach 700 TFLOP/s on this device" in run_page and "of the median step" in run_page
+    assert "Ceiling" not in (tmp_path / "with" / "run-r4.html").read_text()
     completed(tmp_path / "other", "r1")
     collect(tmp_path / "other")
     build_report(tmp_path / "other", "backends", tmp_path / "without")
