@@ -14,6 +14,7 @@ from runner.cli.app import ReaderGone, app
 from runner.commands._console import say
 
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+_INTERRUPTED = "Query interrupted"  # what DuckDB raises on Ctrl-C while it answers
 BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 
 
@@ -30,6 +31,10 @@ def run(arguments: Sequence[str]) -> int:
     except AssayError as error:
         return _ended(error.exit_code, str(error))
     except KeyboardInterrupt:
+        return _ended(130, "interrupted")
+    except RuntimeError as error:
+        if str(error) != _INTERRUPTED:
+            raise
         return _ended(130, "interrupted")
     except (BrokenPipeError, ReaderGone):  # `runner sql ... | head`
         _drop(sys.stdout, sys.stderr)

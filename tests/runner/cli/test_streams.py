@@ -105,6 +105,28 @@ def test_ctrl_c_while_modules_are_imported_is_exit_code_130_without_a_traceback(
     assert done.stderr in ("", "interrupted\n")
 
 
+ENDLESS = """\
+import os, signal, threading
+import analysis.store.collect, duckdb
+
+def endless(*_):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    duckdb.connect().execute("SELECT count(*) FROM range(1_000_000_000_000) WHERE hash(range) = 0").fetchall()
+
+analysis.store.collect.collect = endless
+from runner.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_database_answers_is_exit_code_130_without_a_traceback(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDLESS, "--root", str(tmp_path), "collect"],
+        cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_ctrl_c_before_and_after_the_command_line_runs_ends_the_process_without_a_traceback():
     """A shell reports the end by this signal as 130, too."""
     code = "import os, signal, runner.cli.main; os.kill(os.getpid(), signal.SIGINT)"
