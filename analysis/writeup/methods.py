@@ -56,7 +56,9 @@ def rates(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
     own = [run for run in runs if not run["imported"]]
     if own:
         others = " in our own runs" if len(own) < len(runs) else ""
-        yield f"A step is timed with the device synchronised at both ends{others}."
+        clocked = all(run["data_wait_percentage"] is not None for run in own)  # else by older versions
+        how = "by the device's own clock" if clocked else "with the device synchronised at both ends"
+        yield f"A step is timed {how}{others}."
     yield escaped(f"The warm-up, here the first {which} steps, does not count: {WARMUP_RULE}.")
     yield (
         "A run's rate is its tokens per step divided by the median of its seconds per step; rates are "

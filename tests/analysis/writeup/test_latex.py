@@ -275,15 +275,24 @@ def test_a_table_has_the_rules_of_booktabs() -> None:
 
 @pytest.mark.parametrize(
     ("imported", "text"),
-    [((False, False), "ends."), ((False, True), "ends in our own runs."), ((True, True), None)],
+    [((False, False), "."), ((False, True), " in our own runs."), ((True, True), None)],
+)
+@pytest.mark.parametrize(
+    ("waited", "how"),
+    [(None, "with the device synchronised at both ends"), (0.1, "by the device's own clock")],
 )
 def test_how_steps_were_timed_is_said_of_our_own_runs_alone(
-    imported: tuple[bool, ...], text: str | None
+    imported: tuple[bool, ...], text: str | None, waited: float | None, how: str
 ) -> None:
     runs = [
-        {"warmup_steps": 4, "step_seconds": 0.4, "imported": {"findings": []} if each else None}
+        {
+            "warmup_steps": 4,
+            "step_seconds": 0.4,
+            "imported": {"findings": []} if each else None,
+            "data_wait_percentage": None if each else waited,
+        }
         for each in imported
     ]
     first = next(methods.rates(runs, set()))
-    assert ("synchronised" in first) == (text is not None)
-    assert text is None or first.endswith(text)
+    assert first.startswith("A step is timed") == (text is not None)
+    assert text is None or first == f"A step is timed {how}{text}"

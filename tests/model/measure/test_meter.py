@@ -81,6 +81,37 @@ def test_energy_is_of_the_steps_alone_and_clocks_are_of_the_record(clock, monkey
     assert (record.energy_joules, record.sm_mhz, record.throttle_reasons) == (2.0, 1200.0, "sw_power_cap")
 
 
+def test_a_gpu_is_timed_by_events_that_are_used_again(clock, monkeypatch):
+    made = []
+
+    class Event:
+        """Passed as soon as it is recorded; in milliseconds, as CUDA has it."""
+
+        def __init__(self, enable_timing):
+            made.append(self)
+
+        def record(self):
+            self.at = clock.now
+
+        def elapsed_time(self, later):
+            return 1e3 * (later.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="a1"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 5)
+    monkeypatch.setattr(meter, "Gpu", Sensors(clock))
+    timed = Meter(torch.device("cuda"))
+    for steps in (3, 2, 3):
+        for _ in range(steps):
+            step(timed, clock, 0.25, 1.75)
+        clock.now += 100
+        record = timed.record(steps, ONE, ONE, 0.1)
+        assert (record.steps, record.step_seconds, record.step_seconds_max) == (steps, 2.0, 2.0)
+        assert (record.data_wait_seconds, record.memory_bytes) == (0.25 * steps, 5)
+        timed.restart()
+    assert len(made) == 7, "the start, and two of each of three steps"
+
+
 def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
     found = []
     train(run_config("math", steps=7), Source(corpus), found.append)
