@@ -80,7 +80,7 @@ def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
     (out / "tables").mkdir(parents=True, exist_ok=True)
     for table in written:
         sql = f"SELECT * FROM {table.name} WHERE {table.wanted} ORDER BY ALL".replace("$study", name)
-        write_table(connection, sql, out / "tables" / f"{table.name}.parquet")
+        write_table(connection, out / "tables" / f"{table.name}.parquet", sql)
     _write_dictionary(written, out / "dictionary.csv")
     title = connection.execute(
         "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]

@@ -103,7 +103,7 @@ def attached(connection: DuckDBPyConnection) -> bool:
 def carry(connection: DuckDBPyConnection, records: Path) -> None:
     """Write the table to the folder of a report's records, if there is one."""
     if attached(connection):
-        write_table(connection, "SELECT * FROM output ORDER BY ALL", records / FILE)
+        write_table(connection, records / FILE, "SELECT * FROM output ORDER BY ALL")
 
 
 def load(connection: DuckDBPyConnection, records: Path) -> None:

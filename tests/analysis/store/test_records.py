@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.query.ask import answer
+from analysis.store import records as store_records
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from analysis.store.records import open_records, write_records
@@ -52,6 +53,23 @@ def test_equal_records_have_equal_bytes(root: Path, records: Path, tmp_path: Pat
         write_records(connection, "backends", tmp_path / "again")
     for path in records.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
+
+
+def test_steps_that_are_written_for_some_runs_after_the_other_are_those_of_all_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        completed(tmp_path, f"r{number}", seed=number)
+    collect(tmp_path)
+    found = []
+    with open_for_reading(tmp_path) as connection:
+        for count in (2, 5):
+            monkeypatch.setattr(store_records, "_RUNS", count)
+            write_records(connection, "backends", tmp_path / f"of{count}")
+            found.append(pq.ParquetFile(tmp_path / f"of{count}" / "step_records.parquet"))
+    assert [file.num_row_groups for file in found] == [3, 1]
+    in_parts, at_once = (file.read() for file in found)
+    assert in_parts.num_rows and in_parts.equals(at_once)
 
 
 def test_a_column_that_the_records_lack_is_null_and_an_unknown_one_is_left_out(records: Path) -> None:
