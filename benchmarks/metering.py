@@ -22,7 +22,7 @@ import torch
 
 from model import attention, data, optim
 from model.config import RunConfig
-from model.feed import Feed
+from model.feed import Feed, Ready
 from model.loss import LOSSES
 from model.measure.meter import Meter, no_collector
 from model.text import Source
@@ -37,6 +37,7 @@ def main() -> None:
     asked.add_argument("text", type=Path)
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--attention", default="auto")
+    asked.add_argument("--compile", action="store_true")
     asked.add_argument("--small", action="store_true", help="a model of which a step takes milliseconds")
     for name, default in (("rounds", 5), ("steps", 40), ("log-every", 10)):
         asked.add_argument(f"--{name}", type=int, default=default)
@@ -45,10 +46,9 @@ def main() -> None:
     step = _step(config)
     device = torch.device(config.device)
     feed = Feed(data.Batches(config, Source(given.text)), device)
-    first = next(feed)
-    batch = first.inputs_BT, first.labels_BT
+    batch = next(feed)
     for _ in range(5):
-        step(*batch)
+        step(batch)
     with no_collector():
         rounds = [_round(step, batch, feed, Meter(device), given) for _ in range(given.rounds)]
     bare, steps, everything = zip(*rounds, strict=True)
@@ -60,38 +60,39 @@ def main() -> None:
 
 def _config(given: argparse.Namespace) -> RunConfig:
     sizes = {"sequence_length": 512, "batch_size": 1} if given.small else {}
+    dtype = "bfloat16" if given.device == "cuda" else "float32"
     return RunConfig.model_validate({
         "attention": given.attention,
         "device": given.device,
         "model": SMALL if given.small else {},
         "data": {"path": str(given.text), "mode": "pack", "tokenizer": "bytes"},
-        "train": {**sizes, "dtype": "bfloat16" if given.device == "cuda" else "float32"},
+        "train": {**sizes, "compile": given.compile, "dtype": dtype},
     })  # fmt: skip
 
 
-def _step(config: RunConfig) -> Callable[..., Any]:
+def _step(config: RunConfig) -> Callable[[Ready], tuple[torch.Tensor, torch.Tensor]]:
     model = build_model(config, attention.require(config.attention, config.attention_case))
     optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), 0.01)
 
-    def step(inputs_BT: Any, labels_BT: Any) -> Any:
-        loss = LOSSES[config.train.loss](model, inputs_BT, labels_BT)
+    def step(batch: Ready) -> tuple[torch.Tensor, torch.Tensor]:
+        loss = LOSSES[config.train.loss](model, batch.inputs_BT, batch.labels_BT, batch.training_tokens)
         loss.backward()
-        norm = optimizer.gradient_norm()
+        norm = torch.linalg.vector_norm(optimizer.gradient_norms())
         optimizer.step(1e-6, optim.clip_divisor(norm, 1.0))
         optimizer.zero_grad()
-        return loss, norm
+        return loss.detach(), norm
 
     return step
 
 
-def _round(step: Any, batch: Any, feed: Feed, meter: Meter, given: argparse.Namespace) -> list[float]:
+def _round(step: Any, batch: Ready, feed: Feed, meter: Meter, given: argparse.Namespace) -> list[float]:
     """Seconds of a bare step, of a metered one, and of one with its share of records."""
-    bare = _timed(lambda: [step(*batch) for _ in range(given.steps)][-1], given.device)
+    bare = _timed(lambda: [step(batch) for _ in range(given.steps)][-1], given.device)
     said = []
 
     def metered() -> None:
         for number in range(1, given.steps + 1):
-            loss, norm = step(*meter.count(next(feed)))
+            loss, norm = step(meter.count(next(feed)))
             meter.done()
             if number % given.log_every == 0:
                 record = meter.record(number, loss, norm, 1e-6)
