@@ -28,8 +28,6 @@ def main() -> NoReturn:
         code = 130
     if ANSWERED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
-    if "_duckdb" not in sys.modules:  # it calls leaks what Python does not free
-        gc.freeze()  # or Python would search all that is left for cycles, only to end then
     sys.exit(code)
 
 
