@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from model.errors import UserError
 
 Record = TypeVar("Record", bound=BaseModel)
+_PART = 1 << 16  # bytes read at a time
 # One for all: `json.dumps` would make another for each value.
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -156,14 +157,21 @@ def _without_torn(path: Path | str, lines: list[bytes], kind: type[Record]) -> l
 
 
 def _content(path: Path | str) -> bytes:
-    return b"".join(_parts(path))
+    """A file's bytes. Many small files take half as long as with `open` and its buffers."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(descriptor, _PART)]
+        while parts[-1]:
+            parts.append(os.read(descriptor, _PART))
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
 
 
 def _parts(path: Path | str) -> Iterator[bytes]:
-    """A file's bytes, in half the time that `open` and its buffers take: 8 us for a small file, not 15."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield from iter(partial(os.read, descriptor, 1 << 16), b"")
+        yield from iter(partial(os.read, descriptor, _PART), b"")
     finally:
         os.close(descriptor)
 

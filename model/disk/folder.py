@@ -63,9 +63,9 @@ class Attempt:
         between, the claim is read from the folder.
         """
         ledger = self._run.ledger if self._ledger is None else self._ledger
-        lines = tuple(event for event in ledger if event.attempt == self.number)
-        start = 1 + max((place for place, event in enumerate(lines) if event.event == "released"), default=-1)
-        if any(event.event == "claimed" for event in lines[start:]):
+        lines = tuple([event for event in ledger if event.attempt == self.number])
+        start = _after_release(lines)
+        if "claimed" in [event.event for event in lines[start:]]:
             return lines
         try:
             claim = self._if_there(CLAIM, LedgerEvent)
@@ -76,8 +76,7 @@ class Attempt:
     @cached_property
     def events(self) -> tuple[LedgerEvent, ...]:
         """The lines about it since its number was last released: a released number can be claimed again."""
-        places = [place for place, event in enumerate(self.noted) if event.event == "released"]
-        return self.noted[places[-1] + 1 :] if places else self.noted
+        return self.noted[_after_release(self.noted) :]
 
     @property
     def released(self) -> bool:
@@ -150,7 +149,18 @@ class Attempt:
 
     def _if_there(self, name: str, kind: type[Record]) -> Record | None:
         path = f"{self._path}/{name}"
-        return read(path, kind) if os.path.exists(path) else None  # noqa: PTH110  strings
+        try:
+            return read(path, kind)
+        except Unreadable:
+            if os.path.exists(path):  # noqa: PTH110  strings
+                raise
+            return None
+
+
+def _after_release(lines: Sequence[LedgerEvent]) -> int:
+    """Where the lines since the last release begin."""
+    kinds = [line.event for line in lines]
+    return len(kinds) - kinds[::-1].index("released") if "released" in kinds else 0
 
 
 def settle(result: Result | None, events: Sequence[LedgerEvent]) -> tuple[Outcome, str | None] | None:

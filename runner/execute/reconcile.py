@@ -42,7 +42,7 @@ def reconciled_runs(folders: Sequence[RunFolder]) -> list[RunState]:
 
 def _settle(found: list[RunState]) -> bool:
     """Record how jobs ended, in the ledgers of their runs; returns whether any has. Raises NoAnswer."""
-    in_doubt = [state for state in found if state.job_id and _in_doubt(state)]
+    in_doubt = [state for state in found if _in_doubt(state) and state.job_id]
     said = poll(map(job_of, in_doubt))
     if said.problem:
         warn_once(f"{said.problem}: cannot tell how jobs ended until it answers again")

@@ -20,7 +20,7 @@ from runner.state import ledger
 from runner.state.ledger import RunState
 
 MOST_NAMED = 8  # runs that one message lists
-_TAIL_BYTES = 8192  # of step records: some thirty lines
+_TAILS = 1024, 8192  # bytes of step records: the first is some four lines, and nearly always enough
 log = logging.getLogger(__name__)
 
 
@@ -89,12 +89,13 @@ def last_step(state: RunState) -> StepRecord | ImportedStep | None:
     if state.phase in ("planned", "queued"):
         return None
     path = f"{os.fspath(state.folder)}/attempt-{state.attempt}/steps.jsonl"
-    try:
-        lines = tail(path, _TAIL_BYTES).split(b"\n")[:-1]
-    except FileNotFoundError:
-        return None
     kind = ImportedStep if state.brief.imported else StepRecord
-    for line in reversed(lines):
-        with suppress(ValidationError):  # a line cut short when the machine crashed
-            return kind.model_validate_json(line)
+    for size in _TAILS:
+        try:
+            lines = tail(path, size).split(b"\n")[:-1]
+        except FileNotFoundError:
+            return None
+        for line in reversed(lines):
+            with suppress(ValidationError):  # a line cut short when the machine crashed, or by the tail
+                return kind.model_validate_json(line)
     return None

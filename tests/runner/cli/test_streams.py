@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.analysis.fabricate import completed
 from tests.conftest import REPOSITORY, environment
 
 pytestmark = pytest.mark.fault
@@ -30,6 +31,15 @@ def test_messages_for_a_closed_stderr_do_not_land_among_the_results(study):
     done = shell(f"runner expand {path} --json 2>&-", path.parent)
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) == 1
+
+
+def test_a_verb_that_asks_the_database_ends_without_a_word_of_duckdb_s(tmp_path):
+    """DuckDB complains on stderr of objects that Python did not free at its end."""
+    completed(tmp_path, "r1")
+    for verb in ("collect", "sql 'select 1 as one' --format json"):
+        done = shell(f"runner --root . {verb}", tmp_path)
+        assert (done.returncode, "leaked" in done.stderr) == (0, False)
+    assert json.loads(done.stdout) == [{"one": 1}]
 
 
 @pytest.mark.parametrize("verb", ["expand tiny.yaml", "--help"])

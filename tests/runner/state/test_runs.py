@@ -3,7 +3,7 @@
 import pytest
 
 from model.errors import UserError
-from runner.state.runs import find, name_of, states
+from runner.state.runs import find, last_step, name_of, states
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -69,3 +69,17 @@ def test_an_empty_name_is_not_the_prefix_of_the_only_run(tmp_path, typed):
     Folder(tmp_path, plan("abc123"))
     with pytest.raises(UserError, match="names no run; list them with `runner status`"):
         find(tmp_path, typed)
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 3000 + b"\n", b'{"step": 15, "steps": 5, "lo\n\n'])
+def test_the_newest_step_is_found_before_what_a_crash_tore_whatever_its_length(tmp_path, torn):
+    folder = Folder(tmp_path, plan("short"))
+    path = folder.start() / "steps.jsonl"
+    (state,) = states(tmp_path)
+    assert last_step(state) is None
+    for step in (5, 10):
+        folder.step(step)
+    with path.open("ab") as file:
+        file.write(torn)
+    newest = last_step(state)
+    assert newest and newest.step == 10
