@@ -246,7 +246,7 @@ def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledg
         insert(connection, "files", [row for found in read.touched for row in file_rows(found)])
         steps.stage(connection)
         with keeping(connection, read.changed):
-            forget(connection, [found.key for found in read.changed], kind.tables)
+            forget(connection, [found.key for found in read.changed if found.key in known], kind.tables)
             steps.load(connection, root, read.rows)
             for table in kind.tables:
                 if table not in DERIVED:

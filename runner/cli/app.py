@@ -7,6 +7,7 @@ text. Only the invoked verb is imported, which keeps a call and the list of verb
 from __future__ import annotations
 
 import ast
+import gc
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -89,7 +90,11 @@ class _Verbs(TyperGroup):
         module = import_module(f"runner.commands.{known[cmd_name].stem}")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(cmd_name, cls=_Verb, help=_help(module.__doc__))(module.command)
-        return typer.main.get_command(single)
+        command = typer.main.get_command(single)
+        # What is imported by now stays: Python would take 0.1 s to search it for cycles at its end. DuckDB is
+        # imported later, because it names on stderr what is never freed.
+        gc.freeze()
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

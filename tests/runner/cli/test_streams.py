@@ -151,10 +151,3 @@ def test_ctrl_c_stays_ignored_where_the_caller_ignores_it(study):
         cwd=REPOSITORY, env=environment(AT="ruamel.yaml"), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_end_of_a_command_that_used_the_database_says_nothing():
-    """DuckDB's binding names on stderr each object of its own that Python has not freed."""
-    code = "import sys, duckdb, runner.cli.main as it; sys.argv[1:] = ['schema', 'study']; it.main()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
