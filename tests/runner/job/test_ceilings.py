@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
@@ -137,3 +138,30 @@ def test_a_run_says_the_least_time_of_its_step_on_this_machine(runner, study, ro
     rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     assert all(row["floor_seconds"] == sum(x["seconds"] for x in manifests[0]["floor"]) for row in rows)
     assert len(rows) == 2 and all(row["ceiling_percentage"] > 0 and row["mfu"] is None for row in rows)
+
+
+GPU = """\
+title: On a GPU
+base:
+  device: cuda
+  model: {dim: 1024, layers: 4, heads: 8, kv_heads: 2, ffn_dim: 4096, vocab_size: 32768}
+  data: {path: text.parquet}
+  train: {steps: 30, sequence_length: 1024, batch_size: 4, warmup_steps: 0, log_every: 5, dtype: bfloat16}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.trains
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs an NVIDIA GPU")
+def test_no_run_on_a_gpu_is_faster_than_its_floor(runner, study, root):
+    matrix = "matrix: {attention: [auto, custom], train.compile: [false, true]}\n"
+    runner("launch", study(matrix, base=GPU), rc=0)
+    runner("collect", rc=0)
+    nodes = json.loads(runner("sql", "FROM nodes", "--format", "json", rc=0).stdout)
+    assert len(nodes) == 1 and nodes[0]["graphics_clock_mhz"] > 0
+    query = "SELECT label, step_seconds, floor_seconds, floor_percentage, ceiling_percentage FROM runs"
+    for run in json.loads(runner("sql", query, "--format", "json", rc=0).stdout):
+        assert 0 < run["floor_percentage"] < 100 and 0 < run["ceiling_percentage"] < 100, run
+    query = "SELECT run_id, sum(share) AS whole, min(seconds) AS least FROM step_profile GROUP BY run_id"
+    found = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert len(found) == 4 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in found)
