@@ -270,7 +270,7 @@ def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_ta
     """Copies from pageable memory, for one, wait until the device has done all that was asked before."""
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
-    config = run_config("math", dtype="bfloat16").model_copy(update={"device": "cuda"})
+    config = run_config("math", dtype="bfloat16", accumulate=2).model_copy(update={"device": "cuda"})
     model = build_model(config, attention.load("math"))
     optimizer = AdamW(model.named_parameters(), 0.01)
     device = torch.device("cuda")

@@ -56,6 +56,7 @@ def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("default")  # shown, not fatal: compilers warn about matters of their own
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize(
     "more",
