@@ -49,5 +49,5 @@ def command(
         (left.unreadable, "have no readable record"),
     ):
         if runs:
-            say(f"the archive leaves out {len(runs)} runs that {why}: {', '.join(runs[:5])}")
+            say(f"the archive leaves out runs that {why}, {len(runs)}: {', '.join(runs[:5])}")
     show(folder)

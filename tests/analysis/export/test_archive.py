@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -227,3 +228,13 @@ def test_a_file_or_a_link_in_the_place_of_a_folder_is_named(archive: Path, there
     with pytest.raises(UserError, match=r"use another root|unpack it into another root"):
         unpack(archive, there)
     assert (there / name).is_symlink()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_is_refused_without_waiting_for_it(kind: str, archive: Path, there: Path) -> None:
+    odd = archive.with_name("odd.tar.gz")
+    {"link": lambda: odd.symlink_to(archive), "pipe": lambda: os.mkfifo(odd), "folder": odd.mkdir}[kind]()
+    with pytest.raises(UserError, match="is no file: name the archive itself"):
+        unpack(odd, there)
+    assert not there.exists()
