@@ -97,12 +97,13 @@ def _spec(panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Qua
         used = {cell.at[down.name] for cell in panel}
         bands += [_band(place), *(_band(place, down.text(at)) for at in reversed(down.values) if at in used)]
         marks += [
-            _mark(cell, across, quantity, shade) | {"band": _band(place, down.of(cell)), "group": name}
+            _mark(cell, across, quantity, shade)
+            | {"band": _band(place, down.of(cell)), "group": name, "down": down.of(cell)}
             for cell in panel
         ]
     names = [{"band": _band(place), "label": name} for place, name in enumerate(panels)]
     y = _y(bands, down)
-    layers = [*_cells(marks, across, quantity, y), _names(names, y)]
+    layers = [*_cells(marks, (across, down), quantity, y), _names(names, y)]
     return drawn(layers, _ROW * len(bands)) | {
         "config": config(),
         "autosize": {"type": "fit-x", "contains": "padding"},
@@ -117,7 +118,7 @@ def _band(panel: int, value: str = "") -> str:
 def _mark(cell: Cell, across: Axis, quantity: Quantity, shade: Callable[[float], str]) -> dict[str, Any]:
     """A cell as data of the figure."""
     it = cell.estimate
-    known: dict[str, Any] = {"across": across.of(cell), "ended": cell.word}
+    known: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
     if not it:
         return known | {"text": cell.word}
     fill = shade(it.median)
@@ -170,16 +171,23 @@ def _y(bands: list[str], down: Axis) -> alt.Y:
     )
 
 
-def _cells(marks: list[dict[str, Any]], across: Axis, quantity: Quantity, y: alt.Y) -> list[alt.Chart]:
+def _cells(
+    marks: list[dict[str, Any]], over: tuple[Axis, Axis], quantity: Quantity, y: alt.Y
+) -> list[alt.Chart]:
     import altair as alt
 
+    across, down = over
     used = {mark["across"] for mark in marks}
     order = [text for text in map(across.text, across.values) if text in used]
     axis = alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, labelOverlap=False)
     x = alt.X(
         "across:N", sort=None, title=across.title, axis=axis, scale=alt.Scale(domain=order, padding=0.02)
     )
-    where = [alt.Tooltip("group:N"), alt.Tooltip("across:N", title=across.title)]
+    where = [
+        alt.Tooltip("group:N"),
+        alt.Tooltip("across:N", title=across.title),
+        alt.Tooltip("down:N", title=down.title),
+    ]
     valued, empty = [mark for mark in marks if "fill" in mark], [mark for mark in marks if "fill" not in mark]
     tips = [
         *where,

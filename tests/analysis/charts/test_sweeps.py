@@ -268,6 +268,14 @@ def test_three_axes_make_a_heat_map_for_each_value_of_the_third() -> None:
     assert more.note == "The figure shows the first 12 of 18 heat maps; the table has all values."
 
 
+def test_a_cell_of_a_heat_map_says_where_it_is_on_both_axes() -> None:
+    figure = maps(grid(train__sequence_length=LENGTHS, train__batch_size=BATCHES))
+    titles = {tip.get("title") for tip in figure.spec["layer"][0]["encoding"]["tooltip"]}
+    assert {"sequence length", "batch size"} < titles
+    cell = data(figure, "across", "down", "value")[0]
+    assert (cell["across"], cell["down"], cell["ended"]) == (f"{LENGTHS[0]:,}", str(BATCHES[0]), "none")
+
+
 def test_marks_that_stand_aside_of_the_ends_of_the_axis_lie_within_it() -> None:
     rows = grid(attention=[f"backend{n}" for n in range(12)], train__sequence_length=LENGTHS)
     figure = lines(rows)
