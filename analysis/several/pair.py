@@ -140,6 +140,7 @@ def _facts(side: Measured) -> Side:
 def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
     runs = [run for side in both for run in side.runs]
     a, b = found.names
+    told = summary(found)
     return Summary(
         kind="comparison",
         title=f"{b} compared to {a}",
@@ -147,7 +148,7 @@ def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
         **summaries.moments(runs),
         commits=summaries.commits(runs),
         outcomes=facts.endings(runs),
-        answer=next(iter(found.regressions), summary(found)),
+        answer=next(iter(found.regressions), f"{told[:1].upper()}{told[1:]}."),
         warnings=[f"wrong in its log: {label}" for label in wrong(found)],
     )
 

@@ -87,5 +87,5 @@ def sweep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a study over one numeric axis."""
     out = tmp_path_factory.mktemp("sweep") / "report"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "names", lambda: ("sweep_tokens", "certificates", "ratios"))
+        patch.setattr(charts, "names", lambda: ("sweep_tokens", "sweep_mfu", "certificates", "ratios"))
         return build_report(workspace, SWEEP, out, records=False).parent / "sweeps.html"

@@ -14,12 +14,14 @@ from tests.browser.visit import NARROW, WIDE, ask, emulate, load
 
 pytestmark = pytest.mark.skipif(not shutil.which("pdftotext"), reason="needs pdftotext (poppler-utils)")
 HEADS = """
-    return [...document.querySelectorAll('h1, h2, h3')].map((h) => h.innerText.trim().replace(/\\s+/g, ' '));
+    const said = (texts) => texts.join(' ').trim().replace(/\\s+/g, ' ');
+    return [...[...document.querySelectorAll('h1, h2, h3, .question')].map((e) => said([e.innerText])),
+        ...[...document.querySelectorAll('thead tr')].map((row) => said([...row.cells].map((cell) => cell.textContent)))];
 """
 
 
 def sheets(browser: Any, page: Path, into: Path, width: int = WIDE) -> tuple[list[str], list[str]]:
-    """The text of each sheet that a page prints on, and the page's headings."""
+    """The text of each sheet that a page prints on, and the page's headings, questions and heads of tables."""
     emulate(browser, width, media="")
     load(browser, page)
     ask(browser, "frame()")
@@ -29,15 +31,30 @@ def sheets(browser: Any, page: Path, into: Path, width: int = WIDE) -> tuple[lis
     return text.decode().split("\f")[:-1], browser.execute_script(HEADS)
 
 
-@pytest.mark.parametrize("page", ["index", "comparison", "tokens", "methods"])
+@pytest.mark.parametrize(
+    "page", ["report/index", "report/comparison", "report/tokens", "report/methods", "pair/index"]
+)
 def test_no_sheet_ends_with_a_heading_and_none_is_empty(
-    browser: Any, report: Path, tmp_path: Path, page: str
+    browser: Any, site: Path, tmp_path: Path, page: str
 ) -> None:
-    printed, heads = sheets(browser, report / f"{page}.html", tmp_path / "page.pdf")
+    whole(*sheets(browser, site / f"{page}.html", tmp_path / "page.pdf"))
+
+
+def test_a_figure_s_question_and_the_head_of_its_values_stay_with_them(
+    browser: Any, sweep: Path, tmp_path: Path
+) -> None:
+    whole(*sheets(browser, sweep, tmp_path / "page.pdf"))
+
+
+def whole(printed: list[str], heads: list[str]) -> None:
     for sheet in printed:
         lines = [" ".join(line.split()) for line in sheet.splitlines() if line.strip()]
         assert lines, "an empty sheet"
-        assert not [head for head in heads if f" {head}".endswith(f" {lines[-1]}")], lines[-1]
+        last = lines[-1]
+        found = [
+            head for head in heads if f" {head}".endswith(f" {last}") or f"{head} ".startswith(f"{last} ")
+        ]
+        assert not found, last
 
 
 def test_a_table_repeats_its_head_on_every_sheet(browser: Any, report: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,14 @@ def test_the_command_names_the_groups_whose_logs_are_wrong(root: Path) -> None:
     sides = (Source(study, root, study) for study in ("theirs", "after"))
     told = {section.name: section.rows for section in sections(compare(*read(*sides), THEIRS))}
     assert told["wrong"] == [["fa3 = flash3", "fa3's loss is 0.1 nats above the others'."]]
+
+
+def test_its_summary_is_a_sentence_also_where_nothing_became_worse(root: Path, tmp_path: Path) -> None:
+    sides = (Source(study, root, study) for study in ("after", "before"))
+    build_pair(*sides, OPTIONS, tmp_path / "out", records=False)
+    answer = json.loads((tmp_path / "out" / "data" / "summary.json").read_text())["answer"]
+    assert answer.startswith("No regression is established (")
+    assert answer.endswith(".")
 
 
 def test_a_source_that_was_named_by_its_path_is_called_by_its_root_and_name(
