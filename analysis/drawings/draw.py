@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from analysis.drawings.ordered import ordered
-from analysis.drawings.outlines import FONT, outlined, settable
+from analysis.drawings.outlines import FONT, length, outlined, settable
 from analysis.drawings.version import vega_version
 
 Format = Literal["svg", "pdf", "png"]
@@ -74,16 +74,26 @@ def laid_out(spec: Mapping[str, Any], inches: float, version: str | None = None)
 
 
 def _printed(spec: dict[str, Any], width: float) -> Any:
-    """Without tooltips and ARIA labels, which only a page has use for, and which take a third of the time."""
+    """Without what only a page has use for, tooltips and ARIA labels, and what only takes time."""
     config = {key: value for key, value in spec.get("config", {}).items() if key != "background"}
     config |= {"font": FONT, "aria": False}
-    layers = {"layer": [_without_tooltip(layer) for layer in spec["layer"]]} if "layer" in spec else {}
+    layers = {"layer": [_plain(layer) for layer in spec["layer"]]} if "layer" in spec else {}
     return _settable(spec | layers | {"width": width, "background": "white", "config": config})
 
 
-def _without_tooltip(layer: dict[str, Any]) -> dict[str, Any]:
+def _plain(layer: dict[str, Any]) -> dict[str, Any]:
     encoding = {name: value for name, value in layer.get("encoding", {}).items() if name != "tooltip"}
+    y = encoding.get("y", {})
+    if _all_fit(y):  # of a limit Vega makes sure by measuring each label anew, several times
+        encoding["y"] = y | {"axis": y["axis"] | {"labelLimit": 0}}
     return layer | {"encoding": encoding} if encoding else layer
+
+
+def _all_fit(y: dict[str, Any]) -> bool:
+    """Whether an axis has a limit for its labels that none of them reaches."""
+    limit = (y.get("axis") or {}).get("labelLimit", 0)
+    labels = (y.get("scale") or {}).get("domain", [])
+    return bool(limit and labels) and all(length(settable(label)) < limit for label in labels)
 
 
 def _settable(value: Any) -> Any:

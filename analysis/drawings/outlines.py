@@ -15,6 +15,7 @@ from xml.etree import ElementTree as Tree
 
 FONT = "Liberation Sans"
 _UNITS = 2048  # of the outlines, in the font's size
+_LABEL = 12  # pixels of an axis's labels, as all charts have them
 _SVG = "http://www.w3.org/2000/svg"
 _TEXT = frozenset({"text-anchor", "font-family", "font-size", "font-weight", "font-style"})
 _SHIFT = {"start": 0.0, "middle": -0.5, "end": -1.0}
@@ -35,6 +36,12 @@ def settable(text: str) -> str:
     """
     known = _glyphs()["normal"]["glyphs"]
     return "".join(each if each in known or each in "\n\t" else f"[U+{ord(each):04X}]" for each in text)
+
+
+@cache
+def length(label: str) -> float:
+    """How long an axis's label is, in pixels; `settable` text."""
+    return _line(label, _glyphs()["normal"])[0] * _LABEL / _UNITS
 
 
 def outlined(svg: str) -> str:

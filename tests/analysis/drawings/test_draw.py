@@ -122,6 +122,23 @@ def test_a_drawing_has_no_tooltips_and_no_labels_of_marks() -> None:
     assert "custom" in drawn
 
 
+@pytest.mark.parametrize("longest", ["short", "one that is longer than its limit of 80 pixels"])
+def test_a_limit_of_labels_holds_and_is_left_out_where_all_of_them_fit(longest: str) -> None:
+    labels = ["custom", longest]
+    y = {"field": "label", "type": "nominal", "scale": {"domain": labels}, "axis": {"labelLimit": 80}}
+    data = {"values": [{"label": label} for label in labels]}
+    spec = {
+        "layer": [{"mark": "point", "data": data, "encoding": {"y": y}}],
+        "config": {"axis": {"labelFontSize": 12}},
+    }
+    (layer,) = draw._printed(spec, 600)["layer"]
+    fits = longest == "short"
+    assert layer["encoding"]["y"]["axis"]["labelLimit"] == (0 if fits else 80)
+    assert (">short<" if fits else ">one that is") in draw.laid_out(spec, 6.9)
+    assert "of 80 pixels" not in draw.laid_out(spec, 6.9)
+    assert y["axis"] == {"labelLimit": 80}, "the page's"
+
+
 def test_a_pdf_whose_objects_are_in_order_stays_as_it_is() -> None:
     """Many lead back to one, which is found once."""
     names = [b"%d" % number for number in range(1, 301)]
