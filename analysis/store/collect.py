@@ -6,11 +6,13 @@ Files are truth. What was read from files that are gone since is kept and marked
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from analysis.store import scan, steps
 from analysis.store.certificates import read_certificate, read_node
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 Settle = Callable[[list[Key]], object]
 DERIVED = ("step_records", *steps.MEASURES)  # filled from the staged step records
 _BATCH_BYTES = 256 * 2**20
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -241,19 +244,35 @@ def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledg
     No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     """
     updated = 0
-    for read in _ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch)):
-        forget(connection, [found.key for found in read.touched], ("files",))
-        insert(connection, "files", [row for found in read.touched for row in file_rows(found)])
-        steps.stage(connection)
-        with keeping(connection, read.changed):
-            forget(connection, [found.key for found in read.changed if found.key in known], kind.tables)
-            steps.load(connection, root, read.rows)
-            for table in kind.tables:
-                if table not in DERIVED:
-                    insert(connection, table, getattr(read.rows, table))
-        steps.derive(connection)
-        updated += len(read.changed)
+    with (
+        connection.cursor() as other,
+        closing(_ahead(_loaded(root, (connection, other), _reads(root, kind, known, stale)))) as loaded,
+    ):
+        for read, here in loaded:
+            forget(here, [found.key for found in read.touched], ("files",))
+            insert(here, "files", [row for found in read.touched for row in file_rows(found)])
+            with keeping(here, read.changed):
+                forget(here, [found.key for found in read.changed if found.key in known], kind.tables)
+                for table in kind.tables:
+                    if table not in DERIVED:
+                        insert(here, table, getattr(read.rows, table))
+            steps.derive(here)
+            updated += len(read.changed)
     return updated
+
+
+def _reads(root: Path, kind: _Kind, known: Ledger, stale: list[Seen]) -> Iterator[_Read]:
+    return _ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch))
+
+
+def _loaded(
+    root: Path, turns: tuple[DuckDBPyConnection, DuckDBPyConnection], reads: Iterator[_Read]
+) -> Iterator[tuple[_Read, DuckDBPyConnection]]:
+    """What was read, with its step records in `loaded` of one of two connections: each has such a table."""
+    for read, here in zip(reads, cycle(turns), strict=False):
+        steps.stage(here)
+        steps.load(here, root, read.rows)
+        yield read, here
 
 
 class _Read:
@@ -274,8 +293,8 @@ class _Read:
             kind.read(root, each, self.rows)
 
 
-def _ahead(items: Iterator[_Read]) -> Iterator[_Read]:
-    """The same, each read by another thread while DuckDB loads the one before it."""
+def _ahead(items: Iterator[T]) -> Generator[T]:
+    """The same, each made by another thread while the one before it is used."""
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(next, items, None)
         while item := coming.result():

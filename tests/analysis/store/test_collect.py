@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.store import collect as collecting
 from analysis.store import database as store
 from analysis.store import steps
 from analysis.store.collect import CollectSummary, collect
@@ -65,6 +67,24 @@ def test_an_unchanged_folder_is_not_read_again(root: Path, monkeypatch: pytest.M
     again = collect(root)
     assert (again.updated, again.unchanged) == (0, 1)
     assert store.database(root).stat().st_mtime_ns == before
+
+
+def test_many_batches_give_what_one_gives(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step records of one are loaded while those of another are measured, also where rows are replaced."""
+    monkeypatch.setattr(collecting, "_RUNS", replace(collecting._RUNS, batch=1))
+    folders = [completed(root, f"r{seed}", seed=seed) for seed in range(8)]
+    collect(root)
+    for folder in folders[:4]:
+        folder.step(200)
+    (folders[4].path / "attempt-1" / "steps.jsonl").write_text("{]\n{}\n")
+    shutil.rmtree(folders[5].path)
+    assert collect(root) == CollectSummary(
+        runs=8, attempts=8, steps=7 * 21 + 4, quarantined=1, updated=5, unchanged=2, missing=1
+    )
+    replaced = contents(root, gone=False)
+    monkeypatch.undo()
+    collect(root, rebuild=True)
+    assert contents(root) == replaced
 
 
 def test_a_touched_folder_with_the_same_content_is_not_read_again(root: Path) -> None:
