@@ -89,6 +89,8 @@ def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyCon
     path = database(root)
     if not path.exists():
         raise UserError(f"no database at {path}: run `runner collect` first")
+    if not path.is_file():
+        raise UserError(f"{path} is not a file, where the database belongs: rename it")
     config: _Config = {}
     if memory_bytes:
         config = {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
@@ -160,8 +162,8 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     """
     import duckdb
 
-    if database(root).is_dir():
-        raise UserError(f"{database(root)} is a folder, where the database belongs: rename it")
+    if database(root).exists() and not database(root).is_file():
+        raise UserError(f"{database(root)} is not a file, where the database belongs: rename it")
     with _turn(root):
         _sweep(root)
         while True:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
-from model.disk.files import Unreadable, dumps
+from model.disk.files import Unreadable, dumps, regular
 from model.disk.folder import Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
 from model.disk.profile import FILE, StepProfile
@@ -121,7 +121,8 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     if profile:
         reader.rows.step_profile += [row | part for part in _profile(profile)]
     steps = f"{path}/steps.jsonl"
-    if os.path.lexists(steps):  # a link that leads nowhere is refused when it is read
+    found = reader.read(steps, lambda: regular(steps)) if os.path.lexists(steps) else None
+    if found:
         imported = run_id.startswith(PREFIX)
         reader.rows.step_files.append({**row, "path": steps, "imported": imported})
 

@@ -15,11 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import rows_of
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
 from analysis.store.steps import MEASURES, SAID, STAGE, derive, stage
 from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, insert, read_ledger
+from model.config import RunConfig
+from model.disk.files import dumps, replacing
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -168,6 +172,8 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
                 f"INSERT INTO {into} BY NAME SELECT {names} FROM old.{table} "
                 f"WHERE {owner} IN (SELECT (study, run_id) FROM wanted)"
             )
+        if "run_records" in tables:
+            _complete(connection)
         derive(connection)
     except BaseException:
         connection.execute("ROLLBACK")
@@ -176,11 +182,42 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
     connection.unregister("wanted")
 
 
+def _complete(connection: DuckDBPyConnection) -> None:
+    """Add to configurations of older versions the settings that came later, as reading a run.json does.
+
+    Otherwise a run whose files are gone would differ in them from its neighbours, and be compared with none.
+    """
+    import pyarrow as pa
+
+    rows = connection.execute(
+        "SELECT study, run_id, config::VARCHAR FROM run_records WHERE imported IS NULL "
+        "AND (study, run_id) IN (SELECT (study, run_id) FROM wanted)"
+    ).fetchall()
+    whole = [(study, run_id, _whole(config)) for study, run_id, config in rows]
+    if not whole:
+        return
+    columns = [list(column) for column in zip(*whole, strict=True)]
+    connection.register("whole", pa.table(columns, ["study", "run_id", "config"]))
+    connection.execute(
+        "UPDATE run_records r SET config = w.config FROM whole w "
+        "WHERE w.study = r.study AND w.run_id = r.run_id"
+    )
+    connection.unregister("whole")
+
+
+def _whole(config: str) -> str:
+    try:
+        return dumps(RunConfig.model_validate_json(config).model_dump(mode="json"))
+    except ValidationError:  # of a newer version: it stays as it is
+        return config
+
+
 def _set_aside(build: Build, root: Path, error: Exception) -> None:
     """Keep an old database of which nothing can be taken over."""
     aside = database(root).with_name("results.unreadable.duckdb")
     assert build.old
-    shutil.copyfile(build.old, aside)
+    with replacing(aside) as written:
+        shutil.copyfile(build.old, written)
     build.old = None
     log.warning(
         "the database could not be read (%s) and is built anew from the run folders; "

@@ -57,8 +57,8 @@ SELECT f.file, f.study, f.run_id, f.attempt,
         CASE WHEN isfinite(s.grad_norm) THEN s.grad_norm END AS grad_norm)
 FROM read_json(?, format = 'newline_delimited', columns = {COLUMNS}, filename = true) s
 JOIN step_files f ON f.path = s.filename
-WHERE CASE WHEN s.schema_version = 1 AND s.steps > 0
-        AND {_ALL_FINITE}
+WHERE CASE WHEN s.schema_version = 1 AND s.step > 0 AND s.steps > 0
+        AND coalesce(s.step_seconds >= 0, f.imported) AND {_ALL_FINITE}
         AND (s.tokens > 0 OR f.imported AND s.tokens IS NULL)
         AND coalesce(s.time BETWEEN '0001-01-02' AND '9999-12-31', true) THEN true
     ELSE error('not a step record') END
@@ -122,6 +122,8 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
         records: Sequence[StepRecord | ImportedStep] = read_lines(
             path, ImportedStep if file["imported"] else StepRecord
         )
+        if not records and path.stat().st_size:
+            raise Unreadable(f"{path}: it has no whole line")
         _timed(path, records)
         table = [fitting(_row(record, file)) for record in records]
     except Unreadable as error:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -158,7 +159,7 @@ def _without_torn(path: Path | str, lines: list[bytes], kind: type[Record]) -> l
 
 def _content(path: Path | str) -> bytes:
     """A file's bytes. Many small files take half as long as with `open` and its buffers."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = _open_regular(path)
     try:
         parts = [os.read(descriptor, _PART)]
         while parts[-1]:
@@ -169,11 +170,37 @@ def _content(path: Path | str) -> bytes:
 
 
 def _parts(path: Path | str) -> Iterator[bytes]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = _open_regular(path)
     try:
         yield from iter(partial(os.read, descriptor, _PART), b"")
     finally:
         os.close(descriptor)
+
+
+def regular(path: str) -> str:
+    """The path. Raises Unreadable if it is another thing than a file: a pipe or a device may never end."""
+    try:
+        _require_regular(os.stat(path))  # noqa: PTH116  strings
+        return path
+    except OSError as error:
+        raise Unreadable(f"{path}: {_first_line(error)}") from error
+
+
+def _open_regular(path: Path | str) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+    try:
+        _require_regular(os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
 
 
 def tail(path: Path | str, size: int) -> bytes:

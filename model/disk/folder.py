@@ -20,6 +20,7 @@ Inside, paths are strings: over 10,000 runs, joining Path objects took as long a
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -31,6 +32,7 @@ from model.disk.profile import FILE, StepProfile
 from model.disk.record import NAME, AuditRecord, LedgerEvent, Manifest, Outcome, Result, RunRecord
 
 CLAIM = "claim.json"
+_ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
 
 class Imported(Unreadable):
@@ -230,10 +232,9 @@ class RunFolder:
         return [Attempt(self, number, ledger) for number in self.numbers()]
 
     def numbers(self) -> list[int]:
-        """Numbers of the attempts that have a folder, in order."""
+        """Numbers of the attempts that have a folder, in order; one spelled `attempt-02` is none."""
         names = os.listdir(self._path)  # noqa: PTH208  strings are enough
-        numbers = [name[8:] for name in names if name.startswith("attempt-")]
-        return sorted([int(number) for number in numbers if number.isdigit()])
+        return sorted([int(name[8:]) for name in names if _ATTEMPT.fullmatch(name)])
 
 
 def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:

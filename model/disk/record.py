@@ -229,20 +229,20 @@ class StepRecord(Frozen):
     """One line of `steps.jsonl`: the state at `step`, and rates over the `steps` steps that end with it."""
 
     schema_version: Version = SCHEMA_VERSION
-    step: int = Field(description="Counts from 1.")
-    steps: int = Field(description="Steps since the record before.")
+    step: int = Field(gt=0, description="Counts from 1.")
+    steps: int = Field(gt=0, description="Steps since the record before.")
     time: datetime
     loss: float | None = Field(description="Mean cross-entropy in nats at `step`; None if not finite.")
     learning_rate: float
     grad_norm: float | None = Field(description="Before clipping, at `step`; None if not finite.")
-    step_seconds: float = Field(description="Mean over the `steps` steps, by the device's clock.")
+    step_seconds: float = Field(ge=0, description="Mean over the `steps` steps, by the device's clock.")
     step_seconds_min: float | None = Field(None, description="The shortest of them; None in older records.")
     step_seconds_median: float | None = Field(None, description="Their median, likewise.")
     step_seconds_max: float | None = Field(None, description="The longest, likewise.")
     data_wait_seconds: float | None = Field(
         None, description="In which the device had done a step, and the next batch was not there; their sum."
     )
-    tokens: int = Field(description="In the `steps` steps, padding included.")
+    tokens: int = Field(gt=0, description="In the `steps` steps, padding included.")
     training_tokens: int = Field(description="In the `steps` steps, those that the loss counts.")
     memory_bytes: int = Field(description="Peak so far: device memory on a GPU, resident memory on a CPU.")
     energy_joules: float | None = Field(None, description="Of the GPU in the `steps` steps; None: not known.")

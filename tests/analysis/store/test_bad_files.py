@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 
 from analysis.store.collect import collect
+from analysis.store.database import database, open_for_reading
+from model.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import START, Folder, completed, plan
 
@@ -139,3 +143,109 @@ def test_a_folder_or_a_loop_in_the_place_of_a_file_is_quarantined(root: Path, sq
     collect(root)
     assert {f"backends/r{number}/{name}" for number in (1, 2)} <= {row["path"] for row in sql(QUARANTINE)}
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r3'") == [{"n": 21}]
+
+
+MEANINGLESS: list[dict[str, Any]] = [
+    {"step": -(2**63) + 1, "steps": 2**62},
+    {"step": 0},
+    {"steps": 0},
+    {"steps": -5},
+    {"tokens": 0},
+    {"tokens": -1},
+    {"step_seconds": -0.4},
+]
+
+
+@pytest.mark.parametrize("values", MEANINGLESS)
+def test_a_step_record_that_cannot_be_is_quarantined_with_what_is_wrong(
+    root: Path, sql: Ask, values: dict[str, Any]
+) -> None:
+    """DuckDB reads many files at once, Python one that it refused: neither takes what the other does not."""
+    completed(root, "r1")
+    change(completed(root, "r2").path / "attempt-1/steps.jsonl", **values)
+    assert collect(root).quarantined == 1
+    (found,) = sql(QUARANTINE)
+    assert found["path"] == "backends/r2/attempt-1/steps.jsonl"
+    assert any(name in found["reason"] for name in values)
+    assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'r1'") == [{"n": 21}]
+
+
+def test_more_records_below_step_one_than_a_curve_has_points_stop_no_collect(root: Path, sql: Ask) -> None:
+    completed(root, "r1")
+    folder = completed(root, "r2")
+    steps = folder.path / "attempt-1/steps.jsonl"
+    line = json.loads(steps.read_text().splitlines()[0])
+    steps.write_text("".join(json.dumps(line | {"step": step}) + "\n" for step in range(-299, 1)))
+    assert collect(root).quarantined == 1
+    assert sql("SELECT DISTINCT run_id FROM steps") == [{"run_id": "r1"}]
+
+
+def test_more_tokens_than_a_column_holds_in_sum_stop_no_collect(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1", steps=300))
+    folder.start()
+    for step in range(1, 301):
+        folder.step(step, steps=1, tokens=LARGEST)
+    collect(root)
+    assert sql("SELECT DISTINCT tokens FROM curves") == [{"tokens": None}]
+    assert sql("SELECT DISTINCT tokens FROM steps") == [{"tokens": LARGEST}]
+
+
+@pytest.mark.parametrize("name", ["attempt-²", "attempt-02", "attempt-0", "attempt-٣", "attempt-"])
+def test_a_folder_whose_name_is_no_number_of_an_attempt_is_none(root: Path, sql: Ask, name: str) -> None:
+    (completed(root, "r1").path / name).mkdir()
+    collect(root)
+    assert sql("SELECT attempt FROM attempts") == [{"attempt": 1}]
+
+
+RECORDS = ("run.json", "ledger.jsonl", *(f"attempt-1/{name}" for name in ("manifest.json", "steps.jsonl", "audits.jsonl", "result.json")))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"]
+)
+def test_a_pipe_or_a_device_in_the_place_of_any_file_is_quarantined_and_not_waited_for(
+    root: Path, sql: Ask, make: Callable[[Path], None]
+) -> None:
+    for place, name in enumerate(RECORDS):
+        path = completed(root, f"r{place}").path / name
+        path.unlink(missing_ok=True)
+        make(path)
+    completed(root, "sound")
+    collect(root)
+    refused = {row["path"]: row["reason"] for row in sql(QUARANTINE)}
+    for place, name in enumerate(RECORDS):
+        assert "not a regular file" in refused[f"backends/r{place}/{name}"]
+    assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'sound'") == [{"n": 21}]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_in_the_place_of_the_database_is_refused_and_not_waited_for(
+    root: Path, make: Callable[[Path], None]
+) -> None:
+    completed(root, "r1")
+    make(database(root))
+    for act in (collect, open_for_reading):
+        with pytest.raises(UserError, match="not a file, where the database belongs"):
+            act(root)
+
+
+def test_a_damaged_database_is_set_aside_without_following_a_link(root: Path, tmp_path: Path) -> None:
+    """Whoever may write to the root could have put one there, to a file that only we can write to."""
+    completed(root, "r1")
+    database(root).write_bytes(b"not a database" * 1000)
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    (root / "results.unreadable.duckdb").symlink_to(mine)
+    collect(root)
+    assert mine.read_text() == "precious"
+    assert (root / "results.unreadable.duckdb").read_bytes() == b"not a database" * 1000
+
+
+@pytest.mark.parametrize("foreign", [b"[1, 2, 3]", b"\x1f\x8b\x08\x00 zipped"])
+def test_step_records_without_a_whole_line_are_said(root: Path, sql: Ask, foreign: bytes) -> None:
+    completed(root, "r1")
+    (completed(root, "r2").path / "attempt-1/steps.jsonl").write_bytes(foreign)
+    assert collect(root).quarantined == 1
+    assert sql(QUARANTINE) == [
+        {"path": "backends/r2/attempt-1/steps.jsonl", "reason": "it has no whole line"}
+    ]

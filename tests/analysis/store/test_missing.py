@@ -143,6 +143,25 @@ def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: As
     assert len(sql("FROM steps")) == 21
 
 
+def test_a_run_taken_over_from_before_a_setting_existed_is_still_compared_with_its_neighbours(
+    root: Path, sql: Ask
+) -> None:
+    gone = completed(root, "r1", attention="math")
+    completed(root, "r2", attention="auto")
+    collect(root)
+    shutil.rmtree(gone.path)
+    with duckdb.connect(store.database(root)) as old:
+        old.execute("UPDATE database_version SET fingerprint = 'old'")
+        old.execute(
+            'UPDATE run_records SET config = json_merge_patch(config, \'{"train": {"accumulate": null}}\')'
+        )
+    collect(root)
+    assert sql("SELECT count(DISTINCT other_settings) AS n, count(*) AS runs FROM comparable") == [
+        {"n": 1, "runs": 2}
+    ]
+    assert sql("SELECT DISTINCT config ->> '$.train.accumulate' AS parts FROM runs") == [{"parts": "1"}]
+
+
 def test_a_database_that_cannot_be_read_is_set_aside_not_overwritten(
     root: Path, sql: Ask, caplog: pytest.LogCaptureFixture
 ) -> None:
