@@ -75,13 +75,15 @@ SELECT run,
     any_value(deciding_attempt) AS deciding_attempt,
     max(step) AS last_step,
     arg_max_null(loss, step) AS final_loss,
-    100.0 * sum(training_tokens) / sum(tokens) AS training_tokens_percentage,
+    -- The records of a log need not all give tokens: a share is of those that do.
+    100.0 * sum(training_tokens) FILTER (tokens IS NOT NULL)
+        / sum(tokens) FILTER (training_tokens IS NOT NULL) AS training_tokens_percentage,
     max(memory_bytes) FILTER (attempt = deciding_attempt) AS memory_bytes,
     count(*) FILTER (counted) AS counted_records,
     -- The middle value twice, or the two in the middle: less than one record in a billion is above the half.
     quantile_disc(step_seconds, [0.5, 0.500000001]) FILTER (counted) AS middle,
     quantile_cont(step_seconds, [0.25, 0.75]) FILTER (counted) AS quartiles,
-    sum(tokens) FILTER (counted) / sum(steps) FILTER (counted) AS tokens_per_step,
+    sum(tokens) FILTER (counted) / sum(steps) FILTER (counted AND tokens IS NOT NULL) AS tokens_per_step,
     -- Rounded: the last bits of a sum depend on the order of its terms.
     round(sum(step_seconds * steps), 6) AS training_seconds,
     CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
@@ -144,7 +146,7 @@ WITH lengths AS (
     FROM measured
 )
 SELECT run, 256 AS most, width, min(step) AS first_step, max(step) AS step, count(*) AS records,
-    count(loss) AS losses, avg(loss) AS loss, sum(tokens) AS tokens,
+    count(loss) AS losses, avg(loss) AS loss, sum(tokens) FILTER (step_seconds IS NOT NULL) AS tokens,
     sum(step_seconds * steps) FILTER (tokens IS NOT NULL) AS seconds
 FROM derived JOIN lengths USING (run) WHERE NOT superseded
 GROUP BY run, width, (derived.step - 1) // width;

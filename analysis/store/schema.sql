@@ -249,7 +249,7 @@ COMMENT ON COLUMN curves.step IS 'Last logged step in it.';
 COMMENT ON COLUMN curves.records IS 'Number of step records in it.';
 COMMENT ON COLUMN curves.losses IS 'Number of those with a finite loss.';
 COMMENT ON COLUMN curves.loss IS 'Mean of these losses in nats per token; NULL if there is none.';
-COMMENT ON COLUMN curves.tokens IS 'Tokens of these records, including padding.';
+COMMENT ON COLUMN curves.tokens IS 'Tokens of those of these records that give their seconds, including padding.';
 COMMENT ON COLUMN curves.seconds IS 'Seconds of those of these records that give their tokens: the sum of step_seconds x steps.';
 
 CREATE TABLE quarantine (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, path VARCHAR NOT NULL, reason VARCHAR NOT NULL);

@@ -48,7 +48,7 @@ SELECT s.study, s.run_id, max(s.step) AS last_step, last(s.loss ORDER BY s.step)
     quantile_cont(s.step_seconds, 0.25) FILTER (s.counted) AS step_seconds_25,
     quantile_cont(s.step_seconds, 0.75) FILTER (s.counted) AS step_seconds_75,
     max(s.memory_bytes) FILTER (s.attempt = d.attempt) AS memory_bytes,
-    sum(s.tokens) FILTER (s.counted) / sum(s.steps) FILTER (s.counted) AS tokens_per_step,
+    sum(s.tokens) FILTER (s.counted) / sum(s.steps) FILTER (s.counted AND s.tokens IS NOT NULL) AS tokens_per_step,
     round(sum(s.step_seconds * s.steps), 6) AS training_seconds,
     CASE WHEN bool_and(s.energy_joules IS NOT NULL) THEN round(sum(s.energy_joules), 3) END AS energy_joules,
     round(sum(s.power_watts * s.step_seconds * s.steps) FILTER (s.counted)

@@ -109,3 +109,20 @@ def test_an_imported_run_is_the_same_whatever_is_collected_with_it(root: Path, s
     collect(root, "theirs")
     assert sql("SELECT * FROM run_records WHERE study = 'theirs'") == together
     assert together[0]["repeat"] == 1
+
+
+def test_records_without_tokens_or_seconds_change_no_rate(root: Path, sql: Ask) -> None:
+    """Some records give no tokens, others no seconds: each rate is of those that give what it needs."""
+    folder = write_log(root)
+    steps = folder / "attempt-1" / "steps.jsonl"
+    steps.unlink()
+    for step in range(1, 101):
+        said = {"tokens": 1000 if step % 2 else None, "training_tokens": 400 if step % 3 else None}
+        files.append(steps, ImportedStep(step=step, steps=1, step_seconds=0.5 if step % 5 else None, **said))
+    collect(root)
+    (run,) = sql("SELECT tokens_per_step, tokens_per_second, training_tokens_percentage FROM runs")
+    assert run == {"tokens_per_step": 1000, "tokens_per_second": 2000, "training_tokens_percentage": 40}
+    rates = (
+        "SELECT most, round(sum(tokens) / sum(seconds), 6) AS rate FROM curves GROUP BY most ORDER BY most"
+    )
+    assert sql(rates) == [{"most": 32, "rate": 2000}, {"most": 256, "rate": 2000}]
