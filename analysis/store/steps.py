@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +41,12 @@ COLUMNS = {
 # An infinite loss or gradient's norm is unknown; a file with an infinite measurement is refused.
 _KNOWN_OR_NOT = ("loss", "grad_norm")
 _FINITE = tuple(name for name, kind in COLUMNS.items() if kind == "DOUBLE" and name not in _KNOWN_OR_NOT)
-_ALL_FINITE = " AND ".join(f"coalesce(isfinite(s.{name}), true)" for name in _FINITE)
+# Beyond what float32 holds nothing was measured, and sums and products of it are infinite.
+_LARGEST = 3.5e38
+_ALL_FINITE = " AND ".join(
+    [f"coalesce(abs(s.{name}) <= {_LARGEST}, true)" for name in _FINITE]
+    + [f"coalesce(abs(s.{name}) <= {_LARGEST} OR NOT isfinite(s.{name}), true)" for name in _KNOWN_OR_NOT]
+)
 # Columns of step_records that files say; derive.sql adds the others.
 SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
 MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that derive.sql alone fills
@@ -144,8 +148,8 @@ def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:
-    """Raise Unreadable if a measurement is not finite, which JSON cannot hold."""
+    """Raise Unreadable if a measurement is not finite, which JSON cannot hold, or beyond all measure."""
     for record in records:
-        for name in _FINITE:
-            if (value := getattr(record, name, None)) is not None and not math.isfinite(value):
+        for name in (*_FINITE, *_KNOWN_OR_NOT):
+            if (value := getattr(record, name, None)) is not None and not abs(value) <= _LARGEST:
                 raise Unreadable(f"{path}: {name} at step {record.step} is {value}")

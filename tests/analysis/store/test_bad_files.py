@@ -153,6 +153,9 @@ MEANINGLESS: list[dict[str, Any]] = [
     {"tokens": 0},
     {"tokens": -1},
     {"step_seconds": -0.4},
+    {"step_seconds": 1e308},
+    {"energy_joules": 1e308},
+    {"loss": -1e308},
 ]
 
 
