@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHARE = 0.002  # of a run's time that its audits may take
 LEAST = 100  # steps for each audit, over which its own cost, whatever its size, is spread
 # How long a FLOP of an audit takes against one of training. docs/benchmarks.md says how it was measured.
-WEIGHT = {"cpu": 8, "cuda": 150}
+WEIGHT = {"cpu": 8, "cuda": 230}
 PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in float32
 
 

@@ -49,7 +49,8 @@ COMMENT ON COLUMN steps.power_watts IS 'Mean power of the GPU in the interval in
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 
--- A short name for a group: the values of the factors that actually vary in its study, except the seed.
+-- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
+-- factor by the last part of its name where that is clear.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
 CREATE VIEW labelled AS
 WITH alike AS (
@@ -69,12 +70,20 @@ WITH alike AS (
     FROM kinds, json_each(factors) axis
     UNION ALL SELECT study, key, 'scale', scale FROM kinds
 ), varying AS (
-    SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1
-), named AS (
-    SELECT study, kind, string_agg(
-        CASE WHEN axis = 'attention' THEN value ELSE axis || '=' || value END,
-        ', ' ORDER BY axis <> 'attention', axis) AS label
-    FROM cells JOIN varying USING (study, axis) GROUP BY study, kind
+    SELECT study, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY study) AS axes,
+        count(*) OVER (PARTITION BY study, last) AS alike
+    FROM (SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1)
+), baselines AS (  -- only one that all runs agree on
+    SELECT study, axis.key AS axis, axis.value ->> '$' AS base
+    FROM (
+        SELECT study, any_value(design -> '$.baseline') AS baseline FROM run_records
+        GROUP BY study HAVING count(DISTINCT design -> '$.baseline') = 1
+    ), json_each(baseline) axis
+), named AS (  -- of many factors, only those in which a group differs from the baseline
+    SELECT study, kind, coalesce(string_agg(
+        CASE WHEN axis = 'attention' THEN value ELSE if(alike = 1, last, axis) || '=' || value END,
+        ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
+    FROM cells JOIN varying USING (study, axis) LEFT JOIN baselines USING (study, axis) GROUP BY study, kind
 ), filled AS (
     SELECT k.study, k.key, k.group_id, k.places, coalesce(label, attention, last_resort) AS label
     FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
@@ -191,7 +200,7 @@ COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
 COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in seed and repeat.';
-COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline.';
 COMMENT ON COLUMN runs.place IS 'Position of the run''s group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';

@@ -267,10 +267,32 @@ def test_a_label_is_the_factors_that_vary_seed_apart(root: Path, sql: Ask) -> No
         Folder(root, plan(run_id, attention=attention, factors=factors, group=run_id))
     collect(root)
     assert [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")] == [
-        "auto, train.sequence_length=512",
-        "flash, train.sequence_length=512",
-        "flash, train.sequence_length=1024",
+        "auto, sequence_length=512",
+        "flash, sequence_length=512",
+        "flash, sequence_length=1024",
     ]
+
+
+def test_of_many_factors_a_label_has_those_that_differ_from_the_baseline(root: Path, sql: Ask) -> None:
+    base = {"train.compile": False, "train.loss": "plain", "train.lr": 0.1, "model.lr": 1}
+    design = {"order": "interleaved", "order_seed": 7, "baseline": base, "margins": {}, "until": None}
+    changes = ({}, {"train.compile": True}, {"train.loss": "joined", "train.lr": 0.2}, {"model.lr": 2})
+    for number, change in enumerate(changes):
+        Folder(root, plan(f"r{number}", factors={**base, **change}, group=f"g{number}", design=design))
+    collect(root)
+    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert labels == ["baseline", "compile=true", "loss=joined, train.lr=0.2", "model.lr=2"]
+
+
+def test_where_runs_do_not_agree_on_a_baseline_labels_have_all_factors(root: Path, sql: Ask) -> None:
+    for number, value in enumerate((False, True)):
+        factors = {"train.compile": value, "train.loss": number, "seed": 0, "train.steps": number}
+        design = {"order": "interleaved", "order_seed": 7, "baseline": {"train.compile": value}}
+        design |= {"margins": {}, "until": None}
+        Folder(root, plan(f"r{number}", factors=factors, group=f"g{number}", design=design))
+    collect(root)
+    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert labels == ["compile=false, loss=0, steps=0", "compile=true, loss=1, steps=1"]
 
 
 def test_repeats_share_a_label_and_the_design_is_a_column(root: Path, sql: Ask) -> None:
