@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,12 +136,19 @@ def write_report(
         queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
         others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
         queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
+        queries |= _of_no_figure(study, {*asked} - {*queries.values()})
         drawer.check()
         carry(connection, study, out, named(queries, asked), records)
         _write_script(out, script.result())
     if extra:
         extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in METRICS}))
     seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
+
+
+def _of_no_figure(study: str, asked: Set[str]) -> dict[str, str]:
+    """Queries of charts that had nothing to show, by their names."""
+    every = {name: facts.literal(charts.load(name).sql, study) for name in charts.names()}
+    return {name: sql for name, sql in every.items() if sql in asked}
 
 
 def _contents(
