@@ -212,7 +212,9 @@ class Manifest(Frozen):
     not_resumed: str | None = Field(None, description="Why a checkpoint that is there was not used.")
     parameter_count: int | None = None
     flop_per_token: int | None = Field(None, description="By model.measure.flops.flop_per_token.")
-    peak_flops: float | None = Field(None, description="FLOP/s of one device, None where it is not known.")
+    peak_flops: float | None = Field(
+        None, ge=1, description="FLOP/s of one device, None where it is not known."
+    )
     peak_source: str | None = None
     certificate: str | None = Field(
         None, description="Key of the certificate of its attention backend, ROOT/.certificates/KEY.json."

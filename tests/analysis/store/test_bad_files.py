@@ -252,3 +252,11 @@ def test_step_records_without_a_whole_line_are_said(root: Path, sql: Ask, foreig
     assert sql(QUARANTINE) == [
         {"path": "backends/r2/attempt-1/steps.jsonl", "reason": "it has no whole line"}
     ]
+
+
+@pytest.mark.parametrize("peak", [0, -1e12, 1e-300])
+def test_a_peak_that_no_device_has_gives_no_utilisation(root: Path, sql: Ask, peak: float) -> None:
+    change(completed(root, "r1").path / "attempt-1/manifest.json", peak_flops=peak)
+    collect(root)
+    assert [row["path"] for row in sql(QUARANTINE)] == ["backends/r1/attempt-1/manifest.json"]
+    assert sql("SELECT mfu FROM runs") == [{"mfu": None}]
