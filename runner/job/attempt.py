@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any
 
 from model import attention
@@ -37,12 +38,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Progress:
-    """Progress of the attempt so far, for its result."""
+    """Progress of the attempt so far, for its result.
+
+    Attributes:
+        gpu: keeps other runs off the GPU, also while the step is profiled.
+    """
 
     manifest: Manifest
     steps: int = 0
     loss: float | None = None
     started: float = field(default_factory=time.monotonic)
+    gpu: socket | None = None
 
 
 def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = ()) -> str:
@@ -71,6 +77,8 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
     if trained and not stop.requested():
         profile.keep(trained, progress.manifest, attempt)
+    if progress.gpu:
+        progress.gpu.close()
     if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
         _go_on_in_the_queue(folder, number, fellows, end)
     return ending.outcome.value
@@ -184,7 +192,7 @@ def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) ->
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
     progress.manifest = with_device(progress.manifest, run.config, run.peak_flops_override)
     write(attempt / "manifest.json", progress.manifest)
-    _gpu = process.hold_gpu(progress.manifest.gpu_uuid)
+    progress.gpu = process.hold_gpu(progress.manifest.gpu_uuid)
     options = snapshot.options(folder.path.parent, run.provenance.code)
     with phase.shown(attempt) as tell:
         certificate = _certificate(run, folder, options, tell)

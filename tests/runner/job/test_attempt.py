@@ -4,6 +4,7 @@ import re
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -132,6 +133,23 @@ def test_a_failed_audit_ends_the_attempt_with_its_numbers_and_no_checkpoint_up_t
     assert second.manifest.not_resumed == f"attempt 1 failed its audit of step {last.step}"
     assert [one.step for one in second.audits if one.step <= last.step] == [one.step for one in first.audits]
     assert all(one.passed for one in second.audits)
+
+
+@pytest.mark.fault
+def test_no_other_run_gets_the_gpu_while_the_step_is_profiled(tmp_path, corpus, attempted, monkeypatch):
+    uuid, hold, refused = f"GPU-{uuid4()}", attempt.process.hold_gpu, []
+
+    def profiled(*_):
+        with pytest.raises(UserError, match="in use by another run"):
+            hold(uuid)
+        refused.append(uuid)
+
+    monkeypatch.setattr(attempt.process, "hold_gpu", lambda _none: hold(uuid))
+    monkeypatch.setattr(attempt.profile, "keep", profiled)
+    assert attempted(small(tmp_path, corpus), 1, attention.load("math")).settled[0] == "completed"
+    assert refused == [uuid]
+    with hold(uuid):  # free again
+        pass
 
 
 @pytest.mark.parametrize("told", ["passed", "none", "failed", "torn", "damaged", "failed earlier"])
