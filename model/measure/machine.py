@@ -14,6 +14,7 @@ from pathlib import Path
 _PACKAGES = (
     "torch",
     "triton",
+    "torchao",
     "flash-attn",
     "flash-attn-4",
     "flash_attn_3",
