@@ -29,6 +29,8 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
         "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
         f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
     )
+    if len({row["peak_flops"] for row in rows}) > 1:
+        what += " Shares of different peaks do not say which group is faster; tokens per second do."
     return dots(rows, styles, Axis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
 
 

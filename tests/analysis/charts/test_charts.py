@@ -267,6 +267,19 @@ def test_mfu_names_its_peak_and_formula(demo_figures: Figures) -> None:
     assert "NVIDIA H200: 989.4 TFLOP/s (a datasheet)" in figure.caption
 
 
+def test_mfu_of_different_peaks_says_that_it_does_not_rank(root: Path) -> None:
+    completed(root, "r1")
+    other = completed(root, "r2", attention="flash")
+    collect(root)
+    figure = draw(root, "mfu")
+    assert figure and "different peaks" not in figure.caption
+    manifest = other.path / "attempt-1" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("989400000000000.0", "1979e12"))
+    collect(root)
+    figure = draw(root, "mfu")
+    assert figure and "Shares of different peaks do not say which group is faster" in figure.caption
+
+
 def test_a_backend_that_computes_something_else_leaves_the_band(demo: Path) -> None:
     """As seeds/000's third FlashAttention did: 0.1 nats off, and the fastest."""
     chart = charts.load("loss_difference")
