@@ -50,7 +50,7 @@ def commit(run: Row) -> str:
 
 def peak(run: Row) -> str | None:
     """The peak rate that MFU is relative to; None if unknown."""
-    return f"{run['peak_flops'] / 1e12:.4g} TFLOP/s" if run["peak_flops"] else None
+    return f"{run['peak_flops'] / 1e12:,.4g} TFLOP/s" if run["peak_flops"] else None
 
 
 def in_warm_up(run: Row) -> bool:
