@@ -280,6 +280,14 @@ def test_mfu_of_different_peaks_says_that_it_does_not_rank(root: Path) -> None:
     assert figure and "Shares of different peaks do not say which group is faster" in figure.caption
 
 
+def test_the_whole_time_says_where_audits_and_ceilings_are_in_it(demo_figures: Figures) -> None:
+    figure = demo_figures["time"]
+    assert figure
+    startup, rest = (figure.caption.partition(part)[2] for part in ("Start-up: ", "Rest: "))
+    assert "ceilings" in startup.partition("First step's extra")[0]
+    assert rest.startswith("records, audits, checkpoints, the end, ")
+
+
 def test_a_backend_that_computes_something_else_leaves_the_band(demo: Path) -> None:
     """As seeds/000's third FlashAttention did: 0.1 nats off, and the fastest."""
     chart = charts.load("loss_difference")
