@@ -129,7 +129,7 @@ WITH usual AS (
     FROM firsts f JOIN usual u USING (run) GROUP BY run
 )
 SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
-    THEN coalesce(sm_mhz_low < 0.95 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
+    THEN coalesce(sm_mhz_low < 0.85 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
 FROM usual LEFT JOIN begun USING (run) LEFT JOIN held USING (run);
 
 -- Runs that differ by attention alone, and by where the same data lay, read the same tokens.

@@ -34,7 +34,7 @@ class Trail:
                 return f"loss {loss.item()} at step {step}{self._before(step)}"
             bad = (~norms.isfinite()).nonzero().flatten().tolist()
             if bad:  # the backward pass comes to the last layers first
-                others = f", and of {len(bad) - 1} more parameters" if len(bad) > 1 else ""
+                others = f" (not finite in all: {len(bad)})" if len(bad) > 1 else ""
                 first = f"the gradient of {self._names[bad[-1]]} has norm {norms[bad[-1]].item()}"
                 return f"{first}{others}, at step {step}; the loss was {loss.item():.4g}"
             if not (norm := torch.linalg.vector_norm(norms)).isfinite():

@@ -58,7 +58,7 @@ SELECT s.study, s.run_id, max(s.step) AS last_step, last(s.loss ORDER BY s.step)
     min(s.sm_mhz) FILTER (s.counted) AS sm_mhz_low, max(s.sm_mhz) FILTER (s.counted) AS sm_mhz_high,
     array_to_string(list_sort(list(DISTINCT if(s.throttle_reasons = '', 'none', s.throttle_reasons))
         FILTER (s.counted AND s.throttle_reasons IS NOT NULL)), '; ') AS throttle_reasons,
-    (min(s.sm_mhz) FILTER (s.counted) < 0.95 * max(s.sm_mhz) FILTER (s.counted))
+    (min(s.sm_mhz) FILTER (s.counted) < 0.85 * max(s.sm_mhz) FILTER (s.counted))
         OR count(DISTINCT s.throttle_reasons) FILTER (s.counted) > 1 AS clocks_changed
 FROM steps s JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id GROUP BY s.study, s.run_id ORDER BY ALL"""
 
@@ -95,7 +95,7 @@ def _record(folder: Folder, chance: random.Random, attempt: int, step: int, ever
     known = {
         "data_wait_seconds": chance.choice([0.0, seconds * every * chance.random()]),
         "energy_joules": chance.choice([100.0, *[700 * seconds * every] * 20, None]),
-        "sm_mhz": chance.choice([*[1980.0, 1900.0] * 5, 1800.0]),
+        "sm_mhz": chance.choice([*[1980.0, 1900.0] * 5, 1600.0]),
         "throttle_reasons": chance.choice(["", "sw_power_cap"]) if chance.random() < 0.1 else "",
     }
     measured = known if folder.run.run_id > "r2" else {}  # as in older records

@@ -29,7 +29,7 @@ NAN, INF = float("nan"), float("inf")
         ([(INF, [NAN] * 3)], "loss inf at step 5"),
         (
             [FINE, (2.5, [NAN, INF, 1.0])],
-            "the gradient of blocks.0.up.weight has norm inf, and of 1 more parameters, at step 6; the loss was 2.5",
+            "the gradient of blocks.0.up.weight has norm inf (not finite in all: 2), at step 6; the loss was 2.5",
         ),
         ([(2.5, [1.0, 1.0, NAN])], "the gradient of head.weight has norm nan, at step 5; the loss was 2.5"),
         ([(2.5, [3e38, 3e38, 3e38])], "gradient norm inf at step 5; the loss was 2.5"),
