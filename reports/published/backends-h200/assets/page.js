@@ -6,8 +6,12 @@
   };
 
   async function draw(figure) {
-    const spec = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
-    const chart = figure.querySelector(".chart");
+    const spec = specification(figure);
+    const key = needsKey(figure, spec) ? numbered(spec) : null;
+    // Afresh, without the listeners of the drawing before.
+    const chart = figure.querySelector(".chart").cloneNode();
+    figure.querySelector(".key")?.remove();
+    figure.querySelector(".chart").replaceWith(chart, ...(key ? [key] : []));
     try {
       const { view } = await window.vegaEmbed(chart, spec, options);
       const svg = chart.querySelector("svg");
@@ -22,6 +26,49 @@
       chart.textContent = "This figure could not be drawn here; its SVG and CSV are below.";
       console.error(error);
     }
+  }
+
+  const specification = (figure) => JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+
+  // Where a figure's names stand: on its vertical axis, beside its lines or above its heat maps. From the top.
+  function naming({ layer, datasets }) {
+    const axes = layer.map(({ encoding }) => encoding.y).filter((y) => y?.axis?.labelLimit);
+    if (axes.length) {
+      const { scale, axis } = axes[0];
+      const lines = axis.labelExpr ? scale.domain.flatMap((name) => name.split(", ")) : scale.domain;
+      const number = () => axes.forEach((y) => (y.axis.labelExpr = "indexof(domain('y'), datum.value) + 1"));
+      return { names: scale.domain, lines, number, most: axis.labelLimit, share: 0.3 };
+    }
+    const named = layer.find(({ name }) => name === "beside" || name === "above");
+    if (!named) return null;
+    const { text } = named.encoding, rows = datasets[named.data.name];
+    rows.sort((a, b) => (b.at ?? 0) - (a.at ?? 0)).forEach((row, place) => (row.key = `${place + 1}`));
+    return {
+      names: rows.map((row) => row.label), lines: rows.flatMap((row) => row[text.field].split("\n")),
+      number: () => (text.field = "key"), most: named.mark.limit ?? Infinity, share: named.name === "above" ? 0.75 : 0.3,
+    };
+  }
+
+  // Whether names would be cut, or take more of a figure's width than leaves room for what it shows.
+  function needsKey(figure, spec) {
+    const it = naming(spec), ruler = document.createElement("canvas").getContext("2d");
+    ruler.font = `12px ${spec.config.font}`;
+    const longest = Math.max(0, ...(it?.lines ?? []).map((line) => ruler.measureText(line).width));
+    return Boolean(it) && longest > Math.min(it.most, it.share * figure.clientWidth);
+  }
+
+  // Numbers in place of the names, and the list that says which is which.
+  function numbered(spec) {
+    const { names, number } = naming(spec);
+    number();
+    const scales = spec.layer.map(({ encoding }) => encoding.color?.scale).filter((scale) => scale?.domain);
+    const list = Object.assign(document.createElement("ol"), { className: "key" });
+    for (const name of names) {
+      const { domain, range } = scales.find((scale) => scale.domain.includes(name)) ?? { domain: [], range: [] };
+      const item = list.appendChild(Object.assign(document.createElement("li"), { textContent: name }));
+      item.style.borderColor = range[domain.indexOf(name)] ?? "";
+    }
+    return list;
   }
 
   // What can be read in a figure, by its lines or rows from the top: marks, and every point of a line.
@@ -117,7 +164,20 @@
     }
   }
 
-  document.querySelectorAll("figure[data-chart]").forEach(draw);
+  // The first time when a figure has a width; again when its names fit no more, or fit again. Those in the window come
+  // first, and the page answers between any two.
+  const outside = ({ top, bottom }) => top > innerHeight || bottom < 0;
+  const figures = new ResizeObserver((entries) => {
+    const places = new Map(entries.map(({ target }) => [target, outside(target.getBoundingClientRect())]));
+    for (const target of [...places.keys()].sort((a, b) => places.get(a) - places.get(b))) {
+      const before = Boolean(target.querySelector(".key"));
+      if (target.dataset.state && needsKey(target, specification(target)) === before) continue;
+      delete target.dataset.state;
+      drawing = drawing.then(() => draw(target)).then(() => new Promise((answered) => setTimeout(answered)));
+    }
+  });
+  let drawing = Promise.resolve();
+  for (const figure of document.querySelectorAll("figure[data-chart]")) figures.observe(figure);
   const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => fit(target)));
   for (const region of document.querySelectorAll(".table")) {
     sizes.observe(region);

@@ -75,16 +75,32 @@ SELECT run,
     any_value(deciding_attempt) AS deciding_attempt,
     max(step) AS last_step,
     arg_max_null(loss, step) AS final_loss,
-    100.0 * sum(training_tokens) / sum(tokens) AS training_tokens_percentage,
+    -- The records of a log need not all give tokens: a share is of those that do.
+    100.0 * sum(training_tokens) FILTER (tokens IS NOT NULL)
+        / sum(tokens) FILTER (training_tokens IS NOT NULL) AS training_tokens_percentage,
     max(memory_bytes) FILTER (attempt = deciding_attempt) AS memory_bytes,
     count(*) FILTER (counted) AS counted_records,
     -- The middle value twice, or the two in the middle: less than one record in a billion is above the half.
     quantile_disc(step_seconds, [0.5, 0.500000001]) FILTER (counted) AS middle,
     quantile_cont(step_seconds, [0.25, 0.75]) FILTER (counted) AS quartiles,
-    sum(tokens) FILTER (counted) / sum(steps) FILTER (counted) AS tokens_per_step,
+    sum(tokens) FILTER (counted) / sum(steps) FILTER (counted AND tokens IS NOT NULL) AS tokens_per_step,
     -- Rounded: the last bits of a sum depend on the order of its terms.
-    round(sum(step_seconds * steps), 6) AS training_seconds
+    round(sum(step_seconds * steps), 6) AS training_seconds,
+    CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
+    round(sum(energy_joules) FILTER (counted)
+        / sum(step_seconds * steps) FILTER (counted AND energy_joules IS NOT NULL), 3) AS power_watts,
+    round(100 * sum(data_wait_seconds) FILTER (counted)
+        / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
+    min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high
 FROM derived WHERE NOT superseded GROUP BY run;
+
+-- What held back the clocks, where it is known, which is nowhere on CPUs.
+CREATE TEMP TABLE held AS
+SELECT run, count(*) AS kinds, string_agg(reasons, '; ' ORDER BY reasons) AS throttle_reasons
+FROM (
+    SELECT DISTINCT run, coalesce(nullif(throttle_reasons, ''), 'none') AS reasons
+    FROM derived WHERE counted AND NOT superseded AND throttle_reasons IS NOT NULL
+) GROUP BY run;
 
 -- Each attempt's first record: the first line of it, if there are several of that step.
 CREATE TEMP TABLE firsts AS
@@ -112,7 +128,9 @@ WITH usual AS (
         sum(greatest(0, (f.step_seconds - u.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step_seconds
     FROM firsts f JOIN usual u USING (run) GROUP BY run
 )
-SELECT * EXCLUDE (run) FROM usual LEFT JOIN begun USING (run);
+SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
+    THEN coalesce(sm_mhz_low < 0.85 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
+FROM usual LEFT JOIN begun USING (run) LEFT JOIN held USING (run);
 
 -- Runs that differ by attention alone, and by where the same data lay, read the same tokens.
 INSERT INTO comparable BY NAME
@@ -128,7 +146,7 @@ WITH lengths AS (
     FROM measured
 )
 SELECT run, 256 AS most, width, min(step) AS first_step, max(step) AS step, count(*) AS records,
-    count(loss) AS losses, avg(loss) AS loss, sum(tokens) AS tokens,
+    count(loss) AS losses, avg(loss) AS loss, sum(tokens) FILTER (step_seconds IS NOT NULL) AS tokens,
     sum(step_seconds * steps) FILTER (tokens IS NOT NULL) AS seconds
 FROM derived JOIN lengths USING (run) WHERE NOT superseded
 GROUP BY run, width, (derived.step - 1) // width;
@@ -146,13 +164,20 @@ WITH lengths AS (
         sum(tokens) AS tokens, sum(seconds) AS seconds
     FROM points JOIN lengths USING (run) GROUP BY run, wide, (points.step - 1) // wide
 )
-SELECT * EXCLUDE (run) FROM levels JOIN names USING (run) ORDER BY most, run, step;
+-- So many tokens that no column holds their sum are no record of a run, but must not stop a collect.
+SELECT * EXCLUDE (run) REPLACE (try_cast(tokens AS BIGINT) AS tokens)
+FROM levels JOIN names USING (run) ORDER BY most, run, step;
 
 DROP VIEW derived;
 DROP TABLE points;
 DROP TABLE firsts;
 DROP TABLE names;
 DROP TABLE measured;
+DROP TABLE held;
 DROP TABLE replaced;
 DROP TABLE shared;
 DROP TABLE loaded;
+
+-- The last two statements name groups: a run that comes or goes can change the names of its whole study.
+DELETE FROM labels;
+INSERT INTO labels FROM labelled;

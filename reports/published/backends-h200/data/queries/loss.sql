@@ -7,19 +7,24 @@ WITH known AS (
     greatest(20, least(200, 20000 // count(DISTINCT label))) AS points
   FROM known
 ), bins AS (
-  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
-  FROM curves JOIN size USING (most) WHERE study = 'backends' AND true GROUP BY most
+  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width,
+    min(c.width) AS narrowest
+  FROM curves c JOIN size USING (most) WHERE study = 'backends' AND true GROUP BY most
+), narrower AS (
+  FROM bins WHERE narrowest < width
 ), points AS (
-  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin, c.width = b.width AS whole,
-    first_step, step, records, losses, loss, tokens, seconds
-  FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = 'backends' AND true
-), traces AS (  -- unknown if one of the losses is not finite
-  SELECT run, place, bin, step, CASE WHEN losses = records THEN round(loss * losses / losses, 9) END AS loss
-  FROM points WHERE whole
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin,
+    first_step, step, records, losses, loss * losses / losses AS loss, tokens, seconds  -- to the bit as below
+  FROM curves c JOIN bins b ON b.most = c.most AND b.width = c.width JOIN known USING (run_id)
+  WHERE study = 'backends' AND true
   UNION ALL
-  SELECT run, place, bin, max(step),
-    CASE WHEN sum(losses) = sum(records) THEN round(sum(loss * losses) / sum(losses), 9) END
-  FROM points WHERE NOT whole GROUP BY run, place, bin
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin,
+    min(first_step), max(step), sum(records)::BIGINT, sum(losses)::BIGINT,
+    sum(loss * losses) / nullif(sum(losses), 0), sum(tokens)::BIGINT, sum(seconds)
+  FROM curves c JOIN narrower b ON b.most = c.most AND b.width <> c.width JOIN known USING (run_id)
+  WHERE study = 'backends' AND true GROUP BY run, place, bin
+), traces AS (  -- unknown if one of the losses is not finite
+  SELECT run, place, bin, step, CASE WHEN losses = records THEN round(loss, 9) END AS loss FROM points
 ), ends AS (
   SELECT run, max(step) FILTER (loss IS NOT NULL) AS step,
     arg_max(loss, step) FILTER (loss IS NOT NULL) AS loss

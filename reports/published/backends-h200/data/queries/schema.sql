@@ -78,6 +78,7 @@ CREATE TABLE attempts (
     steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
     power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
+    ceilings VARCHAR, no_ceilings VARCHAR, profiled_steps INTEGER, no_profile VARCHAR,
     PRIMARY KEY (study, run_id, attempt)
 );
 COMMENT ON TABLE attempts IS 'One row per attempt, which is one start of a run: manifest.json, result.json and its ledger entries.';
@@ -119,12 +120,18 @@ COMMENT ON COLUMN attempts.sm_mhz IS 'Clock of the GPU in MHz that applications 
 COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
 COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
+COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they are, if the attempt ended before, and in older records.';
+COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
+COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
 
 CREATE TABLE step_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
     loss DOUBLE, learning_rate DOUBLE, grad_norm DOUBLE, step_seconds DOUBLE,
     tokens BIGINT, training_tokens BIGINT, memory_bytes BIGINT,
+    step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
+    energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
     superseded BOOLEAN NOT NULL, counted BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
 );
 COMMENT ON TABLE step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
@@ -141,17 +148,54 @@ COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the i
 COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
 COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
 COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
 COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
 COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
 
+-- `rows` is an SQL keyword.
+CREATE TABLE audits (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, step BIGINT NOT NULL, time TIMESTAMP,
+    layer BIGINT NOT NULL, sample BIGINT NOT NULL, first_head BIGINT NOT NULL, heads BIGINT NOT NULL, row_count BIGINT NOT NULL,
+    passed BOOLEAN NOT NULL, reason VARCHAR, ratio DOUBLE, o_ratio DOUBLE, dq_ratio DOUBLE, dk_ratio DOUBLE, dv_ratio DOUBLE,
+    tensors JSON NOT NULL, seconds DOUBLE NOT NULL
+);
+COMMENT ON TABLE audits IS 'audits.jsonl of every attempt, one row per audit: an attention call of the running model, forward and backward, held to float64 by the rule of certificates. Layers, samples and heads count from 0.';
+COMMENT ON COLUMN audits.study IS 'Name of the study.';
+COMMENT ON COLUMN audits.run_id IS 'Id of the run.';
+COMMENT ON COLUMN audits.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN audits.step IS 'Optimizer step of the call, counted from 1: random, by the run''s seed.';
+COMMENT ON COLUMN audits.time IS 'When it was judged, UTC.';
+COMMENT ON COLUMN audits.layer IS 'Layer of the call.';
+COMMENT ON COLUMN audits.sample IS 'Sample of the batch that was audited.';
+COMMENT ON COLUMN audits.first_head IS 'First of the query heads that were audited.';
+COMMENT ON COLUMN audits.heads IS 'Number of query heads that were audited: those that share one key head.';
+COMMENT ON COLUMN audits.row_count IS 'Number of rows that were audited: every token of the sample.';
+COMMENT ON COLUMN audits.passed IS 'Whether output and gradients are within what is allowed. The run ends where one is not.';
+COMMENT ON COLUMN audits.reason IS 'What is wrong, as a sentence; NULL if it passed.';
+COMMENT ON COLUMN audits.ratio IS 'Largest measured / tolerance of output and gradients, a ratio: up to 1 passes, infinity means a result that is not finite.';
+COMMENT ON COLUMN audits.o_ratio IS 'The same of the output; NULL if there was none.';
+COMMENT ON COLUMN audits.dq_ratio IS 'The same of the gradient of Q.';
+COMMENT ON COLUMN audits.dk_ratio IS 'The same of the gradient of K.';
+COMMENT ON COLUMN audits.dv_ratio IS 'The same of the gradient of V.';
+COMMENT ON COLUMN audits.tensors IS 'By tensor: measured and tolerance in roundings in the run''s precision, place of the worst slice, and relative_error: a JSON object.';
+COMMENT ON COLUMN audits.seconds IS 'Seconds that the computation in float64 took. They are not part of any step''s.';
+
 CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
     training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
     step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, training_seconds DOUBLE,
     startup_seconds DOUBLE, first_step_seconds DOUBLE,
+    energy_joules DOUBLE, power_watts DOUBLE, data_wait_percentage DOUBLE,
+    sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, clocks_changed BOOLEAN,
     PRIMARY KEY (study, run_id)
 );
 COMMENT ON TABLE run_measures IS 'What the step records of a run come to, one row per run that has any. Use the view runs.';
@@ -169,12 +213,26 @@ COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including pa
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
+COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
+COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
+COMMENT ON COLUMN run_measures.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
 
 CREATE TABLE comparable (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, other_settings VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
 COMMENT ON TABLE comparable IS 'Which runs read the same tokens, one row per run that has step records: their losses are compared step by step.';
 COMMENT ON COLUMN comparable.study IS 'Name of the study.';
 COMMENT ON COLUMN comparable.run_id IS 'Id of the run.';
 COMMENT ON COLUMN comparable.other_settings IS 'Hash of the data fingerprint and of the configuration without attention and the path of the data: runs that share it differ by attention alone.';
+
+CREATE TABLE labels (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, label VARCHAR NOT NULL, place BIGINT NOT NULL);
+COMMENT ON TABLE labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
+COMMENT ON COLUMN labels.study IS 'Name of the study.';
+COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
+COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
+COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 
 CREATE TABLE curves (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,
@@ -191,7 +249,7 @@ COMMENT ON COLUMN curves.step IS 'Last logged step in it.';
 COMMENT ON COLUMN curves.records IS 'Number of step records in it.';
 COMMENT ON COLUMN curves.losses IS 'Number of those with a finite loss.';
 COMMENT ON COLUMN curves.loss IS 'Mean of these losses in nats per token; NULL if there is none.';
-COMMENT ON COLUMN curves.tokens IS 'Tokens of these records, including padding.';
+COMMENT ON COLUMN curves.tokens IS 'Tokens of those of these records that give their seconds, including padding.';
 COMMENT ON COLUMN curves.seconds IS 'Seconds of those of these records that give their tokens: the sum of step_seconds x steps.';
 
 CREATE TABLE quarantine (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, path VARCHAR NOT NULL, reason VARCHAR NOT NULL);
@@ -273,18 +331,53 @@ COMMENT ON COLUMN kernels.memory_bytes IS 'Peak device memory of one call in byt
 COMMENT ON COLUMN kernels.measured_at IS 'When the benchmark ran, UTC.';
 
 CREATE TABLE nodes (
-    node VARCHAR NOT NULL, gpu VARCHAR, gpus INTEGER, driver VARCHAR, graphics_clock_mhz DOUBLE,
-    memory_clock_mhz DOUBLE, power_limit_watts DOUBLE, matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE,
-    measured_at TIMESTAMP
+    study VARCHAR NOT NULL, key VARCHAR NOT NULL, node VARCHAR NOT NULL, device VARCHAR NOT NULL, gpu VARCHAR, gpu_uuid VARCHAR,
+    gpus INTEGER, driver VARCHAR, software JSON, dtype VARCHAR, graphics_clock_mhz DOUBLE, memory_clock_mhz DOUBLE, power_limit_watts DOUBLE,
+    matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, measured JSON,
+    seconds DOUBLE, measured_at TIMESTAMP, PRIMARY KEY (study, key)
 );
-COMMENT ON TABLE nodes IS 'Measured ceilings of nodes; empty until they are measured.';
+COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study trains there.';
+COMMENT ON COLUMN nodes.study IS 'Name of the study.';
+COMMENT ON COLUMN nodes.key IS 'SHA-256 over node, device, software, precision, shapes and the tokens of a pass, hexadecimal; attempts.ceilings names it.';
 COMMENT ON COLUMN nodes.node IS 'Host name.';
-COMMENT ON COLUMN nodes.gpu IS 'Name of the GPU as its driver reports it.';
-COMMENT ON COLUMN nodes.gpus IS 'Number of GPUs.';
-COMMENT ON COLUMN nodes.driver IS 'Version of the driver.';
-COMMENT ON COLUMN nodes.graphics_clock_mhz IS 'Clock of the GPU under load, in MHz.';
-COMMENT ON COLUMN nodes.memory_clock_mhz IS 'Clock of the GPU''s memory under load, in MHz.';
-COMMENT ON COLUMN nodes.power_limit_watts IS 'Power limit in watts.';
-COMMENT ON COLUMN nodes.matmul_tflops IS 'Highest measured matrix-multiply rate in TFLOP/s.';
-COMMENT ON COLUMN nodes.bandwidth_gigabytes_per_second IS 'Highest measured memory bandwidth in GB/s.';
+COMMENT ON COLUMN nodes.device IS 'Name of the device, GPU or CPU, as the system reports it.';
+COMMENT ON COLUMN nodes.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
+COMMENT ON COLUMN nodes.gpu_uuid IS 'UUID of the GPU: which one of the node it is. NULL on a CPU.';
+COMMENT ON COLUMN nodes.gpus IS 'Number of GPUs that were measured: 1, or 0 on a CPU.';
+COMMENT ON COLUMN nodes.driver IS 'Version of the driver; NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.software IS 'Version of each package: a JSON object.';
+COMMENT ON COLUMN nodes.dtype IS 'Precision of the matrix products.';
+COMMENT ON COLUMN nodes.graphics_clock_mhz IS 'Clock of the GPU under load, in MHz. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.memory_clock_mhz IS 'Clock of the GPU''s memory under load, in MHz. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.power_limit_watts IS 'Power limit in watts. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN nodes.matmul_tflops IS 'Highest rate of a matrix product of the model in TFLOP/s: 2 x tokens x inputs x columns FLOP in the median time.';
+COMMENT ON COLUMN nodes.bandwidth_gigabytes_per_second IS 'Memory bandwidth in GB/s: what c = a + b reads and writes, of arrays larger than a GPU''s caches, in the median time.';
+COMMENT ON COLUMN nodes.launch_microseconds IS 'Microseconds from one smallest operation to the next in a row of 1000, PyTorch''s share included: median.';
+COMMENT ON COLUMN nodes.measured IS 'Every measurement, with its shape, median and quartiles in seconds, and repeats: a JSON object of products, traffic, launch and clocks.';
+COMMENT ON COLUMN nodes.seconds IS 'Seconds that it took to measure, the start of the process that did included.';
 COMMENT ON COLUMN nodes.measured_at IS 'When the node was measured, UTC.';
+
+CREATE TABLE step_floor (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
+    flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
+);
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
+COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
+COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own measured rate), attention (causal, at the rate of all products), loss, optimizer (with the gradient norm) or elementwise.';
+COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all three passes; NULL for a part that is counted in bytes.';
+COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write; NULL for a part that is counted in FLOP.';
+COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';
+
+CREATE TABLE step_profile (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
+    seconds DOUBLE NOT NULL, share DOUBLE
+);
+COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
+COMMENT ON COLUMN step_profile.study IS 'Name of the study.';
+COMMENT ON COLUMN step_profile.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_profile.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies (that nothing hides), communication, or idle: on a GPU without work, on a CPU between operators.';
+COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
+COMMENT ON COLUMN step_profile.share IS 'Share of the step, a fraction of 1: seconds over the sum of all parts.';

@@ -1,9 +1,10 @@
 WITH mine AS (
   SELECT *, count(*) FILTER (outcome = 'completed') OVER (PARTITION BY label) = 1 AS alone
   FROM runs WHERE study = 'backends'
+), cells AS (  -- few where runs are many
+  SELECT DISTINCT json_merge_patch(factors, '{"seed": null, "repeat": null}') AS factors FROM mine
 ), swept AS (
-  SELECT factor.key FROM mine, json_each(factors) AS factor
-  WHERE factor.key NOT IN ('seed', 'repeat')
+  SELECT factor.key FROM cells, json_each(factors) AS factor
   GROUP BY factor.key
   HAVING bool_and(factor.type IN ('BIGINT', 'UBIGINT', 'HUGEINT', 'DOUBLE'))
     AND count(DISTINCT try_cast(factor.value ->> '$' AS DOUBLE)) >= 3

@@ -7,12 +7,22 @@ WITH known AS (
     greatest(20, least(100, 20000 // count(DISTINCT label))) AS points
   FROM known
 ), bins AS (
-  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width
-  FROM curves JOIN size USING (most) WHERE study = 'backends' AND tokens > 0 GROUP BY most
+  SELECT most, (ceil(max(step) / any_value(points) / max(width)) * max(width))::BIGINT AS width,
+    min(c.width) AS narrowest
+  FROM curves c JOIN size USING (most) WHERE study = 'backends' AND tokens > 0 GROUP BY most
+), narrower AS (
+  FROM bins WHERE narrowest < width
 ), points AS (
-  SELECT k.run, k.place, ((step - 1) // b.width)::INTEGER AS bin, c.width = b.width AS whole,
-    first_step, step, records, losses, loss, tokens, seconds
-  FROM curves c JOIN bins b USING (most) JOIN known k USING (run_id) WHERE study = 'backends' AND tokens > 0
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin,
+    first_step, step, records, losses, loss * losses / losses AS loss, tokens, seconds  -- to the bit as below
+  FROM curves c JOIN bins b ON b.most = c.most AND b.width = c.width JOIN known USING (run_id)
+  WHERE study = 'backends' AND tokens > 0
+  UNION ALL
+  SELECT run, place, ((step - 1) // b.width)::INTEGER AS bin,
+    min(first_step), max(step), sum(records)::BIGINT, sum(losses)::BIGINT,
+    sum(loss * losses) / nullif(sum(losses), 0), sum(tokens)::BIGINT, sum(seconds)
+  FROM curves c JOIN narrower b ON b.most = c.most AND b.width <> c.width JOIN known USING (run_id)
+  WHERE study = 'backends' AND tokens > 0 GROUP BY run, place, bin
 ), rates AS (
   SELECT place, bin, min(first_step) AS first_step, max(step) AS step,
     round(sum(tokens) / fsum(seconds), 6) AS rate, row_number() OVER (PARTITION BY place ORDER BY bin) AS turn

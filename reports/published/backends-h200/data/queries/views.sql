@@ -17,7 +17,9 @@ SELECT
     100.0 * training_tokens / tokens AS training_tokens_percentage,
     100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (greatest(gpus, 1) * peak_flops) AS mfu,
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / greatest(gpus, 1) / 1e12 AS tflops,
-    memory_bytes, counted
+    memory_bytes, counted,
+    step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
+    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
@@ -38,10 +40,19 @@ COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_secon
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, is not where its attempt resumed, and the device is the deciding attempt''s.';
+COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN steps.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of the GPU in the interval in watts: energy_joules / (step_seconds x steps).';
+COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 
--- A short name for a group: the values of the factors that actually vary in its study, except the seed.
+-- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
+-- factor by the last part of its name where that is clear.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
-CREATE VIEW labels AS
+CREATE VIEW labelled AS
 WITH alike AS (
     SELECT study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
         json_merge_patch(factors, '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS factors,
@@ -59,12 +70,20 @@ WITH alike AS (
     FROM kinds, json_each(factors) axis
     UNION ALL SELECT study, key, 'scale', scale FROM kinds
 ), varying AS (
-    SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1
-), named AS (
-    SELECT study, kind, string_agg(
-        CASE WHEN axis = 'attention' THEN value ELSE axis || '=' || value END,
-        ', ' ORDER BY axis <> 'attention', axis) AS label
-    FROM cells JOIN varying USING (study, axis) GROUP BY study, kind
+    SELECT study, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY study) AS axes,
+        count(*) OVER (PARTITION BY study, last) AS alike
+    FROM (SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1)
+), baselines AS (  -- only one that all runs agree on
+    SELECT study, axis.key AS axis, axis.value ->> '$' AS base
+    FROM (
+        SELECT study, any_value(design -> '$.baseline') AS baseline FROM run_records
+        GROUP BY study HAVING count(DISTINCT design -> '$.baseline') = 1
+    ), json_each(baseline) axis
+), named AS (  -- of many factors, only those in which a group differs from the baseline
+    SELECT study, kind, coalesce(string_agg(
+        CASE WHEN axis = 'attention' THEN value ELSE if(alike = 1, last, axis) || '=' || value END,
+        ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
+    FROM cells JOIN varying USING (study, axis) LEFT JOIN baselines USING (study, axis) GROUP BY study, kind
 ), filled AS (
     SELECT k.study, k.key, k.group_id, k.places, coalesce(label, attention, last_resort) AS label
     FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
@@ -81,11 +100,11 @@ WITH alike AS (
     FROM firsts
 )
 SELECT study, run_id, label, place FROM alike JOIN placed USING (study, key);
-COMMENT ON VIEW labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
-COMMENT ON COLUMN labels.study IS 'Name of the study.';
-COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
-COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
-COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
+COMMENT ON VIEW labelled IS 'What the table labels holds, made of the run records: a collect computes it once for all queries.';
+COMMENT ON COLUMN labelled.study IS 'Name of the study.';
+COMMENT ON COLUMN labelled.run_id IS 'Id of the run.';
+COMMENT ON COLUMN labelled.label IS 'Label of the run''s group, unique within a study.';
+COMMENT ON COLUMN labelled.place IS 'Position of the group in the study, counted from 1.';
 
 CREATE VIEW runs AS
 WITH spent AS (
@@ -95,6 +114,13 @@ WITH spent AS (
         CASE WHEN count(*) = count(held) THEN sum(held) / 3600 END AS gpu_hours
     FROM (SELECT *, CASE WHEN wall_seconds = 0 THEN 0 ELSE wall_seconds * gpus END AS held FROM attempts)
     GROUP BY study, run_id
+), floors AS (
+    SELECT study, run_id, attempt, sum(seconds ORDER BY part) AS floor_seconds,
+        sum(flop) FILTER (part = 'products') / sum(seconds) FILTER (part = 'products') / 1e12 AS ceiling_tflops
+    FROM step_floor GROUP BY study, run_id, attempt
+), audited AS (
+    SELECT study, run_id, count(*) AS audits, count(*) FILTER (passed) AS audits_passed, max(ratio) AS audit_ratio
+    FROM audits GROUP BY study, run_id
 )
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
@@ -109,7 +135,7 @@ SELECT
     a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
     m.training_tokens_percentage, m.final_loss,
     greatest(a.peak_memory_bytes, m.memory_bytes) AS peak_memory_bytes,
-    NULL::DOUBLE AS energy_joules,
+    m.energy_joules,
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
     CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
     r.group_id, l.label, l.place, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
@@ -119,7 +145,10 @@ SELECT
     d.attempt AS deciding_attempt, g.missing_since,
     r.data_fingerprint, r.code,
     a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported,
-    a.gpu_uuid
+    a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
+    f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
+    m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
+    u.audits, u.audits_passed, u.audit_ratio
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -128,10 +157,12 @@ LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt 
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
+LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
     SELECT study, run_id, min(missing_since) AS missing_since FROM files WHERE missing_since IS NOT NULL GROUP BY study, run_id) g
-    ON g.study = r.study AND g.run_id = r.run_id;
+    ON g.study = r.study AND g.run_id = r.run_id
+LEFT JOIN audited u ON u.study = r.study AND u.run_id = r.run_id;
 COMMENT ON VIEW runs IS 'One row per run: its plan, how it ended, and its rates without the warm-up.';
 COMMENT ON COLUMN runs.run_id IS 'Id of the run: a hash of its resolved configuration, including the seed.';
 COMMENT ON COLUMN runs.study IS 'Name of the study.';
@@ -160,7 +191,7 @@ COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
 COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy in joules; not measured yet, so NULL.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
 COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
@@ -169,7 +200,7 @@ COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
 COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in seed and repeat.';
-COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline.';
 COMMENT ON COLUMN runs.place IS 'Position of the run''s group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';
@@ -201,7 +232,20 @@ COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limi
 COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the deciding attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
+COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
+COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: attention calls held to float64 while it trained (see the table audits). NULL if there are none, as in records that are older than audits.';
+COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
+COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
+COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
+COMMENT ON COLUMN runs.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.

@@ -1,0 +1,183 @@
+-- What is derived from the step records of some runs, once when they are collected and not by every query.
+-- Moves the lines of every steps.jsonl of these runs from `loaded` to step_records, and measures the runs. Their other
+-- rows are in the base tables by then. Where there is no `loaded`, it does nothing.
+--
+-- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
+-- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
+-- its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
+-- deciding attempt ran on: rates of two devices must not be mixed. Where nobody knows how many steps were planned,
+-- as of most imported logs, W is 10.
+
+-- The first statement makes `loaded`. `file` is the number of a record's file among those of its batch: attempts and runs
+-- go by numbers here, because to group and join ten million rows by text takes twice as long.
+
+CREATE TEMP TABLE IF NOT EXISTS loaded AS
+SELECT NULL::INTEGER AS file, * EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops) FROM step_records LIMIT 0;
+
+-- What was not read from a file just now has no number yet: each attempt of it gets one below zero.
+UPDATE loaded SET file = other.file FROM (
+    SELECT study, run_id, attempt, -row_number() OVER ()::INTEGER AS file
+    FROM (SELECT DISTINCT study, run_id, attempt FROM loaded WHERE file IS NULL)
+) other
+WHERE loaded.file IS NULL
+    AND loaded.study = other.study AND loaded.run_id = other.run_id AND loaded.attempt = other.attempt;
+
+-- What all records of an attempt share. An attempt that was in flight when its files went has no row.
+CREATE TEMP TABLE shared AS
+SELECT l.*, dense_rank() OVER (ORDER BY l.study, l.run_id)::INTEGER AS run,
+    d.attempt AS deciding_attempt, greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
+    a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same_device,
+    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at
+FROM (
+    SELECT file, any_value(study) AS study, any_value(run_id) AS run_id, any_value(attempt) AS attempt
+    FROM loaded GROUP BY file
+) l
+LEFT JOIN run_records r ON r.study = l.study AND r.run_id = l.run_id
+LEFT JOIN attempts a ON a.study = l.study AND a.run_id = l.run_id AND a.attempt = l.attempt
+LEFT JOIN deciding_attempts d ON d.study = l.study AND d.run_id = l.run_id
+LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt;
+
+-- If several attempts cover a step, the latest wins, and what it covers takes the place of all that was there.
+-- A run whose records are one ascending series, as nearly all are, has nothing to replace.
+CREATE TEMP TABLE replaced AS
+WITH ordered AS (
+    SELECT file, step, lag(step) OVER () AS before, lag(file) OVER () IS NOT DISTINCT FROM file AS goes_on FROM loaded
+), disordered AS (
+    SELECT file FROM ordered GROUP BY file
+    HAVING count(*) FILTER (NOT goes_on) > 1 OR bool_or(goes_on AND step <= before)
+), several AS (
+    SELECT run FROM shared GROUP BY run
+    HAVING min(attempt) < max(attempt) OR bool_or(file IN (FROM disordered))
+), doubtful AS (
+    SELECT loaded.rowid AS id, run, loaded.attempt, step, steps, time
+    FROM loaded JOIN shared USING (file) SEMI JOIN several USING (run)
+), spans AS (
+    SELECT run, attempt, min(step - steps) AS start, max(step) AS last FROM doubtful GROUP BY run, attempt
+), standing AS (
+    SELECT id FROM doubtful s WHERE NOT EXISTS (
+        FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start AND s.step <= l.last)
+    QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY attempt DESC, time DESC, id DESC) = 1
+)
+SELECT id FROM doubtful ANTI JOIN standing USING (id);
+
+CREATE TEMP VIEW derived AS
+SELECT s.*, s.rowid IN (SELECT id FROM replaced) AS superseded,
+    s.step - s.steps >= a.warmup_steps AND s.step - s.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted,
+    a.flop_per_token, a.gpus, a.peak_flops, a.deciding_attempt, a.run
+FROM loaded s JOIN shared a ON a.file = s.file;
+
+INSERT INTO step_records BY NAME SELECT * EXCLUDE (file, run, deciding_attempt) FROM derived;
+
+-- Rates come from seconds and counts, never from averages of rates.
+CREATE TEMP TABLE measured AS
+SELECT run,
+    count(*) AS records,
+    any_value(deciding_attempt) AS deciding_attempt,
+    max(step) AS last_step,
+    arg_max_null(loss, step) AS final_loss,
+    -- The records of a log need not all give tokens: a share is of those that do.
+    100.0 * sum(training_tokens) FILTER (tokens IS NOT NULL)
+        / sum(tokens) FILTER (training_tokens IS NOT NULL) AS training_tokens_percentage,
+    max(memory_bytes) FILTER (attempt = deciding_attempt) AS memory_bytes,
+    count(*) FILTER (counted) AS counted_records,
+    -- The middle value twice, or the two in the middle: less than one record in a billion is above the half.
+    quantile_disc(step_seconds, [0.5, 0.500000001]) FILTER (counted) AS middle,
+    quantile_cont(step_seconds, [0.25, 0.75]) FILTER (counted) AS quartiles,
+    sum(tokens) FILTER (counted) / sum(steps) FILTER (counted AND tokens IS NOT NULL) AS tokens_per_step,
+    -- Rounded: the last bits of a sum depend on the order of its terms.
+    round(sum(step_seconds * steps), 6) AS training_seconds,
+    CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
+    round(sum(energy_joules) FILTER (counted)
+        / sum(step_seconds * steps) FILTER (counted AND energy_joules IS NOT NULL), 3) AS power_watts,
+    round(100 * sum(data_wait_seconds) FILTER (counted)
+        / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
+    min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high
+FROM derived WHERE NOT superseded GROUP BY run;
+
+-- What held back the clocks, where it is known, which is nowhere on CPUs.
+CREATE TEMP TABLE held AS
+SELECT run, count(*) AS kinds, string_agg(reasons, '; ' ORDER BY reasons) AS throttle_reasons
+FROM (
+    SELECT DISTINCT run, coalesce(nullif(throttle_reasons, ''), 'none') AS reasons
+    FROM derived WHERE counted AND NOT superseded AND throttle_reasons IS NOT NULL
+) GROUP BY run;
+
+-- Each attempt's first record: the first line of it, if there are several of that step.
+CREATE TEMP TABLE firsts AS
+WITH lowest AS (
+    SELECT file, min(step) AS step FROM loaded GROUP BY file
+), places AS (
+    SELECT file, min(loaded.rowid) AS id FROM loaded JOIN lowest USING (file, step) GROUP BY file
+)
+SELECT run, started_at, time, step_seconds, steps, loaded.rowid IN (SELECT id FROM replaced) AS superseded
+FROM loaded JOIN shared USING (file) WHERE noted AND loaded.rowid IN (SELECT id FROM places);
+
+CREATE TEMP TABLE names AS SELECT DISTINCT run, study, run_id FROM shared;
+
+-- The median is the geometric mean of the two in the middle, as analysis.stats has it.
+INSERT INTO run_measures BY NAME
+WITH usual AS (
+    SELECT * EXCLUDE (records, deciding_attempt, middle, quartiles),
+        sqrt(greatest(middle[1], 0) * middle[2]) AS step_seconds,
+        quartiles[1] AS step_seconds_25, quartiles[2] AS step_seconds_75
+    FROM measured JOIN names USING (run) WHERE deciding_attempt IS NOT NULL
+), begun AS (
+    SELECT run,
+        sum(greatest(0, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps))
+            AS startup_seconds,
+        sum(greatest(0, (f.step_seconds - u.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step_seconds
+    FROM firsts f JOIN usual u USING (run) GROUP BY run
+)
+SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
+    THEN coalesce(sm_mhz_low < 0.85 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
+FROM usual LEFT JOIN begun USING (run) LEFT JOIN held USING (run);
+
+-- Runs that differ by attention alone, and by where the same data lay, read the same tokens.
+INSERT INTO comparable BY NAME
+SELECT n.study, n.run_id, md5(
+    json_merge_patch(config, '{"attention": null, "data": {"path": null}}')::VARCHAR || coalesce(data_fingerprint, '')
+) AS other_settings
+FROM names n JOIN run_records r ON r.study = n.study AND r.run_id = n.run_id;
+
+-- Few points a run, for figures. Widths are powers of two, so that the points of long runs and of short ones nest.
+CREATE TEMP TABLE points AS
+WITH lengths AS (
+    SELECT run, CASE WHEN records <= 256 THEN 1 ELSE pow(2, ceil(log2(last_step / 200)))::BIGINT END AS width
+    FROM measured
+)
+SELECT run, 256 AS most, width, min(step) AS first_step, max(step) AS step, count(*) AS records,
+    count(loss) AS losses, avg(loss) AS loss, sum(tokens) FILTER (step_seconds IS NOT NULL) AS tokens,
+    sum(step_seconds * steps) FILTER (tokens IS NOT NULL) AS seconds
+FROM derived JOIN lengths USING (run) WHERE NOT superseded
+GROUP BY run, width, (derived.step - 1) // width;
+
+INSERT INTO curves BY NAME
+WITH lengths AS (
+    SELECT run, CASE WHEN count(*) <= 32 THEN any_value(width)
+        ELSE pow(2, ceil(log2(max(step) / 32)))::BIGINT END AS wide
+    FROM points GROUP BY run
+), levels AS (
+    FROM points
+    UNION ALL BY NAME
+    SELECT run, 32 AS most, wide AS width, min(first_step) AS first_step, max(step) AS step,
+        sum(records) AS records, sum(losses) AS losses, sum(loss * losses) / nullif(sum(losses), 0) AS loss,
+        sum(tokens) AS tokens, sum(seconds) AS seconds
+    FROM points JOIN lengths USING (run) GROUP BY run, wide, (points.step - 1) // wide
+)
+-- So many tokens that no column holds their sum are no record of a run, but must not stop a collect.
+SELECT * EXCLUDE (run) REPLACE (try_cast(tokens AS BIGINT) AS tokens)
+FROM levels JOIN names USING (run) ORDER BY most, run, step;
+
+DROP VIEW derived;
+DROP TABLE points;
+DROP TABLE firsts;
+DROP TABLE names;
+DROP TABLE measured;
+DROP TABLE held;
+DROP TABLE replaced;
+DROP TABLE shared;
+DROP TABLE loaded;
+
+-- The last two statements name groups: a run that comes or goes can change the names of its whole study.
+DELETE FROM labels;
+INSERT INTO labels FROM labelled;

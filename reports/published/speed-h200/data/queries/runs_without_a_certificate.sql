@@ -1,0 +1,8 @@
+SELECT r.attention, r.run_id, r.certificate,
+  r.imported IS NOT NULL AS imported,
+  coalesce(q.reason, 'it is for ' || c.attention || ' on ' || coalesce(c.device_name, 'no device')) AS reason
+FROM runs r
+LEFT JOIN certificates c ON c.key = r.certificate
+LEFT JOIN quarantine q ON q.study = '.certificates' AND q.run_id = r.certificate
+WHERE r.study = 'speed' AND (r.node IS NOT NULL OR r.imported IS NOT NULL) AND r.verdict IS NULL
+ORDER BY r.attention, r.certificate NULLS FIRST, r.run_id
