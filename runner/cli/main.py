@@ -12,6 +12,7 @@ ANSWERED = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if ANSWERED:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import contextlib  # noqa: E402
 import gc  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
@@ -28,7 +29,18 @@ def main() -> NoReturn:
         code = 130
     if ANSWERED:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # while Python ends, too
+    if code == 130:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once. What was interrupted still holds a database, whose binding would complain on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or its reader is gone
+            if stream is not None:
+                stream.flush()
+    os._exit(code)
 
 
 def _run() -> int:

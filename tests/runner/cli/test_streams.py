@@ -121,7 +121,8 @@ import analysis.store.collect, duckdb
 
 def endless(*_):
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    duckdb.connect().execute("SELECT count(*) FROM range(1_000_000_000_000) WHERE hash(range) = 0").fetchall()
+    # One thread, which looks for signals between two tasks. Others would end their task first.
+    duckdb.connect(config={"threads": 1}).execute("SELECT count(*) FROM range(1_000_000_000_000) WHERE hash(range) = 0").fetchall()
 
 analysis.store.collect.collect = endless
 from runner.cli.main import main
