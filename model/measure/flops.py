@@ -16,9 +16,13 @@ from model.config import ModelConfig
 
 def parameter_count(model: ModelConfig) -> int:
     """All trainable parameters of the llama."""
+    return 2 * model.vocab_size * model.dim + model.layers * block_parameters(model) + model.dim
+
+
+def block_parameters(model: ModelConfig) -> int:
+    """Trainable parameters of one block."""
     attention = 2 * model.dim * model.head_dim * (model.heads + model.kv_heads)
-    block = attention + 3 * model.dim * model.ffn_dim + 2 * model.dim
-    return 2 * model.vocab_size * model.dim + model.layers * block + model.dim
+    return attention + 3 * model.dim * model.ffn_dim + 2 * model.dim
 
 
 def flop_per_token(model: ModelConfig, sequence_length: int) -> int:

@@ -10,20 +10,20 @@ See docs/benchmarks.md for what was measured.
 from __future__ import annotations
 
 from model.config import RunConfig
-from model.measure.flops import parameter_count
+from model.measure.floor import ELEMENT_BYTES, tokens_at_once
+from model.measure.flops import block_parameters, parameter_count
 
 _WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
-_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 def peak_memory(config: RunConfig) -> int:
     """Bytes that a training step needs at most. An estimate: measured peaks differ by up to 10 %."""
-    model, train, size = config.model, config.train, _BYTES[config.train.dtype]
-    tokens = train.part_size * train.sequence_length
+    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
+    tokens = tokens_at_once(config)
     residual = tokens * model.dim * size
     parameters = parameter_count(model) * size
     held = 3 * parameters  # themselves and AdamW's two states
-    block, one = _block(config), _activations(config)
+    block, one = block_parameters(model) * size, _activations(config)
     kept = model.layers * (residual if train.checkpoint_activations else one) + 2 * residual
     embedding = model.vocab_size * model.dim * size
     added_up = parameters if train.accumulate > 1 else 0  # gradients of earlier parts
@@ -33,17 +33,10 @@ def peak_memory(config: RunConfig) -> int:
     return _WORKSPACE + max(at_loss, at_first_block, at_end)
 
 
-def _block(config: RunConfig) -> int:
-    """Bytes of one block's parameters."""
-    without = config.model.model_copy(update={"layers": 1})
-    none = 2 * without.vocab_size * without.dim + without.dim
-    return (parameter_count(without) - none) * _BYTES[config.train.dtype]
-
-
 def _activations(config: RunConfig) -> int:
     """Bytes that one block keeps for its backward pass."""
-    model, train, size = config.model, config.train, _BYTES[config.train.dtype]
-    tokens = train.part_size * train.sequence_length
+    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
+    tokens = tokens_at_once(config)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     attention = (2 * queries + 2 * keys) * size + 4 * model.heads  # with the logarithms of the softmax's sums
     # Both norms keep their input. Inputs of products are kept in the products' precision. A compiled block
@@ -56,8 +49,8 @@ def _activations(config: RunConfig) -> int:
 
 def _attention_extra(config: RunConfig) -> int:
     """Bytes that a backend keeps beside queries, keys, values and output; 0 where none is known."""
-    model, train, size = config.model, config.train, _BYTES[config.train.dtype]
-    tokens = train.part_size * train.sequence_length
+    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
+    tokens = tokens_at_once(config)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
     if config.attention == "math":  # in float32, with every weight

@@ -50,6 +50,11 @@ class Gpu:
             return None
 
 
+def full(uuid: str) -> str:
+    """A GPU's UUID as NVML and nvidia-smi take it. Torch gives it without the prefix."""
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
 def _opened(uuid: str) -> tuple[ModuleType | None, Any]:
     """The library and its handle of the GPU."""
     try:
@@ -58,7 +63,6 @@ def _opened(uuid: str) -> tuple[ModuleType | None, Any]:
         return None, None
     try:
         pynvml.nvmlInit()
-        name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(name)
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(full(uuid))
     except pynvml.NVMLError:
         return None, None

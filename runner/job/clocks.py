@@ -10,6 +10,7 @@ from math import isfinite
 
 from model.disk.node import LoadClocks
 from model.disk.record import Clocks
+from model.measure.nvml import full
 
 _HELD_BACK = "clocks_event_reasons_counters."
 _MICROSECOND = 1e-6
@@ -47,8 +48,7 @@ def clocks_now(uuid: str | None) -> LoadClocks | None:
 
 
 def _ask(uuid: str, fields: list[str]) -> str | None:
-    name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-    query = [f"--id={name}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    query = [f"--id={full(uuid)}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         return subprocess.run(
             ["nvidia-smi", *query], capture_output=True, text=True, timeout=10, check=True

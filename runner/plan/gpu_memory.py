@@ -44,17 +44,12 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
 
 
 def _instead(config: RunConfig, memory: int) -> str:
-    for saving in _SAVE:
-        if all(getattr(config.train, key) == value for key, value in saving.items()):
-            continue
-        if peak_memory(_with(config, saving)) <= memory:
-            return f"use {' '.join(f'--set train.{key}={_yaml(value)}' for key, value in saving.items())}"
     batch, length = config.train.batch_size, config.train.sequence_length
     parts = [{"accumulate": count} for count in range(2, batch + 1) if batch % count == 0]
     shorter = [{"sequence_length": length >> halved} for halved in range(1, length.bit_length())]
-    for (key, value), *_ in (each.items() for each in (*parts, *shorter)):
-        if peak_memory(_with(config, {key: value})) <= memory:
-            return f"use --set train.{key}={value}"
+    for saving in (*_SAVE, *parts, *shorter):
+        if peak_memory(_with(config, saving)) <= memory:
+            return f"use {' '.join(f'--set train.{key}={_yaml(value)}' for key, value in saving.items())}"
     return "use a smaller model, or state `expect: oom_gpu`"
 
 
