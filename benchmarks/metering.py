@@ -77,10 +77,7 @@ def _step(config: RunConfig) -> Callable[[Ready], tuple[torch.Tensor, torch.Tens
     def step(batch: Ready) -> tuple[torch.Tensor, torch.Tensor]:
         loss = LOSSES[config.train.loss](model, batch.inputs_BT, batch.labels_BT, batch.training_tokens)
         loss.backward()
-        norm = torch.linalg.vector_norm(optimizer.gradient_norms())
-        optimizer.step(1e-6, optim.clip_divisor(norm, 1.0))
-        optimizer.zero_grad()
-        return loss.detach(), norm
+        return loss.detach(), optimizer.clipped_step(1e-6, 1.0)[1]
 
     return step
 

@@ -117,7 +117,6 @@ def _reference(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
 
 def _ours(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
     """The trainer's step, without its data and records."""
-    import torch
 
     from model import attention, optim
     from model.config import RunConfig
@@ -139,9 +138,7 @@ def _ours(given: argparse.Namespace, shape: Any) -> Callable[..., Any]:
     def step(inputs_BT: Any, labels_BT: Any) -> Any:
         loss = LOSSES[config.train.loss](model, inputs_BT, labels_BT, labels_BT.numel())
         loss.backward()
-        norm = torch.linalg.vector_norm(optimizer.gradient_norms())
-        optimizer.step(RATE, optim.clip_divisor(norm, 1.0))
-        optimizer.zero_grad()
+        optimizer.clipped_step(RATE, 1.0)
         return loss
 
     return step

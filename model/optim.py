@@ -67,6 +67,21 @@ class AdamW:
             grad_scale=divisor,
         )
 
+    def clipped_step(self, rate: float, largest: float) -> tuple[Tensor, Tensor]:
+        """Update every parameter by its gradient, clipped to a norm of all together; free the gradients.
+
+        Returns:
+            The norm of each gradient as it was before, (P,), and of all together.
+
+        Raises:
+            UserError: a parameter has no gradient.
+        """
+        norms = self.gradient_norms()
+        norm = torch.linalg.vector_norm(norms)
+        self.step(rate, clip_divisor(norm, largest))
+        self.zero_grad()
+        return norms, norm
+
     def _gradients(self) -> list[Tensor]:
         found = [each.grad for each in self.parameters if each.grad is not None]
         if len(found) < len(self.parameters):

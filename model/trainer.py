@@ -78,10 +78,7 @@ def train(
             share = loss_of(model, inputs_BT, labels_BT, batch.training_tokens)
             share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             loss += share.detach()
-        norms = optimizer.gradient_norms()
-        norm = torch.linalg.vector_norm(norms)
-        optimizer.step(rate, optim.clip_divisor(norm, config.train.clip_norm))
-        optimizer.zero_grad()
+        norms, norm = optimizer.clipped_step(rate, config.train.clip_norm)
         trail.add(step, loss, norms)
         keep = keeper.due(step)
         meter.done()

@@ -159,14 +159,7 @@ def _without_torn(path: Path | str, lines: list[bytes], kind: type[Record]) -> l
 
 def _content(path: Path | str) -> bytes:
     """A file's bytes. Many small files take half as long as with `open` and its buffers."""
-    descriptor = _open_regular(path)
-    try:
-        parts = [os.read(descriptor, _PART)]
-        while parts[-1]:
-            parts.append(os.read(descriptor, _PART))
-    finally:
-        os.close(descriptor)
-    return b"".join(parts)
+    return b"".join(_parts(path))
 
 
 def _parts(path: Path | str) -> Iterator[bytes]:

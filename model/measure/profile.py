@@ -56,10 +56,8 @@ class Trained:
             with record_function(f"{_MARK}backward"):
                 share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         with record_function(f"{_MARK}optimizer"):
-            norm = torch.linalg.vector_norm(self.optimizer.gradient_norms())
             rate = optim.learning_rate(self.config.train, self.done)
-            self.optimizer.step(rate, optim.clip_divisor(norm, self.config.train.clip_norm))
-            self.optimizer.zero_grad()
+            self.optimizer.clipped_step(rate, self.config.train.clip_norm)
 
 
 @no_collector()
