@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from model.attention import Case
 from model.config import ModelConfig
+from model.disk.kernels import Direction
 
 
 def parameter_count(model: ModelConfig) -> int:
@@ -30,6 +32,16 @@ def flop_per_token(model: ModelConfig, sequence_length: int) -> int:
     without_embedding = parameter_count(model) - model.vocab_size * model.dim
     attention = 12 * model.layers * model.heads * model.head_dim * sequence_length
     return 6 * without_embedding + attention
+
+
+def attention_flop(case: Case, direction: Direction) -> float:
+    """FLOP of one call of attention alone, as kernels are compared: no part of MFU, which discounts nothing.
+
+    Forward 4 B H T^2 D: two products of 2 T^2 D for each head. Half of that where a mask hides half of the
+    scores. Backward 2.5 times that: five products, of which one is computed again.
+    """
+    whole = 4 * case.batch * case.heads * case.sequence_length**2 * case.head_dim
+    return whole * (0.5 if case.causal else 1.0) * (2.5 if direction == "backward" else 1.0)
 
 
 @dataclass(frozen=True)

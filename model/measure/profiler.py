@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +30,21 @@ def watched(device: str, work: Callable[[], Result]) -> tuple[Result, list[Any]]
         with _quiet():
             watching.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     return result, list(watching.function_events or ())
+
+
+def most_allocated(work: Callable[[], object]) -> int:
+    """Bytes of the host's memory that PyTorch allocates during the work: the most at a time.
+
+    What was there before, and is freed meanwhile, counts as freed.
+    """
+    watching = profile(use_kineto=True, profile_memory=True)
+    with _quiet(), watching:  # it also writes there which sizes it does not know
+        work()
+    assert watching.kineto_results
+    events: list[Any] = watching.kineto_results.events()
+    changes = [event for event in events if event.name() == "[memory]"]
+    held = accumulate(event.nbytes() for event in sorted(changes, key=lambda event: event.start_ns()))
+    return max(held, default=0)
 
 
 @contextmanager

@@ -1,0 +1,169 @@
+"""Times backends side by side on one shape: in every round each is called once, in a random order.
+
+So that nothing but the backend differs: all of them read the same new numbers in a round, from cold caches,
+at whatever clocks the device has then. A large matrix product is timed between them, as what the device can
+do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from model.attention import Backend, Case
+from model.bench.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
+from model.bench.passes import Eager, Graphs, Inputs, Passes
+from model.disk.kernels import DIRECTIONS, MODES, Direction, Ending, KernelTime, Mode
+from model.verify.call import is_out_of_memory
+
+WARM_UP = 2  # calls before the first that counts, beside those that measure memory
+_PRODUCT = ""  # its name among the backends'
+Key = tuple[str, Direction, Mode]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured.
+
+    Attributes:
+        cache_bytes: written before each call.
+        product_flop, product_seconds: of the matrix product, and of each of its calls.
+    """
+
+    times: list[KernelTime]
+    cache_bytes: int
+    product_flop: int
+    product_seconds: list[float]
+
+
+@dataclass
+class _Bench:
+    """The backends that still run, and what was found out about each."""
+
+    case: Case
+    device: Cpu | Cuda
+    inputs: Inputs
+    rng: random.Random
+    timed: dict[Key, Timed] = field(default_factory=dict)
+    ended: dict[tuple[str, Mode], tuple[Ending, str]] = field(default_factory=dict)
+    memory: dict[tuple[str, Direction], int] = field(default_factory=dict)
+    product: Timed = field(default_factory=Timed)
+
+    @contextmanager
+    def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
+        """How a backend ends that raises: out of memory, or as said. The others go on."""
+        try:
+            yield
+        except Exception as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            ending: Ending = otherwise
+            if is_out_of_memory(error):
+                ending = "oom_gpu" if self.case.device == "cuda" else "oom_host"
+            self.ended |= dict.fromkeys([(name, mode) for mode in modes], (ending, text))
+        if any((name, mode) in self.ended for mode in modes):
+            self.device.release()
+
+    def running(self, passes: Mapping[str, Passes], mode: Mode) -> dict[str, Passes]:
+        """Those that have not ended."""
+        return {name: each for name, each in passes.items() if (name, mode) not in self.ended}
+
+    def rounds(self, passes: Mapping[str, Passes], mode: Mode, count: int) -> None:
+        """Call each of them once in each round. What a backend had before it ended is no measurement."""
+        multiply = _product(self.case) if mode == "eager" and passes else None
+        for _ in range(count):
+            self.inputs.renew()
+            left = self.running(passes, mode)
+            for name in _shuffled(self.rng, [*left, *([_PRODUCT] if multiply else [])]):
+                if name == _PRODUCT and multiply:
+                    self.device.time(multiply, self.product)
+                else:
+                    with self.noting(name, mode):
+                        self._both(name, left[name], mode)
+
+    def _both(self, name: str, passes: Passes, mode: Mode) -> None:
+        for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
+            self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
+
+
+def measure(backends: Mapping[str, Backend], case: Case, seed: int, rounds: int) -> Found:
+    """Time each backend forward and backward, on a GPU also in CUDA graphs.
+
+    Args:
+        backends: by name; all of them take the case.
+        seed: of the numbers and of the orders.
+        rounds: calls of each backend in each direction and mode.
+    """
+    inputs = Inputs(case, seed)
+    bench = _Bench(case, device(case.device), inputs, random.Random(seed))  # noqa: S311  no secret
+    inputs.renew()
+    eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
+    modes = MODES[case.device]
+    for name, passes in eager.items():
+        with bench.noting(name, *modes):
+            bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
+            passes.o_BTHD = None
+            bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
+            for _ in range(WARM_UP):
+                passes.both()
+    bench.rounds(bench.running(eager, "eager"), "eager", rounds)
+    if "graph" in modes:
+        bench.rounds(_captured(bench, eager), "graph", rounds)
+    return Found(
+        [_time(bench, name, direction, mode) for name in eager for mode in modes for direction in DIRECTIONS],
+        CACHE_BYTES[case.device],
+        2 * PRODUCT_SIZE[case.device] ** 3,
+        bench.product.seconds,
+    )
+
+
+def _captured(bench: _Bench, eager: dict[str, Eager]) -> dict[str, Passes]:
+    """The graphs of those that can be captured. All share memory: that of the largest is all that is held."""
+    pool = torch.cuda.graph_pool_handle()
+    found: dict[str, Passes] = {}
+    for name in bench.running(eager, "eager"):
+        with bench.noting(name, "graph", otherwise="unsupported"):
+            found[name] = Graphs(eager[name], pool)
+    for name, mode in bench.ended:
+        if mode == "eager":
+            bench.ended.setdefault((name, "graph"), bench.ended[name, mode])
+    return found
+
+
+def _product(case: Case) -> Callable[[], object]:
+    """A product of two square matrices of normal numbers, in the precision of the case."""
+    size = PRODUCT_SIZE[case.device]
+    how = {"device": case.device, "dtype": getattr(torch, case.dtype)}
+    a, b = (torch.randn((size, size), **how) for _ in range(2))
+    out = torch.empty((size, size), **how)
+
+    def multiply() -> None:
+        torch.mm(a, b, out=out)
+
+    for _ in range(WARM_UP):
+        multiply()
+    return multiply
+
+
+def _shuffled(rng: random.Random, names: list[str]) -> list[str]:
+    return rng.sample(names, len(names))
+
+
+def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelTime:
+    if ended := bench.ended.get((name, mode)):
+        outcome, reason = ended
+        return KernelTime(attention=name, direction=direction, mode=mode, outcome=outcome, reason=reason)
+    timed = bench.timed[name, direction, mode]
+    return KernelTime(
+        attention=name,
+        direction=direction,
+        mode=mode,
+        outcome="completed",
+        seconds=timed.seconds,
+        memory_bytes=bench.memory[name, direction],
+        sm_mhz=timed.sm_mhz,
+        throttle_reasons=sorted(timed.throttle_reasons),
+    )

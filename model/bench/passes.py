@@ -1,0 +1,116 @@
+"""One backend's forward and backward on the same tensors, called eagerly or replayed from CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from model import attention
+from model.attention import Backend, Case
+
+
+class Inputs:
+    """Q, K, V and the gradient of the output, in memory that is filled with new numbers for each round."""
+
+    def __init__(self, case: Case, seed: int) -> None:
+        self._rng = torch.Generator(case.device).manual_seed(seed)
+        self.q_BTHD, self.k_BTKD, self.v_BTKD, self.do_BTHD = (
+            torch.empty(
+                (case.batch, case.sequence_length, heads, case.head_dim),
+                dtype=getattr(torch, case.dtype),
+                device=case.device,
+            )
+            for heads in (case.heads, case.kv_heads, case.kv_heads, case.heads)
+        )
+        for leaf in self.leaves:
+            leaf.requires_grad_()
+
+    @property
+    def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What gradients are asked for."""
+        return self.q_BTHD, self.k_BTKD, self.v_BTKD
+
+    def renew(self) -> None:
+        """Fill them with normal numbers: on zeros, a GPU draws less power and keeps a higher clock."""
+        with torch.no_grad():
+            for tensor in (*self.leaves, self.do_BTHD):
+                tensor.normal_(generator=self._rng)
+
+
+class Passes(Protocol):
+    """A forward, and the backward that belongs to the last forward."""
+
+    def forward(self) -> None:
+        """Attend, and keep what the backward needs."""
+
+    def backward(self) -> None:
+        """The gradients of Q, K and V."""
+
+
+@dataclass
+class Eager:
+    """Called from Python, as in a model that nothing compiles."""
+
+    backend: Backend
+    case: Case
+    inputs: Inputs
+    o_BTHD: Tensor | None = None
+
+    def forward(self) -> None:
+        """As in training: with what the backward needs."""
+        self.o_BTHD = attention.attend(self.backend, self.case, *self.inputs.leaves)
+
+    def backward(self) -> None:
+        """Frees what the forward kept."""
+        assert self.o_BTHD is not None
+        o_BTHD, self.o_BTHD = self.o_BTHD, None
+        torch.autograd.grad(o_BTHD, self.inputs.leaves, self.inputs.do_BTHD)
+
+    def both(self) -> None:
+        """One after the other."""
+        self.forward()
+        self.backward()
+
+
+class Graphs:
+    """Captured once and replayed, so that the host's share of a call is next to nothing."""
+
+    def __init__(self, eager: Eager, pool: Any) -> None:
+        """Capture both passes.
+
+        Args:
+            pool: memory that all backends capture into. Each may overwrite what others left there: a backward
+                is always replayed right after its own forward.
+
+        Raises:
+            RuntimeError: the backend does something that no graph can hold, such as a copy to the host.
+        """
+        self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        _beside(eager.both)  # what is loaded, compiled or chosen at a first call must not be captured
+        with torch.cuda.graph(self._forward, pool=pool):
+            eager.forward()
+        with torch.cuda.graph(self._backward, pool=pool):
+            eager.backward()
+
+    def forward(self) -> None:
+        """Replay the forward."""
+        self._forward.replay()
+
+    def backward(self) -> None:
+        """Replay the backward of the last forward."""
+        self._backward.replay()
+
+
+def _beside(work: Callable[[], None]) -> None:
+    """Run it a few times on a stream of its own, as captures need it."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it so
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()

@@ -1,0 +1,87 @@
+"""The record of attention alone, timed for several backends side by side. `model.bench` measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from math import comb
+from statistics import median
+from typing import Literal
+
+from pydantic import Field
+
+from model.attention import Case
+from model.config import Frozen
+
+FILE = "kernels.json"  # in an attempt's folder
+CONFIDENCE = 0.95
+Direction = Literal["forward", "backward"]
+Mode = Literal["eager", "graph"]
+Ending = Literal["completed", "unsupported", "wrong", "oom_gpu", "oom_host", "failed"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager",)}
+
+
+class KernelTime(Frozen):
+    """One backend's calls in one direction; without times, why there are none."""
+
+    attention: str
+    direction: Direction
+    mode: Mode = Field(description="`graph`: replayed from a CUDA graph, which costs the host nothing.")
+    outcome: Ending
+    reason: str | None = Field(None, description="Why it did not complete; None if it did.")
+    seconds: list[float] = Field(default=[], description="Of each call, in the order of the rounds.")
+    memory_bytes: int | None = Field(
+        None,
+        description="Most that PyTorch allocated at a time beyond the inputs: by a forward, or one and its "
+        "backward.",
+    )
+    sm_mhz: list[float] = Field(default=[], description="The GPU's clock after each call; none on a CPU.")
+    throttle_reasons: list[str] = Field(default=[], description="Each different word of NVML on them.")
+    certificate: str | None = Field(None, description="Key of the one that it was timed under.")
+
+    @property
+    def median_seconds(self) -> float | None:
+        """Of a call; None where none was timed."""
+        return median(self.seconds) if self.seconds else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the median, in seconds, by `interval`."""
+        return interval(self.seconds)
+
+
+class KernelTimes(Frozen):
+    """`kernels.json`: every backend on one shape, in one process."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    attempt: int
+    case: Case
+    rounds: int = Field(ge=1, description="In each, every backend was called once, in a random order.")
+    cache_bytes: int = Field(description="That were written before each call, to empty the caches.")
+    product_flop: int = Field(description="Of the matrix product that was timed between the backends.")
+    product_seconds: list[float] = Field(description="Of each of its calls; none if no backend was timed.")
+    times: list[KernelTime]
+    measured_at: datetime
+
+    @property
+    def ceiling_flops(self) -> float | None:
+        """Rate of the product in FLOP/s, in its median time; None where it was not timed."""
+        return self.product_flop / median(self.product_seconds) if self.product_seconds else None
+
+
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Ends of an interval of the median between two of the values; None where they are too few.
+
+    It assumes no distribution: how many of n values lie below the median is binomial (n, 1/2). Its confidence
+    is at least the one asked for.
+    """
+    n, below, rank = len(values), 0.0, 0
+    for k in range(n // 2):
+        below += comb(n, k) / 2**n
+        if 2 * below > 1 - confidence:
+            break
+        rank = k + 1
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
