@@ -7,11 +7,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
 
 from model.attention import Case
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
+
+Task = Literal["training"]
+# The sections of the configuration that a task reads. The first is its own: how much it does, how precisely.
+SECTIONS: dict[Task, tuple[str, ...]] = {"training": ("train", "model", "data")}
+NO_DATA = "`base` lacks data.path, the Parquet file to read, such as `data: {path: text.parquet}`"
 
 NO_FLOAT16 = (
     "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
@@ -122,6 +136,10 @@ class TrainConfig(Strict):
             )
         return self
 
+    def rehearsed(self) -> Self:
+        """The same, over after two steps: the second is the first to use the optimizer's state."""
+        return self.model_copy(update={"steps": 2, "log_every": 1})
+
     @property
     def part_size(self) -> int:
         """Samples that go through the model at once."""
@@ -146,11 +164,48 @@ class RunConfig(Strict):
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seeds the weights and the order of the documents.")
     device: Literal["cuda", "cpu"] = Field(
-        "cuda", description="Where the run trains; never chosen automatically."
+        "cuda", description="Where the run computes; never chosen automatically."
     )
+    task: Task = Field("training", description="What the run does; each task has a section of its own.")
     model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
-    data: DataConfig = Field(description="The training text.")
+    data: DataConfig | SkipJsonSchema[None] = Field(
+        default=None, description="The text, for tasks that read any."
+    )
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if self.data is None and "data" in SECTIONS[self.task]:
+            raise ValueError(NO_DATA)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _read_by_its_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the sections that its task does not read, and without the task that all runs once had.
+
+        So records of training are as they always were: code from before there were tasks can read them.
+        """
+        mine = SECTIONS[self.task]
+        every = {name for names in SECTIONS.values() for name in names}
+        left_out = every.difference(mine) | ({"task"} if self.task == "training" else set())
+        return {name: value for name, value in dump(self).items() if name not in left_out}
+
+    @property
+    def section(self) -> TrainConfig:
+        """The section of its own task."""
+        found: TrainConfig = getattr(self, SECTIONS[self.task][0])
+        return found
+
+    @property
+    def length_key(self) -> str:
+        """The setting that says how many tokens a sample has."""
+        return "train.sequence_length"
+
+    @property
+    def text(self) -> DataConfig:
+        """The text of a task that reads one."""
+        assert self.data
+        return self.data
 
     def identity(self) -> dict[str, Any]:
         """What the run's id is a hash of.
@@ -159,12 +214,17 @@ class RunConfig(Strict):
         """
         found = self.model_dump()
         for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
-            if found["train"][key] == TrainConfig.model_fields[key].default:
+            if "train" in found and found["train"][key] == TrainConfig.model_fields[key].default:
                 del found["train"][key]
         return found
 
     def unsupported(self) -> dict[str, str]:
-        """Why this run cannot train, by key of `train`, each with what to set instead; empty if it can."""
+        """Why this run cannot start, by setting, each with what to set instead; empty if it can."""
+        return {f"train.{key}": why for key, why in self._cannot_train().items()}
+
+    def _cannot_train(self) -> dict[str, str]:
+        if self.task != "training":
+            return {}
         reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}
         if self.train.float8 != "none":
             reasons |= self._no_float8()

@@ -62,10 +62,10 @@ class Batches:
         tokenizer = load_tokenizer(source.tokenizer)
         check_vocabulary(config, tokenizer)
         self.position = position
-        self._batch_size = config.train.batch_size
-        rows = _rows(source.file, config.data.text_column, config.seed, position)
-        length = config.train.sequence_length + 1
-        if config.data.mode == "pad":
+        self._batch_size = config.section.batch_size
+        rows = _rows(source.file, config.text.text_column, config.seed, position)
+        length = config.section.sequence_length + 1
+        if config.text.mode == "pad":
             self._samples = _padded(_tokenised(rows, tokenizer, length), length, tokenizer.end)
         else:
             self._samples = _packed(_tokenised(rows, tokenizer), length, position.used)
@@ -82,7 +82,7 @@ class Batches:
 def check_vocabulary(config: RunConfig, tokenizer: Tokenizer) -> None:
     """Refuse a tokenizer with ids that the model's embedding has no row for. Raises UserError."""
     if tokenizer.vocab_size > config.model.vocab_size:
-        name, ids = config.data.tokenizer, tokenizer.vocab_size
+        name, ids = config.text.tokenizer, tokenizer.vocab_size
         too_few = (
             f"tokenizer '{name}' has {ids:,} ids, but the model has room for {config.model.vocab_size:,}"
         )
@@ -95,8 +95,8 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
     Raises:
         UserError: the column has no text, or fewer tokens than one sample.
     """
-    wanted = config.train.sequence_length + 1
-    column, found = config.data.text_column, 0
+    wanted = config.section.sequence_length + 1
+    column, found = config.text.text_column, 0
     around = 1 + (tokenizer.begin is not None)
     with open_parquet(source.file) as file:
         for batch in file.iter_batches(batch_size=64, columns=[column]):
@@ -108,7 +108,7 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
     if not found:
         raise UserError(f"{source.file}: column '{column}' has no text")
     raise UserError(
-        f"{source.file} has {found:,} tokens in all, and one sample takes {wanted:,} (train.sequence_length "
+        f"{source.file} has {found:,} tokens in all, and one sample takes {wanted:,} ({config.length_key} "
         f"and a label): use more text, or a sequence length of at most {found - 1}"
     )
 

@@ -136,9 +136,9 @@ class Source:
             content += path.read_bytes() + json.dumps(special).encode()
         return hashlib.sha256(content).hexdigest()[:32]
 
-    def has(self, fingerprint: str) -> bool:
+    def has(self, fingerprint: str | None) -> bool:
         """Whether the text still has this fingerprint, which a run of an older version may have recorded."""
-        older = len(fingerprint) == _OLDER_DIGITS
+        older = len(fingerprint or "") == _OLDER_DIGITS
         return fingerprint == (_older_fingerprint(self) if older else self.fingerprint())
 
 

@@ -61,7 +61,7 @@ def train(
     model = build_model(config, backend)
     loss_of = LOSSES[config.train.loss]
     optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), config.train.weight_decay)
-    source = source.checked(config.data.text_column)
+    source = source.checked(config.text.text_column)
     state = checkpoint.State(config, source.fingerprint(), model, optimizer)
     keeper = Keeper(checkpoints, state)
     done, position = keeper.start()

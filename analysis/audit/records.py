@@ -13,7 +13,7 @@ from analysis.audit.finding import Finding
 from analysis.query.ask import answer
 from model.attention import Case
 from model.config import RunConfig
-from model.measure.flops import flop_per_token
+from model.measure.flops import of_run
 from model.verify.certificate import key
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def _flops(connection: DuckDBPyConnection) -> Iterator[Finding]:
             plan = RunConfig.model_validate_json(config)
         except ValidationError:  # of another version, or imported
             continue
-        expected = flop_per_token(plan.model, plan.train.sequence_length)
+        expected = of_run(plan)
         if said != expected:
-            yield Finding(_file("attempts"), place, f"{said:,} FLOP per token", f"{expected:,}")
+            yield Finding(_file("attempts"), place, f"{said:,} FLOP per token", f"{expected or 0:,}")
 
 
 def _keys(connection: DuckDBPyConnection) -> Iterator[Finding]:

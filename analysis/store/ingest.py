@@ -161,7 +161,7 @@ def _placed_run(folder: RunFolder, seen: Seen) -> RunRecord | ImportedRun:
 
 
 def _run_row(run: RunRecord) -> Row:
-    config, plan, origin = run.config, run.config.train, run.provenance
+    config, plan, origin = run.config, run.config.section, run.provenance
     return {
         **{name: getattr(run, name) for name in _SAME_NAME},
         "group_id": run.group,

@@ -10,13 +10,14 @@ import math
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from model.config import Frozen, RunConfig
 from model.disk.node import FloorPart
-from model.text import Content
+from model.text import Content, Source
 
 SCHEMA_VERSION: Literal[1] = 1
 Version = Literal[1]
@@ -130,14 +131,25 @@ class RunRecord(Frozen):
     grace_seconds: float = Field(120, description="Before the time limit: when to save and stop.")
     requeue: bool = Field(False, description="On Slurm: go on in the queue when the time limit nears.")
     peak_flops_override: float | None = Field(description="FLOP/s, where the profile states the peak.")
-    data_file: str = Field(description="Absolute path of the Parquet file.")
-    tokenizer: str = Field(description="`bytes`, the tokenizer's absolute path, or its name on the hub.")
-    data_fingerprint: str = Field(description="Hash of the data file and tokenizer when the run was planned.")
+    data_file: str | None = Field(description="Absolute path of the Parquet file; None: it reads no text.")
+    tokenizer: str | None = Field(
+        description="`bytes`, the tokenizer's absolute path, or its name on the hub; None: it reads no text."
+    )
+    data_fingerprint: str | None = Field(
+        description="Hash of the data file and tokenizer when the run was planned; None: it reads no text."
+    )
     data_content: Content | None = Field(
         None, description="The data file's content when the run was planned, by which it is recognised."
     )
     provenance: Provenance
     created_at: datetime
+
+    @property
+    def source(self) -> Source | None:
+        """The text that the run was planned with; None if it reads none."""
+        if self.data_file is None or self.tokenizer is None:
+            return None
+        return Source(Path(self.data_file), self.tokenizer, self.data_content)
 
 
 class LedgerEvent(Frozen):

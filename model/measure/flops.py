@@ -9,10 +9,11 @@ model (torch.compile, FSDP) cannot change it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from model.attention import Case
-from model.config import ModelConfig
+from model.config import ModelConfig, RunConfig, Task
 from model.disk.kernels import Direction
 
 
@@ -42,6 +43,17 @@ def attention_flop(case: Case, direction: Direction) -> float:
     """
     whole = 4 * case.batch * case.heads * case.sequence_length**2 * case.head_dim
     return whole * (0.5 if case.causal else 1.0) * (2.5 if direction == "backward" else 1.0)
+
+
+_OF_RUN: dict[Task, Callable[[RunConfig], int]] = {
+    "training": lambda config: flop_per_token(config.model, config.train.sequence_length)
+}
+
+
+def of_run(config: RunConfig) -> int | None:
+    """FLOP per token of a step of the run, by its task's own formula; None for a task that has none."""
+    found = _OF_RUN.get(config.task)
+    return found and found(config)
 
 
 @dataclass(frozen=True)

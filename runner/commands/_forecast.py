@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from model.disk.record import RunRecord, StepRecord
-from model.measure.flops import flop_per_token
+from model.measure.flops import of_run
 from runner.plan.cost import AT_START
 
 
@@ -83,7 +83,7 @@ class Forecast:
 
 
 def _planned(run: RunRecord) -> _Run:
-    train, model = run.config.train, run.config.model
-    tokens = train.batch_size * train.sequence_length
-    steps = 0 if run.expected_outcome in AT_START else train.steps
-    return _Run(tokens * flop_per_token(model, train.sequence_length), steps)
+    section = run.config.section
+    tokens = section.batch_size * section.sequence_length
+    steps = 0 if run.expected_outcome in AT_START else section.steps
+    return _Run(tokens * (of_run(run.config) or 1), steps)

@@ -20,7 +20,6 @@ from model.disk.files import write_text
 from model.disk.folder import RunFolder
 from model.disk.record import now
 from model.errors import UserError
-from model.text import Source
 from runner.execute import local
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
@@ -149,14 +148,15 @@ def _code(original: RunState) -> dict[str, bytes]:
 
 def _check_data(original: RunState) -> None:
     run, cannot = original.run, f"{name_of(original)} cannot be reproduced"
+    if (source := run.source) is None:
+        return
     try:
-        source = Source(Path(run.data_file), run.tokenizer, run.data_content)
-        same = source.checked(run.config.data.text_column).has(run.data_fingerprint)
+        same = source.checked(run.config.text.text_column).has(run.data_fingerprint)
     except UserError as error:
         raise UserError(f"{cannot}: {error}") from error
     if not same:
         raise UserError(f"{cannot}: {run.data_file} or the tokenizer has changed since it was planned")
-    if run.data_content is None and run.tokenizer != "bytes" and not Path(run.tokenizer).exists():
+    if run.data_content is None and source.tokenizer != "bytes" and not Path(source.tokenizer).exists():
         log.warning("the tokenizer %s comes from the hub: it may have changed", run.tokenizer)
 
 

@@ -7,48 +7,27 @@ import resource
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from socket import socket
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
 from model import attention
-from model.audit import Taken
 from model.disk.checkpoint import inspect
-from model.disk.files import Unreadable, append, write
+from model.disk.files import Unreadable, write
 from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Manifest, Outcome, Result, RunRecord, StepRecord, now
-from model.errors import AuditFailed, Interrupted, Unsupported, UserError
+from model.disk.record import Manifest, Outcome, Result, RunRecord, now
+from model.errors import Interrupted, Unsupported
 from model.measure import machine
-from model.text import Source
-from runner.job import admission, ceilings, phase, profile
+from runner.job import admission, phase, tasks
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
 from runner.job.stop import Stop, deadline
+from runner.job.tasks import Afterwards, Given, Progress, checked
 from runner.state import ledger, process
 from runner.state.code import snapshot
 from runner.state.endings import Ending, Terminated, of_exception
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
-
-if TYPE_CHECKING:
-    from model.measure.profile import Trained
-
-
-@dataclass
-class Progress:
-    """Progress of the attempt so far, for its result.
-
-    Attributes:
-        gpu: keeps other runs off the GPU, also while the step is profiled.
-    """
-
-    manifest: Manifest
-    steps: int = 0
-    loss: float | None = None
-    started: float = field(default_factory=time.monotonic)
-    gpu: socket | None = None
 
 
 def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = ()) -> str:
@@ -64,10 +43,10 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
     stop.listen()
     progress = Progress(_first_manifest(folder, run, number))
     write(attempt / "manifest.json", progress.manifest)
-    trained = None
+    afterwards = None
     try:
         _limit_memory(run.memory_bytes)
-        trained = _train(run, folder, progress, stop)
+        afterwards = _work(run, folder, progress, stop)
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         _limit_memory(None)  # writing the result needs some memory
@@ -75,8 +54,8 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
-    if trained and not stop.requested():
-        profile.keep(trained, progress.manifest, attempt)
+    if afterwards and not stop.requested():
+        afterwards()
     if progress.gpu:
         progress.gpu.close()
     if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
@@ -162,67 +141,34 @@ def _at_work(fellow: RunFolder) -> bool:
     return bool(newest.manifest and newest.result is None and process.alive(newest.manifest))
 
 
-def _train(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> Trained:
-    source = _checked(run, Source(Path(run.data_file), run.tokenizer, run.data_content))
+def _work(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> Afterwards | None:
+    """Do what the run's task is, once its backend is certified here."""
+    config = run.config
+    source = run.source and checked(run, run.source)
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
     import torch
 
-    from model.keeper import Checkpoints
-    from model.trainer import train
-
+    work = tasks.load(config.task)
+    for module in work.imports:
+        import_module(module)
     gc.enable()
-    attempt = folder.attempt(progress.manifest.attempt).path
-
-    def report(record: StepRecord) -> None:
-        append(
-            attempt / "steps.jsonl", record, sync=True
-        )  # records must be on disk before a later checkpoint
-        progress.steps, progress.loss = record.step, record.loss
-
-    def judged(taken: Taken) -> None:
-        from model.verify.right import judge
-
-        if record := judge(taken):
-            append(attempt / "audits.jsonl", record, sync=True)
-            if not record.passed:
-                raise AuditFailed(f"attention is wrong in {record.where}: {record.reason}")
-
-    if run.config.device == "cuda" and not torch.cuda.is_available():
-        attention.require(run.config.attention, run.config.attention_case)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        attention.require(config.attention, config.attention_case)
         raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
-    progress.manifest = with_device(progress.manifest, run.config, run.peak_flops_override)
-    write(attempt / "manifest.json", progress.manifest)
-    progress.gpu = process.hold_gpu(progress.manifest.gpu_uuid)
     options = snapshot.options(folder.path.parent, run.provenance.code)
-    with phase.shown(attempt) as tell:
+    given = Given(run, folder, progress, stop, options, source)
+    given.note(**with_device(progress.manifest, config, run.peak_flops_override))
+    progress.gpu = process.hold_gpu(progress.manifest.gpu_uuid)
+    with phase.shown(given.attempt) as tell:
         certificate = _certificate(run, folder, options, tell)
-    facts = {"certificate": certificate, "device_users": machine.device_users(run.config.device)}
-    facts |= vars(ceilings.known(run.config, progress.manifest, folder.path.parent, options))
-    progress.manifest = progress.manifest.model_copy(update=facts)
-    write(attempt / "manifest.json", progress.manifest)
-    resumed = progress.manifest.resumed_attempt
-    checkpoints = Checkpoints(
-        folder=attempt,
-        every_seconds=run.checkpoint_seconds,
-        should_stop=stop.requested,
-        resume_from=folder.attempt(resumed).path if resumed else None,
-    )
-    return train(run.config, _checked(run, source), report, checkpoints, judged)  # the trial took minutes
-
-
-def _checked(run: RunRecord, source: Source) -> Source:
-    """The text that the run was planned with; raises UserError if it has changed since."""
-    if not source.recognised:  # else it is as the launch checked it
-        source = source.checked(run.config.data.text_column)
-    if not source.has(run.data_fingerprint):
-        raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
-    return source
+    given.note(certificate=certificate, device_users=machine.device_users(config.device))
+    return work.run(given)
 
 
 def _certificate(
     run: RunRecord, folder: RunFolder, options: Sequence[str], tell: Callable[[phase.Stage], None]
 ) -> str:
-    """Key of the certificate that allows the run to train."""
+    """Key of the certificate that allows the run to start."""
     backend, case = run.config.attention, run.config.attention_case
     attention.require(backend, case)
     return admission.admit(backend, case, folder.path.parent.parent, options, tell).key

@@ -6,10 +6,10 @@ import os
 import platform
 from typing import Any
 
-from model.config import RunConfig
+from model.config import SECTIONS, RunConfig
 from model.disk.record import Manifest, now
 from model.measure import machine
-from model.measure.flops import Peak, flop_per_token, parameter_count, peak
+from model.measure.flops import Peak, of_run, parameter_count, peak
 from runner.job.clocks import clocks
 from runner.state import process
 
@@ -29,26 +29,25 @@ def first_manifest(run_id: str, attempt: int) -> Manifest:
     )
 
 
-def with_device(manifest: Manifest, config: RunConfig, peak_override: float | None) -> Manifest:
-    """Add what torch knows about the device, and the peak FLOP/s for MFU."""
+def with_device(manifest: Manifest, config: RunConfig, peak_override: float | None) -> dict[str, Any]:
+    """What torch knows about the device, and what MFU needs: fields of the manifest."""
     name, uuid, software = machine.device(config.device)
     known = (
         Peak(peak_override, "the profile's peak_tflops")
-        if peak_override and config.train.float8 == "none"
-        else peak(name, config.train.precision)
+        if peak_override and config.section.precision != "float8"
+        else peak(name, config.section.precision)
     )
-    facts: dict[str, Any] = {
+    return {
         "software": manifest.software | software,
         "device_name": name,
         "gpu_uuid": uuid,
         "clocks": clocks(uuid),
         "gpus": int(config.device == "cuda"),
-        "parameter_count": parameter_count(config.model),
-        "flop_per_token": flop_per_token(config.model, config.train.sequence_length),
+        "parameter_count": parameter_count(config.model) if "model" in SECTIONS[config.task] else None,
+        "flop_per_token": of_run(config),
         "peak_flops": known.flops if known else None,
         "peak_source": known.source if known else None,
     }
-    return manifest.model_copy(update=facts)
 
 
 def _tells(name: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from model.config import RunConfig
+from model.config import SECTIONS, RunConfig
 from model.disk.record import Outcome, RunRecord
 from model.errors import UserError
 from runner.plan.plan import Plan
@@ -257,7 +257,7 @@ def _scaled(run: RunRecord, alike: Sequence[PastRun]) -> float | None:
         return None
     step_seconds = median(past.step_seconds or 0.0 for past in done)
     startup = median(past.wall_seconds - (past.steps or 0) * (past.step_seconds or 0.0) for past in done)
-    return max(0.0, startup) + run.config.train.steps * step_seconds
+    return max(0.0, startup) + run.config.section.steps * step_seconds
 
 
 def _without_seed(config: RunConfig) -> RunConfig:
@@ -266,7 +266,8 @@ def _without_seed(config: RunConfig) -> RunConfig:
 
 def _shape(config: RunConfig) -> RunConfig:
     """The configuration with every setting that does not affect step time set to a fixed value."""
-    sections = {name: getattr(config, name).model_copy(update=flat) for name, flat in _NEUTRAL.items()}
+    read = {name: part for name in SECTIONS[config.task] if (part := getattr(config, name))}
+    sections = {name: part.model_copy(update=_NEUTRAL[name]) for name, part in read.items()}
     return config.model_copy(update={"seed": 0, **sections})
 
 

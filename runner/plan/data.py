@@ -23,15 +23,20 @@ LARGE_BYTES = 4 * 2**30  # reading this much takes long enough to say so
 log = logging.getLogger(__name__)
 
 
-def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[DataConfig, tuple[Source, str]]:
-    """Source and fingerprint of each data configuration. A file that a run of this study knows is not hashed.
+Checked = tuple[Source, str] | tuple[None, None]  # a source and its fingerprint
+
+
+def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[DataConfig | None, Checked]:
+    """Source and fingerprint by data configuration; None: of cells that read no text.
+
+    A file that a run of this study knows is not hashed.
 
     Raises:
         InvalidFile: what is wrong with a file, a tokenizer or the amount of text, at the setting to change.
     """
     known, problems = _known(study, cells, root), list[Problem]()
-    sources: dict[DataConfig, tuple[Source, str]] = {}
-    for data in dict.fromkeys(cell.config.data for cell in cells):
+    sources: dict[DataConfig | None, Checked] = {None: (None, None)}
+    for data in dict.fromkeys(cell.config.data for cell in cells if cell.config.data):
         try:
             sources[data] = _checked(study, [cell for cell in cells if cell.config.data == data], known)
         except InvalidFile as error:
@@ -43,7 +48,7 @@ def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[Dat
 
 def _checked(study: Study, cells: Sequence[Cell], known: dict[Path, Content]) -> tuple[Source, str]:
     """Check all cells of one data configuration."""
-    data = cells[0].config.data
+    data = cells[0].config.text
     with _pointing_at(study, cells[0], "data.path"):
         source = Source.of(data, study.path.parent)
         open_parquet(source.file).close()
@@ -58,8 +63,8 @@ def _checked(study: Study, cells: Sequence[Cell], known: dict[Path, Content]) ->
     for cell in {cell.config.model.vocab_size: cell for cell in cells}.values():
         with _pointing_at(study, cell, "model.vocab_size", "data.tokenizer"):
             check_vocabulary(cell.config, tokenizer)
-    longest = max(cells, key=lambda cell: cell.config.train.sequence_length)
-    with _pointing_at(study, longest, "train.sequence_length", "data.path"):
+    longest = max(cells, key=lambda cell: cell.config.section.sequence_length)
+    with _pointing_at(study, longest, longest.config.length_key, "data.path"):
         check_amount(longest.config, source, tokenizer)
     _say_if_it_repeats(cells, source)
     return source, fingerprint
@@ -77,8 +82,9 @@ def _pointing_at(study: Study, cell: Cell, *settings: str) -> Iterator[None]:
 
 
 def _say_if_it_repeats(cells: Sequence[Cell], source: Source) -> None:
-    train = max((cell.config.train for cell in cells), key=lambda each: each.tokens)
-    if (times := passes(cells[0].config.data, train, source)) > 1:
+    trains = [cell.config.train for cell in cells if cell.config.task == "training"]
+    train = max(trains, key=lambda each: each.tokens, default=None)
+    if train and (times := passes(cells[0].config.text, train, source)) > 1:
         what = f"{train.steps:,} steps read {source.file} at least {times:,.1f} times"
         log.warning("%s, so that the loss is of text seen before: use more text, or fewer steps", what)
 
@@ -91,6 +97,6 @@ def _known(study: Study, cells: Sequence[Cell], root: Path) -> dict[Path, Conten
             run = read(root / study.name / cell.run_id / "run.json", RunRecord)
         except Unreadable:  # not planned yet
             continue
-        if run.data_content:
+        if run.data_file and run.data_content:
             found[Path(run.data_file)] = run.data_content
     return found

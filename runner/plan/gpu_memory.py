@@ -25,7 +25,7 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     Args:
         memory: of one GPU, in bytes; None: nobody said.
     """
-    groups = {run.group: run for run in runs if run.config.device == "cuda"}
+    groups = {run.group: run for run in runs if _trains_on_a_gpu(run.config)}
     needs = {group: peak_memory(run.config) for group, run in groups.items()}
     if not needs:
         return
@@ -41,6 +41,10 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
         )
     if (more := len(surprising) - _NAMED) > 0:
         yield f"and so will {more} more"
+
+
+def _trains_on_a_gpu(config: RunConfig) -> bool:
+    return config.device == "cuda" and config.task == "training"
 
 
 def _instead(config: RunConfig, memory: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model.config import RunConfig
+from model.config import SECTIONS, RunConfig
 from model.disk.folder import RunFolder, folders
 from model.disk.imported import PREFIX
 from model.disk.record import Outcome, RunRecord, now
@@ -68,7 +68,8 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
         "design": study.design(scale).record(study.name),
         "provenance": made,
     }
-    records = [_record(study, cell, cluster, *sources[cell.config.data], common) for cell in cells]
+    texts = {data: _planned_with(*found) for data, found in sources.items()}
+    records = [_record(study, cell, cluster, texts[cell.config.data], common) for cell in cells]
     runs: list[Planned] = [(record, _known(root, record)) for record in records]
     return Plan(study, scale, cluster, root, placed(runs, root, study.name))
 
@@ -117,14 +118,22 @@ def _known(root: Path, record: RunRecord) -> RunState | None:
     return state
 
 
-def _same_data(record: RunRecord, planned: str) -> bool:
-    if planned == record.data_fingerprint:
-        return True
-    return Source(Path(record.data_file), record.tokenizer, record.data_content).has(planned)
+def _same_data(record: RunRecord, planned: str | None) -> bool:
+    return planned == record.data_fingerprint or bool(record.source and record.source.has(planned))
+
+
+def _planned_with(source: Source | None, fingerprint: str | None) -> dict[str, Any]:
+    """What a run's record says of its text."""
+    return {
+        "data_file": source and str(source.file),
+        "tokenizer": source and source.tokenizer,
+        "data_fingerprint": fingerprint,
+        "data_content": source and source.content,
+    }
 
 
 def _record(
-    study: Study, cell: Cell, cluster: Cluster, source: Source, fingerprint: str, common: dict[str, Any]
+    study: Study, cell: Cell, cluster: Cluster, text: dict[str, Any], common: dict[str, Any]
 ) -> RunRecord:
     profile = cluster.profile.allowing(cell.resources)
     return RunRecord(
@@ -153,24 +162,19 @@ def _record(
         grace_seconds=profile.grace_seconds,
         requeue=profile.requeue and profile.executor == "slurm",
         peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
-        data_file=str(source.file),
-        tokenizer=source.tokenizer,
-        data_fingerprint=fingerprint,
-        data_content=source.content,
         created_at=now(),
+        **text,
         **common,
     )
 
 
 def rehearsal(plan: Plan) -> Plan:
-    """The plan's cells, each once, as a separate study with two steps each, to catch failures early.
+    """The plan's cells, each once and shortened, as a separate study, to catch failures early.
 
-    Two steps, because the second is the first to use the optimizer's state. The runs have their own ids:
-    a run's id names it in every command.
+    The runs have their own ids: a run's id names it in every command.
     """
     study = dataclasses.replace(plan.study, name=plan.study.name + REHEARSAL)
     cluster = dataclasses.replace(plan.cluster, profile=plan.cluster.profile.rehearsal)
-    short = {"steps": 2, "log_every": 1}
     profile, limit = cluster.profile, {}
     if profile.time_limit != plan.cluster.profile.time_limit:
         limit = {"time_limit_seconds": profile.time_limit_seconds, "grace_seconds": profile.grace_seconds}
@@ -179,8 +183,8 @@ def rehearsal(plan: Plan) -> Plan:
     for run, _ in plan.runs:
         firsts.setdefault(run.config, run)
     for run in firsts.values():
-        train = run.config.train.model_copy(update=short)
-        config = run.config.model_copy(update={"train": train})
+        section = {SECTIONS[run.config.task][0]: run.config.section.rehearsed()}
+        config = run.config.model_copy(update=section)
         ids = {name: _rehearsed(run.study, getattr(run, name)) for name in ("run_id", "group")}
         short_run = {"study": study.name, "config": config, "requeue": False, **ids, **limit}
         runs.append(run.model_copy(update=short_run))

@@ -83,7 +83,7 @@ def next_task(folder: RunFolder, run: RunRecord, state: RunState | None) -> Task
         folder=folder,
         attempt=(state.highest if state else 0) + 1,
         label=label(run),
-        steps=run.config.train.steps,
+        steps=run.config.section.steps,
         shape=Shape.of(run),
         code=run.provenance.code,
         expected=run.expected_outcome,

@@ -16,7 +16,7 @@ def doubts(cells: Sequence[Cell]) -> list[Problem]:
 def _endless_warm_up(cell: Cell) -> Problem | None:
     """The learning rate reaches its value at step warmup_steps + 1, so that axes of it would test nothing."""
     train = cell.config.train
-    if train.warmup_steps < train.steps:
+    if cell.config.task != "training" or train.warmup_steps < train.steps:
         return None
     default = "" if "train.warmup_steps" in cell.marks else " (the default)"
     text = (

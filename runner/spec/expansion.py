@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from model import attention
-from model.config import RunConfig
+from model.config import NO_DATA, SECTIONS, RunConfig
 from model.disk.files import dumps
 from model.disk.record import Order, Outcome, Override
 from model.errors import UserError, did_you_mean
@@ -257,6 +257,8 @@ def _resolve(
             resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
             why.append(str(study.document.mark(path)))
     settings = _over(settings, overrides)
+    if unread := [*_unread(settings)]:
+        return unread
     try:
         config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
     except ValidationError as error:
@@ -267,12 +269,12 @@ def _resolve(
         choices = did_you_mean(config.attention, attention.names())
         return [Problem(_setter(study, settings, ["attention"]), f"{unknown} {choices}")]
     if reasons := config.unsupported():
-        return [Problem(_setter(study, settings, ["train", name]), why) for name, why in reasons.items()]
-    resolved, identity = config.model_dump(), config.identity()
+        return [Problem(_setter(study, settings, [name]), why) for name, why in reasons.items()]
+    identity = config.identity()
     return Cell(
         run_id=_hash(study.name, identity),
         group=_hash(study.name, {**identity, "seed": None}),
-        factors={axis: _at(resolved, axis) for axis in study.axes},
+        factors={axis: _at(config, axis) for axis in study.axes},
         repeat=1,
         config=config,
         expected=expected,
@@ -288,15 +290,25 @@ def _resolve(
 def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetails) -> Problem:
     dotted = ".".join(map(str, detail["loc"]))
     if detail["type"] == "missing":  # of all settings, only data.path has no default
-        text = "`base` lacks data.path, the Parquet file to train on, such as `data: {path: text.parquet}`"
-        return Problem(_setter(study, settings, detail["loc"]), text)
+        return Problem(_setter(study, settings, detail["loc"]), NO_DATA)
     return Problem(_setter(study, settings, detail["loc"]), explain(RunConfig, detail, dotted))
 
 
-def _at(resolved: dict[str, Any], dotted: str) -> Scalar:
-    value: Any = resolved
+def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
+    """Settings of sections that the cell's task does not read, which would have no effect."""
+    task = settings["task"][0] if "task" in settings else RunConfig.model_fields["task"].default
+    mine = SECTIONS.get(task, ())  # an unknown task is refused with the choices
+    for dotted, (_, mark) in settings.items() if mine else ():
+        section, _, name = dotted.partition(".")
+        if name and section not in mine:
+            text = f"'{dotted}' has no effect on task {task}, whose sections are {', '.join(mine)}"
+            yield Problem(mark, text)
+
+
+def _at(config: RunConfig, dotted: str) -> Scalar:
+    value: Any = config
     for name in dotted.split("."):
-        value = value[name]
+        value = getattr(value, name)
     return cast(Scalar, value)
 
 

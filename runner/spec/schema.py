@@ -8,7 +8,7 @@ from analysis.logs.mapping import Mapping
 from model import attention
 from model.config import RunConfig
 from runner.spec.profile import Profile
-from runner.spec.settings import leaves
+from runner.spec.settings import leaves, sections
 from runner.spec.study import StudyFile
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -41,8 +41,8 @@ def json_schema(kind: Literal["study", "profile", "mapping"]) -> dict[str, Any]:
 
 def _assignment(definitions: dict[str, Any]) -> dict[str, Any]:
     """Schema for part of a run's configuration, nested or dotted; no key is required."""
-    for name in ("ModelConfig", "DataConfig", "TrainConfig"):
-        definitions[name].pop("required", None)
+    for kind in sections().values():
+        definitions[kind.__name__].pop("required", None)
     return {
         "type": "object",
         "additionalProperties": False,
@@ -57,11 +57,11 @@ def _run_properties() -> dict[str, Any]:
 
 
 def _leaf_schemas(definitions: dict[str, Any]) -> dict[str, Any]:
-    sections = {"model": "ModelConfig", "data": "DataConfig", "train": "TrainConfig"}
+    kinds = {name: kind.__name__ for name, kind in sections().items()}
     found: dict[str, Any] = {}
     for dotted in leaves():
         section, _, name = dotted.rpartition(".")
         found[dotted] = (
-            definitions[sections[section]]["properties"][name] if section else _run_properties()[name]
+            definitions[kinds[section]]["properties"][name] if section else _run_properties()[name]
         )
     return found

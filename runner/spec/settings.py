@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
@@ -30,12 +30,26 @@ _OTHER_NAMES = {
 def leaves(kind: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ...]:
     """The dotted paths of all settings: `attention`, `model.dim`, ..."""
     found: list[str] = []
-    for name, info in kind.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            found += leaves(info.annotation, f"{prefix}{name}.")
+    inner = sections(kind)
+    for name in kind.model_fields:
+        if name in inner:
+            found += leaves(inner[name], f"{prefix}{name}.")
         else:
             found.append(prefix + name)
     return tuple(found)
+
+
+def sections(kind: type[BaseModel] = RunConfig) -> dict[str, type[BaseModel]]:
+    """The keys that hold settings of their own, by name; those that may be left out too."""
+    members = {
+        name: (info.annotation, *get_args(info.annotation)) for name, info in kind.model_fields.items()
+    }
+    return {
+        name: each
+        for name, types in members.items()
+        for each in types
+        if isinstance(each, type) and issubclass(each, BaseModel)
+    }
 
 
 def flatten(value: Any, path: KeyPath, prefix: str = "") -> Iterator[tuple[str, Any, KeyPath]]:

@@ -6,9 +6,9 @@ import os
 from datetime import datetime
 from typing import Any
 
-from pydantic import AliasPath, BaseModel, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
-from model.config import TrainConfig
+from model.config import SECTIONS, TrainConfig
 from model.disk.files import read
 from model.disk.folder import RunFolder
 from model.disk.record import SCHEMA_VERSION, Outcome, Version
@@ -26,7 +26,8 @@ class RunBrief(BaseModel, frozen=True):
     block: int | None = None
     factors: dict[str, str | int | float | bool]
     planned_steps: int = Field(
-        TrainConfig.model_fields["steps"].default, validation_alias=AliasPath("config", "train", "steps")
+        TrainConfig.model_fields["steps"].default,
+        validation_alias=AliasChoices(*(AliasPath("config", own, "steps") for own, *_ in SECTIONS.values())),
     )
     expected_outcome: Outcome
     because: str | None = None

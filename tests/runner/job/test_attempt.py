@@ -39,7 +39,7 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
     monkeypatch.setattr(attempt, "_certificate", lambda *_: pytest.fail("it was certified"))
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since this run was planned"):
-        attempt._train(run, None, None, None)
+        attempt._work(run, None, None, None)
 
 
 @pytest.mark.fault
@@ -63,7 +63,7 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
         pq.write_table(pa.table({"text": ["meanwhile"]}), file)
         return "key"
 
-    monkeypatch.setattr(attempt, "with_device", lambda manifest, *_: manifest)
+    monkeypatch.setattr(attempt, "with_device", lambda *_: {})
     monkeypatch.setattr(attempt, "_certificate", certified)
     monkeypatch.setattr("runner.job.ceilings.known", lambda *_: SimpleNamespace())
     monkeypatch.setattr("model.trainer.train", lambda *_: pytest.fail("it trained"))
@@ -71,7 +71,7 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
     (tmp_path / "attempt-1").mkdir()
     progress = attempt.Progress(first_manifest("x", 1))
     with pytest.raises(UserError, match="has changed since this run was planned"):
-        attempt._train(run, folder, progress, SimpleNamespace(requested=lambda: False))
+        attempt._work(run, folder, progress, SimpleNamespace(requested=lambda: False))
 
 
 def small(tmp_path, corpus, **train):
@@ -145,7 +145,7 @@ def test_no_other_run_gets_the_gpu_while_the_step_is_profiled(tmp_path, corpus, 
         refused.append(uuid)
 
     monkeypatch.setattr(attempt.process, "hold_gpu", lambda _none: hold(uuid))
-    monkeypatch.setattr(attempt.profile, "keep", profiled)
+    monkeypatch.setattr("runner.job.profile.keep", profiled)
     assert attempted(small(tmp_path, corpus), 1, attention.load("math")).settled[0] == "completed"
     assert refused == [uuid]
     with hold(uuid):  # free again

@@ -1,0 +1,106 @@
+"""What a run does on its node: one file a task. It admits no backend and records no outcome.
+
+A file defines `work = Work(...)`, which says what to import and what to call; its name is the value of the
+key `task`. What a task reads of the configuration is in `model.config.SECTIONS`. Listing the tasks imports
+none of their files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+from model.disk.files import write
+from model.disk.folder import RunFolder
+from model.disk.record import Manifest, RunRecord
+from model.errors import UserError
+from model.text import Source
+from runner.job.stop import Stop
+
+
+@dataclass
+class Progress:
+    """Progress of the attempt so far, for its result.
+
+    Attributes:
+        gpu: keeps other runs off the GPU, also while something is measured after the run.
+    """
+
+    manifest: Manifest
+    steps: int = 0
+    loss: float | None = None
+    started: float = field(default_factory=time.monotonic)
+    gpu: socket | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an attempt hands to its task.
+
+    Attributes:
+        options: Python options that make a process import the run's code.
+        source: the text, as it was before the certificate was made; None if the task reads none.
+    """
+
+    run: RunRecord
+    folder: RunFolder
+    progress: Progress
+    stop: Stop
+    options: Sequence[str]
+    source: Source | None
+
+    @property
+    def attempt(self) -> Path:
+        """The attempt's folder."""
+        return self.folder.attempt(self.progress.manifest.attempt).path
+
+    @property
+    def text(self) -> Source:
+        """The text of a task that reads one, looked at again: making the certificate took minutes.
+
+        Raises:
+            UserError: it has changed since the run was planned.
+        """
+        assert self.source
+        return checked(self.run, self.source)
+
+    def note(self, **facts: Any) -> None:
+        """Add facts to the attempt's manifest."""
+        self.progress.manifest = self.progress.manifest.model_copy(update=facts)
+        write(self.attempt / "manifest.json", self.progress.manifest)
+
+
+Afterwards = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task needs and does.
+
+    Attributes:
+        imports: modules to import beside torch, before the attempt's clock matters.
+        run: raises what `model.trainer.train` raises; returns what is to be done once the result is on disk.
+    """
+
+    imports: tuple[str, ...]
+    run: Callable[[Given], Afterwards | None]
+
+
+def load(task: str) -> Work:
+    """Import one task's file, but not what it imports."""
+    found: Work = import_module(f"runner.job.tasks.{task}").work
+    return found
+
+
+def checked(run: RunRecord, source: Source) -> Source:
+    """The text that the run was planned with; raises UserError if it has changed since."""
+    if not source.recognised:  # else it is as the launch checked it
+        source = source.checked(run.config.text.text_column)
+    if not source.has(run.data_fingerprint):
+        raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
+    return source

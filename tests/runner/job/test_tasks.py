@@ -1,0 +1,39 @@
+"""Each task that a study can name has what an attempt needs to do it."""
+
+from typing import get_args
+
+import pytest
+
+from model import modules
+from model.config import SECTIONS, RunConfig, Task
+from runner.job import tasks
+from runner.spec.settings import sections
+from tests.conftest import REPOSITORY
+
+TASKS = get_args(Task)
+
+
+def test_every_task_has_its_file_and_there_is_no_other():
+    assert set(TASKS) == set(modules(REPOSITORY / "runner" / "job" / "tasks")) == set(SECTIONS)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_reads_sections_that_there_are_and_its_own_first(task):
+    own, *_ = SECTIONS[task]
+    assert set(SECTIONS[task]) <= set(sections())
+    assert own not in {name for other in TASKS if other != task for name in SECTIONS[other]}
+    assert {"steps", "dtype"} <= set(sections()[own].model_fields)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_tasks_file_says_what_to_import_and_what_to_call(task):
+    work = tasks.load(task)
+    assert callable(work.run)
+    assert all(name.startswith("model.") for name in work.imports)
+
+
+def test_a_record_has_no_section_that_its_task_does_not_read():
+    for task in TASKS:
+        config = RunConfig.model_validate({"task": task, "data": {"path": "x"}})
+        assert set(sections()) & set(config.model_dump()) == set(SECTIONS[task])
+        assert RunConfig.model_validate_json(config.model_dump_json()) == config
