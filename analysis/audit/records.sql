@@ -116,3 +116,25 @@ FROM certificates WHERE (verdict = 'right' AND failed > 0) OR (verdict = 'wrong'
 SELECT attention || ', check ' || place || ' of ' || certificate,
     'a check that passed', measured || ' measured where ' || tolerance || ' is allowed'
 FROM verifications WHERE passed AND measured > tolerance;
+
+-- kernels
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || attention || ' ' || direction || ' ' || mode,
+    coalesce(tflops, 0) || ' TFLOP/s', round(expected, 6) || ' in ' || milliseconds || ' ms'
+FROM (
+    SELECT *, 4.0 * batch * heads * sequence_length * sequence_length * head_dim * if(causal, 0.5, 1.0)
+        * if(direction = 'backward', 2.5, 1.0) / milliseconds / 1e9 AS expected FROM kernels
+) WHERE abs(coalesce(tflops, 0) - expected) > 1e-9 * expected;
+
+-- kernels
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || attention || ' ' || direction || ' ' || mode,
+    milliseconds || ' ms of ' || calls || ' calls, ' || outcome, 'a median within ' || milliseconds_low || ' to ' || milliseconds_high
+FROM kernels WHERE milliseconds NOT BETWEEN milliseconds_low AND milliseconds_high;
+
+-- kernels
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || attention || ' ' || direction || ' ' || mode,
+    coalesce(milliseconds::VARCHAR, 'no') || ' ms of ' || calls || ' calls', 'the outcome ' || outcome
+FROM kernels WHERE (outcome = 'completed') <> (milliseconds IS NOT NULL AND calls > 0);
+
+-- kernels
+SELECT k.study || '/' || k.run_id || ' attempt ' || k.attempt || ', ' || k.attention, 'timed', 'a certificate that is ' || c.verdict
+FROM kernels k JOIN certificates c ON c.key = k.certificate WHERE k.outcome = 'completed' AND c.verdict <> 'right';

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 # The runs that it covers; a figure that belongs to no study leaves this out.
 RUNS = """,
-  (SELECT list(DISTINCT a.run_id ORDER BY a.run_id) FROM attempts a
+  (SELECT list(DISTINCT a.run_id ORDER BY a.run_id) FROM admissions a
    WHERE a.study = $study AND a.certificate = c.key) AS runs"""
-OF_STUDY = "SELECT certificate FROM attempts WHERE study = $study"
+OF_STUDY = "SELECT certificate FROM admissions WHERE study = $study"
 # One row per certificate and tensor. `$certificates` stands for a query that gives the keys.
 TENSORS = f"""\
 SELECT e.attention, e.tensor, e.relative_error, e.relative_error_shape, e.ratio, e.measured, e.tolerance,

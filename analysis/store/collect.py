@@ -50,7 +50,8 @@ class _Kind:
     batch: int
 
 
-_OF_RUN = ("run_records", "attempts", "step_floor", "step_profile", "audits", *DERIVED, "files", "quarantine")
+_OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "kernels")
+_OF_RUN = ("run_records", *_OF_ATTEMPT, *DERIVED, "files", "quarantine")
 _RUNS = _Kind(read_run, _OF_RUN, 1000)
 _CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
 _NODES = _Kind(read_node, ("nodes", "files", "quarantine"), 50)

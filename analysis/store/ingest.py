@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -14,8 +14,11 @@ from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.disk.files import Unreadable, dumps, regular
 from model.disk.folder import Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
+from model.disk.kernels import FILE as KERNELS
+from model.disk.kernels import KernelTime, KernelTimes
 from model.disk.profile import FILE, StepProfile
 from model.disk.record import AuditRecord, DesignRecord, Manifest, Result, RunRecord
+from model.measure.flops import attention_flop
 
 Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
@@ -43,6 +46,7 @@ class Rows:
     step_floor: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
     step_profile: list[Row] = field(default_factory=list)
+    kernels: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
     def refuse(self, key: Key, path: str, reason: str) -> None:
@@ -120,6 +124,13 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     reader.rows.audits += audits or []
     if profile:
         reader.rows.step_profile += [row | part for part in _profile(profile)]
+    timed = reader.read(f"{path}/{KERNELS}", lambda: _placed(attempt.kernels, run_id, attempt))
+    if timed:
+        where = row | {"device": manifest and manifest.device_name}
+        kernels = reader.read(
+            f"{path}/{KERNELS}", lambda: [fitting(where | each) for each in _kernels(timed)]
+        )
+        reader.rows.kernels += kernels or []
     steps = f"{path}/steps.jsonl"
     found = reader.read(steps, lambda: regular(steps)) if os.path.lexists(steps) else None
     if found:
@@ -127,7 +138,7 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
         reader.rows.step_files.append({**row, "path": steps, "imported": imported})
 
 
-Placed = TypeVar("Placed", Manifest, Result, StepProfile)
+Placed = TypeVar("Placed", Manifest, Result, StepProfile, KernelTimes)
 
 
 def _placed(record: Placed | None, run_id: str, attempt: Attempt) -> Placed | None:
@@ -286,6 +297,34 @@ def _audit(record: AuditRecord) -> Row:
 def _profile(profile: StepProfile) -> list[Row]:
     whole = sum(part.seconds for part in profile.parts)
     return [part.model_dump() | {"share": part.seconds / whole if whole else None} for part in profile.parts]
+
+
+def _kernels(timed: KernelTimes) -> list[Row]:
+    case, ceiling = asdict(timed.case), timed.ceiling_flops
+    names = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
+    shared = {
+        **{name: case[name] for name in names},
+        "ceiling_tflops": ceiling and ceiling / 1e12,
+        "measured_at": utc(timed.measured_at),
+    }
+    return [shared | _kernel(timed, each) for each in timed.times]
+
+
+def _kernel(timed: KernelTimes, each: KernelTime) -> Row:
+    """One backend in one direction and mode."""
+    seconds, ends = each.median_seconds, each.interval or (None, None)
+    same = ("attention", "direction", "mode", "outcome", "reason", "memory_bytes", "certificate")
+    return {
+        **{name: getattr(each, name) for name in same},
+        "calls": len(each.seconds),
+        "milliseconds": seconds and seconds * 1e3,
+        "milliseconds_low": ends[0] and ends[0] * 1e3,
+        "milliseconds_high": ends[1] and ends[1] * 1e3,
+        "tflops": attention_flop(timed.case, each.direction) / seconds / 1e12 if seconds else None,
+        "sm_mhz_low": min(each.sm_mhz, default=None),
+        "sm_mhz_high": max(each.sm_mhz, default=None),
+        "throttle_reasons": "; ".join(word or "none" for word in each.throttle_reasons) or None,
+    }
 
 
 def _said(result: Result | None) -> Row:

@@ -33,12 +33,18 @@ _WORTH_KEEPING = f"""\
 SELECT study, run_id FROM run_records UNION ALL
 SELECT study, run_id FROM files WHERE {OF_NODES} UNION ALL
 SELECT '{CERTIFICATES}', key FROM certificates WHERE key IN (SELECT certificate FROM attempts)"""
+_OF_KERNELS = f"""\
+SELECT DISTINCT '{CERTIFICATES}', key FROM certificates JOIN kernels ON kernels.certificate = key"""
+_KEY_OF_KERNELS = """\
+FROM duckdb_columns() WHERE database_name = current_database()
+    AND table_name = 'kernels' AND column_name = 'certificate'"""
 # By table: columns and rows to keep, and where they come back. An attempt in flight had nothing to say yet.
 _KEPT = {
     "attempts": ("*", "t.outcome IS NOT NULL", "attempts"),
     "step_floor": ("*", "true", "step_floor"),
     "audits": ("*", "true", "audits"),
     "step_profile": ("*", "true", "step_profile"),
+    "kernels": ("*", "true", "kernels"),
     "step_records": (", ".join(SAID), "true", STAGE),
 }
 # In `lost`, no attempt means every attempt of the run.
@@ -63,13 +69,21 @@ def find_lost(
 ) -> dict[Key, tuple[FileState, ...]]:
     """The files that are gone since they were read, of runs with rows and of certificates of attempts."""
     gone = {key: files for key, before in known.items() if (files := _gone(seen.get(key), before))}
-    kept = set(connection.execute(_WORTH_KEEPING).fetchall()) if gone else set()
+    kept = _worth_keeping(connection) if gone else set()
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     return {
         key: tuple(file._replace(missing_since=file.missing_since or now) for file in files)
         for key, files in gone.items()
         if key in kept and not _is_another(root, key, known[key])
     }
+
+
+def _worth_keeping(connection: DuckDBPyConnection) -> set[Key]:
+    """Runs with rows, and certificates that they ran under; the database may be of an earlier version."""
+    found = set(connection.execute(_WORTH_KEEPING).fetchall())
+    if connection.execute(_KEY_OF_KERNELS).fetchall():
+        found |= set(connection.execute(_OF_KERNELS).fetchall())
+    return found
 
 
 def _gone(seen: Seen | None, known: Known) -> list[FileState]:
@@ -164,12 +178,12 @@ def _copy(connection: DuckDBPyConnection, keys: list[Key], tables: list[str]) ->
         stage(connection)
         for table in tables:
             into = STAGE if table == "step_records" else table
-            names = ", ".join(row[0] for row in connection.execute(_COLUMNS, [table, into]).fetchall())
-            if not names:  # the other version has no such table
-                continue
+            names = [row[0] for row in connection.execute(_COLUMNS, [table, into]).fetchall()]
             owner = OWNER.get(table, "(study, run_id)")
+            if not names or (table not in OWNER and "run_id" not in names):
+                continue  # the other version has no such table, or none of runs
             connection.execute(
-                f"INSERT INTO {into} BY NAME SELECT {names} FROM old.{table} "
+                f"INSERT INTO {into} BY NAME SELECT {', '.join(names)} FROM old.{table} "
                 f"WHERE {owner} IN (SELECT (study, run_id) FROM wanted)"
             )
         if "run_records" in tables:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 # Certificates belong to no study: those that its attempts name, or the newest of each backend and device.
-_OF_STUDY = "SELECT certificate FROM attempts WHERE study = $study"
+_OF_STUDY = """\
+SELECT certificate FROM attempts WHERE study = $study
+UNION SELECT certificate FROM kernels WHERE study = $study"""
 _OF_MACHINE = "SELECT certificate FROM backends"
 _KEPT_WITH = f"study = '{CERTIFICATES}' AND run_id IN ($certificates)"
 _CONDITIONS = {
@@ -37,7 +39,7 @@ ORDER BY table_oid"""
 # What derive.sql adds to a record is derived again, and not carried.
 _COLUMNS = {"step_records": "* EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops)"}
 # Tables that records of older versions lack: nothing of the kind was known then.
-_LATER = frozenset({"audits", "nodes", "step_floor", "step_profile"})
+_LATER = frozenset({"audits", "kernels", "nodes", "step_floor", "step_profile"})
 _ROWS = 65_536  # at a time
 _RUNS = 1_000  # whose steps are sorted at once
 

@@ -310,25 +310,42 @@ COMMENT ON COLUMN verifications.passed IS 'Whether the check passed.';
 COMMENT ON COLUMN verifications.reason IS 'What is wrong, as a sentence; NULL if the check passed.';
 
 CREATE TABLE kernels (
-    attention VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, direction VARCHAR, causal BOOLEAN,
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
+    attention VARCHAR NOT NULL, direction VARCHAR NOT NULL, mode VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, causal BOOLEAN,
     batch BIGINT, sequence_length BIGINT, heads BIGINT, kv_heads BIGINT, head_dim BIGINT,
-    milliseconds DOUBLE, tflops DOUBLE, memory_bytes BIGINT, measured_at TIMESTAMP
+    outcome VARCHAR NOT NULL, reason VARCHAR, calls INTEGER NOT NULL,
+    milliseconds DOUBLE, milliseconds_low DOUBLE, milliseconds_high DOUBLE, tflops DOUBLE, ceiling_tflops DOUBLE,
+    memory_bytes BIGINT, sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, certificate VARCHAR, measured_at TIMESTAMP
 );
-COMMENT ON TABLE kernels IS 'Micro-benchmarks of attention alone. Their TFLOP/s are halved when causal and must never be compared with MFU.';
+COMMENT ON TABLE kernels IS 'kernels.json of every attempt: attention alone, one row per backend, direction and mode. All backends of an attempt were called in one process, in random order within each round. Their TFLOP/s are halved when causal and must never be compared with MFU.';
+COMMENT ON COLUMN kernels.study IS 'Name of the study.';
+COMMENT ON COLUMN kernels.run_id IS 'Id of the run: one shape.';
+COMMENT ON COLUMN kernels.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN kernels.attention IS 'Attention backend.';
-COMMENT ON COLUMN kernels.device IS 'Name of the device as its driver reports it.';
-COMMENT ON COLUMN kernels.dtype IS 'Precision of the tensors.';
 COMMENT ON COLUMN kernels.direction IS 'forward or backward.';
+COMMENT ON COLUMN kernels.mode IS 'eager, called from Python, or graph, replayed from a CUDA graph. A CPU has no graph.';
+COMMENT ON COLUMN kernels.device IS 'Name of the device as the system reports it.';
+COMMENT ON COLUMN kernels.dtype IS 'Precision of the tensors.';
 COMMENT ON COLUMN kernels.causal IS 'Whether a causal mask applies.';
 COMMENT ON COLUMN kernels.batch IS 'Samples per call.';
 COMMENT ON COLUMN kernels.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN kernels.heads IS 'Query heads.';
 COMMENT ON COLUMN kernels.kv_heads IS 'Key and value heads.';
 COMMENT ON COLUMN kernels.head_dim IS 'Width of one head.';
-COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds.';
-COMMENT ON COLUMN kernels.tflops IS 'TFLOP/s, counting 4 B H S^2 D FLOP forward, half of that when causal, and 2.5 times that backward.';
-COMMENT ON COLUMN kernels.memory_bytes IS 'Peak device memory of one call in bytes.';
-COMMENT ON COLUMN kernels.measured_at IS 'When the benchmark ran, UTC.';
+COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate; oom_gpu or oom_host; or failed.';
+COMMENT ON COLUMN kernels.reason IS 'Why it did not complete; NULL if it did.';
+COMMENT ON COLUMN kernels.calls IS 'Number of calls that were timed; 0 if it did not complete.';
+COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds; NULL if it did not complete.';
+COMMENT ON COLUMN kernels.milliseconds_low IS 'Lower end of a 95 % interval of that median over the calls, between order statistics: how steady this process was, not what another would give. NULL below 6 calls.';
+COMMENT ON COLUMN kernels.milliseconds_high IS 'Upper end of the same.';
+COMMENT ON COLUMN kernels.tflops IS 'TFLOP/s in the median time, counting 4 B H S^2 D FLOP forward, half of that when causal, and 2.5 times that backward.';
+COMMENT ON COLUMN kernels.ceiling_tflops IS 'TFLOP/s of a large square matrix product in the same precision, in its median time: it was timed between the backends of the same process.';
+COMMENT ON COLUMN kernels.memory_bytes IS 'Most bytes that PyTorch allocated at a time beyond the inputs: device memory on a GPU, host memory on a CPU. In the row of the backward, of a forward and its backward together.';
+COMMENT ON COLUMN kernels.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz, read after each call. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN kernels.sm_mhz_high IS 'Highest clock of the same, in MHz.';
+COMMENT ON COLUMN kernels.throttle_reasons IS 'Each different word of NVML on what held back the clocks after a call, with semicolons between; none where nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN kernels.certificate IS 'Key of the certificate that the backend was timed under, or that found it wrong; NULL if there is none.';
+COMMENT ON COLUMN kernels.measured_at IS 'When the shape was measured, UTC.';
 
 CREATE TABLE nodes (
     study VARCHAR NOT NULL, key VARCHAR NOT NULL, node VARCHAR NOT NULL, device VARCHAR NOT NULL, gpu VARCHAR, gpu_uuid VARCHAR,

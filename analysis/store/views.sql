@@ -9,6 +9,15 @@ COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
 COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
 COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
 
+CREATE VIEW admissions AS
+SELECT study, run_id, attempt, certificate FROM attempts WHERE certificate IS NOT NULL
+UNION SELECT study, run_id, attempt, certificate FROM kernels WHERE certificate IS NOT NULL;
+COMMENT ON VIEW admissions IS 'Which certificates the backends of an attempt had: one row for each.';
+COMMENT ON COLUMN admissions.study IS 'Name of the study.';
+COMMENT ON COLUMN admissions.run_id IS 'Id of the run.';
+COMMENT ON COLUMN admissions.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN admissions.certificate IS 'Key of the certificate.';
+
 CREATE VIEW steps AS
 SELECT
     study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,

@@ -11,6 +11,7 @@ Files are truth; database and reports are made of them.
                                /audits.jsonl   AuditRecord a line
                                /result.json    Result: how it ended, where it could still say so
                                /profile.json   StepProfile: where its steps spend their time, if it completed
+                               /kernels.json   KernelTimes: attention alone, where that is the run's task
                                /phase.json    what it does before its first step; gone afterwards
                                /stdout.log, /stderr.log
 
@@ -28,6 +29,8 @@ from pathlib import Path
 
 from model.disk.files import Record, Unreadable, read, read_lines
 from model.disk.imported import PREFIX, ImportedRun
+from model.disk.kernels import FILE as KERNELS
+from model.disk.kernels import KernelTimes
 from model.disk.profile import FILE, StepProfile
 from model.disk.record import NAME, AuditRecord, LedgerEvent, Manifest, Outcome, Result, RunRecord
 
@@ -115,6 +118,11 @@ class Attempt:
     def profile(self) -> StepProfile | None:
         """Where the time of its step goes; None if that was not looked at. Raises Unreadable."""
         return self._if_there(FILE, StepProfile)
+
+    @cached_property
+    def kernels(self) -> KernelTimes | None:
+        """Attention alone; None if that was not timed. Raises Unreadable."""
+        return self._if_there(KERNELS, KernelTimes)
 
     def event(self, kind: str) -> LedgerEvent | None:
         """The newest of its events of this kind."""

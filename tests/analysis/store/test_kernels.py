@@ -1,0 +1,145 @@
+"""Attention alone in the database: a row for each backend, direction and mode, timed or not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from analysis.audit.records import contradictions
+from analysis.store import database as store
+from analysis.store.collect import collect
+from analysis.store.records import open_records, write_records
+from model.measure.flops import attention_flop
+from tests.analysis.conftest import Ask
+from tests.analysis.fabricate import CASE, Folder, certificate, kernels, plan
+
+
+def timed(root: Path, run_id: str = "r1", **said: float | str) -> Folder:
+    folder = Folder(root, plan(run_id, study="kernels"))
+    folder.start()
+    kernels(folder, CASE, **(said or {"flash": 0.5, "math": "oom_gpu"}))
+    folder.end()
+    return folder
+
+
+def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, sql: Ask) -> None:
+    timed(root)
+    assert collect(root).quarantined == 0
+    rows = sql("FROM kernels ORDER BY attention, mode, direction")
+    assert [(row["attention"], row["mode"], row["direction"], row["outcome"]) for row in rows] == [
+        (name, mode, direction, outcome)
+        for name, outcome in (("flash", "completed"), ("math", "oom_gpu"))
+        for mode in ("eager", "graph")
+        for direction in ("backward", "forward")
+    ]
+    graph = rows[3]
+    assert (graph["milliseconds"], graph["calls"]) == (pytest.approx(0.5), 7)
+    assert (graph["milliseconds_low"], graph["milliseconds_high"]) == (
+        pytest.approx(0.485),
+        pytest.approx(0.515),
+    )
+    assert graph["tflops"] == pytest.approx(attention_flop(CASE, "forward") / 0.5e-3 / 1e12)
+    assert graph["ceiling_tflops"] == pytest.approx(700)
+    assert (graph["sm_mhz_low"], graph["sm_mhz_high"], graph["throttle_reasons"]) == (1740, 1755, "none")
+    assert (graph["device"], graph["batch"], graph["sequence_length"], graph["kv_heads"]) == (
+        "NVIDIA H200",
+        1,
+        4096,
+        8,
+    )
+    gone = rows[-1]
+    assert (gone["milliseconds"], gone["tflops"], gone["calls"], gone["reason"]) == (
+        None,
+        None,
+        0,
+        "math ended as oom_gpu",
+    )
+
+
+def test_reports_carry_the_certificates_that_kernels_were_timed_under(root: Path, tmp_path: Path) -> None:
+    folder = Folder(root, plan("r1", study="kernels"))
+    folder.start()
+    made = certificate(root, "flash")
+    record = kernels(folder, CASE, flash=0.5)
+    under = [each.model_copy(update={"certificate": made.key}) for each in record.times]
+    (folder.path / "attempt-1" / "kernels.json").write_text(
+        record.model_copy(update={"times": under}).model_dump_json()
+    )
+    collect(root)
+    with store.open_for_reading(root) as connection:
+        write_records(connection, "kernels", tmp_path / "records")
+    with open_records(tmp_path / "records") as connection:
+        assert connection.sql("SELECT key FROM certificates").fetchall() == [(made.key,)]
+        assert connection.sql("SELECT count(*) FROM kernels").fetchall() == [(4,)]
+
+
+@pytest.mark.fault
+def test_what_was_measured_stays_when_its_folder_is_purged_and_goes_to_a_new_version(
+    root: Path, sql: Ask
+) -> None:
+    timed(root)
+    collect(root)
+    shutil.rmtree(root / "kernels")
+    collect(root)
+    with duckdb.connect(store.database(root)) as old:
+        old.execute("UPDATE database_version SET fingerprint = 'old'")
+    collect(root)
+    assert len(sql("FROM kernels")) == 8 and len(sql("FROM runs WHERE missing_since IS NOT NULL")) == 1
+
+
+@pytest.mark.fault
+def test_a_new_version_takes_over_from_a_database_whose_kernels_belonged_to_no_run(
+    root: Path, sql: Ask
+) -> None:
+    timed(root)
+    collect(root)
+    shutil.rmtree(root / "kernels")
+    with duckdb.connect(store.database(root)) as old:
+        old.execute("UPDATE database_version SET fingerprint = 'old'")
+        old.execute(
+            "DROP VIEW admissions; DROP TABLE kernels; CREATE TABLE kernels (attention VARCHAR, batch BIGINT)"
+        )
+    collect(root)
+    assert [row["run_id"] for row in sql("SELECT run_id FROM runs")] == ["r1"] and sql("FROM kernels") == []
+    assert not (root / "results.unreadable.duckdb").exists()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "content", [b"{", b"null", b'{"run_id": 1}', b"\xff"], ids=["torn", "null", "schema", "encoding"]
+)
+def test_a_record_that_cannot_be_read_is_quarantined_alone(root: Path, sql: Ask, content: bytes) -> None:
+    folder = timed(root)
+    (folder.path / "attempt-1" / "kernels.json").write_bytes(content)
+    assert collect(root).quarantined == 1
+    assert sql("FROM kernels") == [] and [row["outcome"] for row in sql("FROM runs")] == ["completed"]
+
+
+@pytest.mark.fault
+def test_a_record_of_another_run_or_with_numbers_that_no_column_holds_is_quarantined(
+    root: Path, sql: Ask
+) -> None:
+    folder = timed(root)
+    path = folder.path / "attempt-1" / "kernels.json"
+    path.write_text(path.read_text().replace('"run_id": "r1"', '"run_id": "r2"'))
+    assert collect(root).quarantined == 1
+    kernels(folder, replace(CASE, batch=2**63), flash=0.5)
+    assert collect(root).quarantined == 1 and sql("FROM kernels") == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "change",
+    ["tflops = 2 * tflops", "milliseconds_high = milliseconds_low / 2", "outcome = 'wrong'", "calls = 0"],
+)
+def test_records_that_contradict_themselves_are_found(root: Path, change: str) -> None:
+    timed(root)
+    collect(root)
+    with duckdb.connect(store.database(root)) as connection:
+        assert list(contradictions(connection)) == []
+        connection.execute(f"UPDATE kernels SET {change} WHERE attention = 'flash'")
+        assert list(contradictions(connection))
