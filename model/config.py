@@ -5,6 +5,7 @@ Torch-free. Every field has a description: they become the JSON Schema that edit
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -18,13 +19,16 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from model import attention
 from model.attention import Case
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
-Task = Literal["training"]
+Task = Literal["training", "attention"]
 # The sections of the configuration that a task reads. The first is its own: how much it does, how precisely.
-SECTIONS: dict[Task, tuple[str, ...]] = {"training": ("train", "model", "data")}
+SECTIONS: dict[Task, tuple[str, ...]] = {"training": ("train", "model", "data"), "attention": ("call",)}
+# The keys outside of sections that a task does not read, with what it reads instead.
+UNREAD: dict[Task, dict[str, str]] = {"training": {}, "attention": {"attention": "call.backends"}}
 NO_DATA = "`base` lacks data.path, the Parquet file to read, such as `data: {path: text.parquet}`"
 
 NO_FLOAT16 = (
@@ -156,6 +160,65 @@ class TrainConfig(Strict):
         return self.steps * self.batch_size * self.sequence_length
 
 
+class CallConfig(Strict):
+    """One call of attention alone, which several backends make in turn."""
+
+    shape: str = Field(
+        "B1 T4096 H32 K8 D128",
+        description="Batch, tokens, query heads, key heads (as many where left out) and head dim.",
+    )
+    causal: bool = Field(True, description="Whether a causal mask applies.")
+    dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Precision of Q, K, V.")
+    backends: str = Field("all", description="Attention backends with spaces between, or `all`.")
+    steps: Positive = Field(31, description="Rounds: in each, every backend is called once each way.")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of the shape, by letter."""
+        found = _SHAPE.fullmatch(self.shape)
+        assert found
+        numbers = {letter: int(number) for letter, number in found.groupdict().items() if number}
+        return {"K": numbers["H"], **numbers}
+
+    @model_validator(mode="after")
+    def _is_a_shape(self) -> Self:
+        if not _SHAPE.fullmatch(self.shape):
+            raise ValueError(f"shape '{self.shape}' is not like B2 T4096 H32 K8 D128, in this order")
+        if self.sizes["H"] % self.sizes["K"]:
+            raise ValueError(f"shape '{self.shape}' has heads (H) that cannot share its key heads (K) evenly")
+        return self
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a call."""
+        return self.sizes["B"]
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a sample."""
+        return self.sizes["T"]
+
+    @property
+    def precision(self) -> str:
+        """Of the products."""
+        return self.dtype
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The backends."""
+        return attention.names() if self.backends == "all" else tuple(dict.fromkeys(self.backends.split()))
+
+    def rehearsed(self) -> Self:
+        """The same, over after two rounds."""
+        return self.model_copy(update={"steps": 2})
+
+
+_NUMBER = r"[1-9]\d{0,8}"
+_SHAPE = re.compile(
+    rf"B(?P<B>{_NUMBER}) T(?P<T>{_NUMBER}) H(?P<H>{_NUMBER})( K(?P<K>{_NUMBER}))? D(?P<D>{_NUMBER})"
+)
+
+
 class RunConfig(Strict):
     """One run, seed included, fully resolved. Its hash is the run's id."""
 
@@ -172,6 +235,7 @@ class RunConfig(Strict):
         default=None, description="The text, for tasks that read any."
     )
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
+    call: CallConfig = Field(default_factory=CallConfig, description="Attention alone, for task attention.")
 
     @model_validator(mode="after")
     def _has_text(self) -> Self:
@@ -181,20 +245,28 @@ class RunConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _read_by_its_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the sections that its task does not read, and without the task that all runs once had.
+        """Without what its task does not read, and without the task that all runs once had.
 
         So records of training are as they always were: code from before there were tasks can read them.
         """
         mine = SECTIONS[self.task]
         every = {name for names in SECTIONS.values() for name in names}
-        left_out = every.difference(mine) | ({"task"} if self.task == "training" else set())
+        left_out = every.difference(mine) | {*UNREAD[self.task]}
+        left_out |= {"task"} if self.task == "training" else set()
         return {name: value for name, value in dump(self).items() if name not in left_out}
 
     @property
-    def section(self) -> TrainConfig:
+    def section(self) -> TrainConfig | CallConfig:
         """The section of its own task."""
-        found: TrainConfig = getattr(self, SECTIONS[self.task][0])
+        found: TrainConfig | CallConfig = getattr(self, SECTIONS[self.task][0])
         return found
+
+    @property
+    def backends(self) -> dict[str, str]:
+        """The attention backends that it names, each with the setting that does."""
+        if self.task == "attention":
+            return dict.fromkeys(self.call.names, "call.backends")
+        return {self.attention: "attention"}
 
     @property
     def length_key(self) -> str:
@@ -254,6 +326,8 @@ class RunConfig(Strict):
     @property
     def attention_case(self) -> Case:
         """What this run asks of its attention backend."""
+        if self.task == "attention":
+            return self._call_case
         return Case(
             device=self.device,
             dtype=self.train.dtype,
@@ -263,4 +337,18 @@ class RunConfig(Strict):
             kv_heads=self.model.kv_heads,
             head_dim=self.model.head_dim,
             compile=self.train.compile,
+        )
+
+    @property
+    def _call_case(self) -> Case:
+        call, sizes = self.call, self.call.sizes
+        return Case(
+            device=self.device,
+            dtype=call.dtype,
+            batch=sizes["B"],
+            sequence_length=sizes["T"],
+            heads=sizes["H"],
+            kv_heads=sizes["K"],
+            head_dim=sizes["D"],
+            causal=call.causal,
         )

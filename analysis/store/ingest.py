@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
+from model.config import UNREAD
 from model.disk.files import Unreadable, dumps, regular
 from model.disk.folder import Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
@@ -176,7 +177,7 @@ def _run_row(run: RunRecord) -> Row:
     return {
         **{name: getattr(run, name) for name in _SAME_NAME},
         "group_id": run.group,
-        "attention": config.attention,
+        "attention": config.attention if "attention" not in UNREAD[config.task] else None,
         "seed": config.seed,
         "design": dumps(run.design.model_dump(mode="json")) if run.design else None,
         "factors": dumps(run.factors),

@@ -31,7 +31,19 @@ log = logging.getLogger(__name__)
 
 
 class Refused(AssayError):
-    """A backend computes wrong results, or does not use the kernels that it declares."""
+    """A backend computes wrong results, or does not use the kernels that it declares.
+
+    Attributes:
+        certificate: what says so; None where its trial crashed.
+    """
+
+    def __init__(self, text: str, certificate: Certificate | None = None) -> None:
+        self.certificate = certificate
+        super().__init__(text)
+
+
+class Killed(AssayError):
+    """A backend's trial was killed: most likely by the OOM killer."""
 
 
 def admit(
@@ -49,16 +61,38 @@ def admit(
 
     Raises:
         Refused: the backend is wrong; the message has the first failed check and the certificate's path.
+        Killed: most likely, the machine ran out of memory.
         TooLong: the trial did not end in time.
         Unsupported: the trial showed that the backend does not support the case.
         MemoryError, torch.OutOfMemoryError, RuntimeError: raised by the backend at the run's own shape.
     """
     held, key = Options(options, tell=tell), key_of(backend, case.device, case)
-    found = _kept(root, key) or _in_turn(Trial(backend, case), key, root, held)
+    return _allowed(_kept(root, key) or _in_turn(Trial(backend, case), key, root, held), root)
+
+
+def admit_each(
+    backends: Sequence[str], case: Case, root: Path, options: Sequence[str], tell: Callable[[Stage], None]
+) -> dict[str, Certificate | Exception]:
+    """Admit several backends to one case, or say what `admit` would raise; one process holds all trials."""
+    found: dict[str, Certificate | Exception] = {}
+    kept = {backend: _kept(root, key_of(backend, case.device, case)) for backend in backends}
+    lacking = [Trial(backend, case) for backend, certificate in kept.items() if certificate is None]
+    answers = zip(lacking, hold(lacking, case.device, Options(options, tell=tell)), strict=True)
+    answered = {trial.backend: answer for trial, answer in answers}
+    for backend in backends:
+        try:
+            found[backend] = _allowed(kept[backend] or _settled(answered[backend], root), root)
+        except Exception as error:
+            found[backend] = error
+    return found
+
+
+def _allowed(found: Certificate, root: Path) -> Certificate:
+    """The certificate, if it is of a right backend."""
     if found.verdict == "unsupported":
         raise Unsupported(found.reasons)
     if found.verdict != "right":
-        raise Refused(refusal(found, root))
+        raise Refused(refusal(found, root), found)
     return found
 
 
@@ -130,12 +164,16 @@ def _in_turn(trial: Trial, key: str, root: Path, options: Options) -> Certificat
 def _made(trial: Trial, root: Path, options: Options) -> Certificate:
     assert trial.case
     (answer,) = hold([trial], trial.case.device, options)
+    return _settled(answer, root)
+
+
+def _settled(answer: Certificate | Exception, root: Path) -> Certificate:
+    """What a trial found, kept; raises what ended it otherwise."""
     if isinstance(answer, TooLong):
         raise answer
     if isinstance(answer, Crashed):
         if answer.signal is signal.SIGKILL:
-            # Most likely the OOM killer. Die the same way, so that the run's outcome shows the cause.
-            os.kill(os.getpid(), signal.SIGKILL)
+            raise Killed(str(answer))
         raise Refused(str(answer))
     if isinstance(answer, Exception):
         raise answer

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -159,9 +161,10 @@ def _work(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> 
     given = Given(run, folder, progress, stop, options, source)
     given.note(**with_device(progress.manifest, config, run.peak_flops_override))
     progress.gpu = process.hold_gpu(progress.manifest.gpu_uuid)
-    with phase.shown(given.attempt) as tell:
-        certificate = _certificate(run, folder, options, tell)
-    given.note(certificate=certificate, device_users=machine.device_users(config.device))
+    if not work.admits:
+        with phase.shown(given.attempt) as tell:
+            given.note(certificate=_certificate(run, folder, options, tell))
+    given.note(device_users=machine.device_users(config.device))
     return work.run(given)
 
 
@@ -171,7 +174,11 @@ def _certificate(
     """Key of the certificate that allows the run to start."""
     backend, case = run.config.attention, run.config.attention_case
     attention.require(backend, case)
-    return admission.admit(backend, case, folder.path.parent.parent, options, tell).key
+    try:
+        return admission.admit(backend, case, folder.path.parent.parent, options, tell).key
+    except admission.Killed:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the OOM killer would, so that the run's outcome shows it
+        raise
 
 
 def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Result:

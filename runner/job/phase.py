@@ -26,8 +26,11 @@ class Stage(Frozen):
         return f"certifying {self.backend}{of}: {self.what}"
 
 
+Tell = Callable[[Stage], None]
+
+
 @contextmanager
-def shown(attempt: Path) -> Iterator[Callable[[Stage], None]]:
+def shown(attempt: Path) -> Iterator[Tell]:
     """Give a function that shows a stage; the file is gone when the body ends."""
 
     def tell(stage: Stage) -> None:

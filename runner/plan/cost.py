@@ -30,6 +30,7 @@ WHERE imported IS NULL AND wall_seconds > 0 AND (outcome = 'completed' OR outcom
 """
 # Settings that do not change how long a step takes. All others must match, including any added later.
 _NEUTRAL: dict[str, dict[str, Any]] = {
+    "call": {"steps": 1},
     "data": {"path": "-", "text_column": "-", "tokenizer": "-"},
     "model": {"rope_theta": 1.0, "norm_eps": 1.0},
     "train": {

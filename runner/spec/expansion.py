@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from model import attention
-from model.config import NO_DATA, SECTIONS, RunConfig
+from model.config import NO_DATA, SECTIONS, UNREAD, RunConfig
 from model.disk.files import dumps
 from model.disk.record import Order, Outcome, Override
 from model.errors import UserError, did_you_mean
@@ -263,11 +263,8 @@ def _resolve(
         config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
     except ValidationError as error:
         return [_wrong_value(study, settings, detail) for detail in error.errors(include_url=False)]
-    if config.attention not in attention.names():
-        # Checked here and not in RunConfig, so that records of backends removed since then stay readable.
-        unknown = f"unknown attention backend '{config.attention}'"
-        choices = did_you_mean(config.attention, attention.names())
-        return [Problem(_setter(study, settings, ["attention"]), f"{unknown} {choices}")]
+    if unknown := [*_unknown_backends(study, settings, config)]:
+        return unknown
     if reasons := config.unsupported():
         return [Problem(_setter(study, settings, [name]), why) for name, why in reasons.items()]
     identity = config.identity()
@@ -294,13 +291,23 @@ def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetail
     return Problem(_setter(study, settings, detail["loc"]), explain(RunConfig, detail, dotted))
 
 
+def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunConfig) -> Iterator[Problem]:
+    """Checked here and not in RunConfig, so that records of backends removed since then stay readable."""
+    for name, setting in config.backends.items():
+        if name not in attention.names():
+            text = f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}"
+            yield Problem(_setter(study, settings, [setting]), text)
+
+
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
-    """Settings of sections that the cell's task does not read, which would have no effect."""
+    """Settings that the cell's task does not read, which would have no effect."""
     task = settings["task"][0] if "task" in settings else RunConfig.model_fields["task"].default
     mine = SECTIONS.get(task, ())  # an unknown task is refused with the choices
     for dotted, (_, mark) in settings.items() if mine else ():
         section, _, name = dotted.partition(".")
-        if name and section not in mine:
+        if instead := UNREAD[task].get(dotted):
+            yield Problem(mark, f"'{dotted}' has no effect on task {task}, which reads {instead}")
+        elif name and section not in mine:
             text = f"'{dotted}' has no effect on task {task}, whose sections are {', '.join(mine)}"
             yield Problem(mark, text)
 

@@ -1,4 +1,4 @@
-"""What a run does on its node: one file a task. It admits no backend and records no outcome.
+"""What a run does on its node: one file a task. It records no outcome.
 
 A file defines `work = Work(...)`, which says what to import and what to call; its name is the value of the
 key `task`. What a task reads of the configuration is in `model.config.SECTIONS`. Listing the tasks imports
@@ -85,10 +85,12 @@ class Work:
     Attributes:
         imports: modules to import beside torch, before the attempt's clock matters.
         run: raises what `model.trainer.train` raises; returns what is to be done once the result is on disk.
+        admits: whether it certifies the backends that it calls; otherwise the run's own is certified before.
     """
 
     imports: tuple[str, ...]
     run: Callable[[Given], Afterwards | None]
+    admits: bool = False
 
 
 def load(task: str) -> Work:

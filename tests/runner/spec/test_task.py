@@ -2,6 +2,7 @@
 
 import pytest
 
+from model import attention
 from model.config import SECTIONS, RunConfig
 from runner.spec.expansion import expand
 from runner.spec.problems import InvalidFile
@@ -54,3 +55,53 @@ def test_a_task_that_reads_text_needs_some(tmp_path):
         expand(read_study(path))
     with pytest.raises(ValueError, match=r"lacks data\.path"):
         RunConfig()
+
+
+CALLS = "title: t\nbase: {task: attention}\n"
+
+
+def calls(tmp_path, more):
+    path = tmp_path / "s.yaml"
+    path.write_text(CALLS + more)
+    return expand(read_study(path))
+
+
+def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither(tmp_path):
+    (cell,) = calls(tmp_path, "matrix: {call.shape: [B2 T64 H4 D16]}\n")
+    assert set(cell.config.model_dump()) == {"task", "seed", "device", "call"}
+    case = cell.config.attention_case
+    assert (case.batch, case.sequence_length, case.heads, case.kv_heads, case.head_dim) == (2, 64, 4, 4, 16)
+    assert RunConfig.model_validate_json(cell.config.model_dump_json()) == cell.config
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            "matrix: {attention: [math]}",
+            r"s.yaml:3:22: 'attention' has no effect on task attention, which reads call.backends",
+        ),
+        (
+            "matrix: {train.steps: [3]}",
+            r"3:24: 'train.steps' has no effect on task attention, whose sections are call",
+        ),
+        ("matrix: {call.backends: [math fast]}", r"3:26: unknown attention backend 'fast'"),
+        ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' is not like B2 T4096 H32 K8 D128"),
+        ("matrix: {call.shape: [B0 T4 H1 D8]}", r"is not like"),
+        (
+            "matrix: {call.shape: [B1 T4 H4 K3 D8]}",
+            r"has heads \(H\) that cannot share its key heads \(K\) evenly",
+        ),
+    ],
+    ids=["attention", "train", "backend", "order", "zero", "groups"],
+)
+def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, more, message):
+    with pytest.raises(InvalidFile, match=message):
+        calls(tmp_path, more + "\n")
+
+
+def test_backends_are_all_or_those_that_are_named(tmp_path):
+    (every,) = calls(tmp_path, "")
+    assert set(every.config.backends) == set(attention.names())
+    (two,) = calls(tmp_path, "matrix: {call.backends: [math  flash]}\n")
+    assert list(two.config.backends) == ["math", "flash"]

@@ -1,0 +1,101 @@
+"""Times attention alone, on one shape: each backend under a certificate of its own, all in this process.
+
+A backend that cannot take the shape, is wrong, or runs out of memory has rows that say so, and no time.
+"""
+
+from __future__ import annotations
+
+from model import attention
+from model.disk.files import write
+from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes
+from model.disk.record import now
+from model.errors import AssayError, Unsupported
+from model.verify.certificate import Certificate
+from runner.job import admission, phase
+from runner.job.admission import Killed, Refused
+from runner.job.tasks import Given, Work
+
+
+class Untimed(AssayError):
+    """No backend could be timed, though not all of them say that they do not support it."""
+
+
+def run(given: Given) -> None:
+    """Certify and time the backends, and write what came out.
+
+    Raises:
+        Unsupported: no backend takes the shape.
+        Untimed: none has a time.
+    """
+    from model.bench.measure import measure
+
+    config, case = given.run.config, given.run.config.attention_case
+    admitted = _admitted(given)
+    certified = {name: each.key for name, each in admitted.items() if isinstance(each, Certificate)}
+    backends = {name: attention.load(name) for name in certified}
+    found = measure(backends, case, config.seed, config.call.steps)
+    times = [each.model_copy(update={"certificate": certified[each.attention]}) for each in found.times]
+    for name, error in admitted.items():
+        times += _rows(name, error, config.device) if isinstance(error, Exception) else []
+    record = KernelTimes(
+        run_id=given.run.run_id,
+        attempt=given.progress.manifest.attempt,
+        case=case,
+        rounds=config.call.steps,
+        cache_bytes=found.cache_bytes,
+        product_flop=found.product_flop,
+        product_seconds=found.product_seconds,
+        times=sorted(times, key=lambda each: each.attention),
+        measured_at=now(),
+    )
+    write(given.attempt / FILE, record)
+    given.progress.steps = config.call.steps
+    _refuse_nothing(record)
+
+
+def _admitted(given: Given) -> dict[str, Certificate | Exception]:
+    """By name, each backend's certificate, or why it has none."""
+    config, found = given.run.config, dict[str, Certificate | Exception]()
+    for name in config.call.names:
+        if reasons := attention.load(name).unsupported_reasons(config.attention_case):
+            found[name] = Unsupported(reasons)
+    left = [name for name in config.call.names if name not in found]
+    root = given.folder.path.parent.parent
+    with phase.shown(given.attempt) as tell:
+        return found | admission.admit_each(left, config.attention_case, root, given.options, tell)
+
+
+def _rows(name: str, error: Exception, device: str) -> list[KernelTime]:
+    """A row for each way in which the backend was not timed."""
+    outcome, reason = _ending(error, device)
+    certificate = error.certificate.key if isinstance(error, Refused) and error.certificate else None
+    said = {"outcome": outcome, "reason": reason, "certificate": certificate}
+    ways = [(mode, direction) for mode in MODES[device] for direction in DIRECTIONS]
+    return [KernelTime(attention=name, direction=direction, mode=mode, **said) for mode, direction in ways]
+
+
+def _ending(error: Exception, device: str) -> tuple[Ending, str]:
+    from model.verify.call import is_out_of_memory
+
+    text = " ".join(str(error).split())
+    if isinstance(error, Unsupported):
+        return "unsupported", text
+    if isinstance(error, Refused):
+        return "wrong", text
+    said = f"{type(error).__name__} in its trial: {text[:300]}"
+    if isinstance(error, Killed) or is_out_of_memory(error):
+        return ("oom_gpu" if device == "cuda" and not isinstance(error, Killed) else "oom_host"), said
+    return "failed", said
+
+
+def _refuse_nothing(record: KernelTimes) -> None:
+    """A run that timed no backend is not completed."""
+    if any(each.outcome == "completed" for each in record.times):
+        return
+    reasons = {each.attention: f"{each.attention}: {each.reason}" for each in record.times}
+    if all(each.outcome == "unsupported" for each in record.times):
+        raise Unsupported([*reasons.values()])
+    raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
+
+
+work = Work(imports=("model.bench.measure",), run=run, admits=True)

@@ -1,0 +1,163 @@
+"""Attention alone: each backend is timed under its own certificate, or has rows that say why it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from model import attention
+from model.attention import Case
+from model.bench import measure as bench
+from model.config import CallConfig, RunConfig
+from model.disk.folder import RunFolder
+from model.errors import Unsupported
+from model.verify.certify import certify_case
+from runner.job import admission
+from runner.job.manifest import first_manifest
+from runner.job.stop import Stop
+from runner.job.tasks import Given, Progress
+from runner.job.tasks import attention as task
+from runner.job.trial import Crashed, Trial
+from tests.analysis.fabricate import plan
+
+CALL = CallConfig(shape="B1 T32 H2 K1 D16", dtype="float32", backends="math tiled cudnn", steps=3)
+
+
+@pytest.fixture
+def given(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUNNER_CERTIFICATES", str(tmp_path / "cache"))
+
+    def make(call=CALL):
+        config = RunConfig(task="attention", device="cpu", call=call)
+        run = plan("r1", study="kernels").model_copy(update={"config": config})
+        (tmp_path / "root" / "kernels" / "r1" / "attempt-1").mkdir(parents=True)
+        folder = RunFolder(tmp_path / "root" / "kernels" / "r1")
+        return Given(run, folder, Progress(first_manifest("r1", 1)), Stop(None), (), None)
+
+    return make
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Trials in this process, which knows planted backends."""
+    answers = {}
+
+    def hold(trials, device, options):
+        for trial in trials:
+            yield answers.get(trial.backend) or certify_case(trial.backend, trial.case)
+
+    monkeypatch.setattr(admission, "hold", hold)
+    return answers
+
+
+def plant(monkeypatch, name, attend):
+    planted = replace(attention.load(name), attend=attend)
+    load = attention.load
+    monkeypatch.setattr(attention, "load", lambda asked: planted if asked == name else load(asked))
+
+
+def outcomes(given):
+    record = given.folder.attempt(1).kernels
+    return {each.attention: each.outcome for each in record.times if each.direction == "backward"}
+
+
+def plain(q, k, v, causal):
+    return attention.load("math").attend(q, k, v, causal)
+
+
+def test_a_backend_is_timed_under_its_certificate_and_one_that_cannot_run_says_why(given):
+    mine = given()
+    task.run(mine)
+    record = mine.folder.attempt(1).kernels
+    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "completed"}
+    assert record.case == Case("cpu", "float32", 1, 32, 2, 1, 16) and record.rounds == 3
+    for each in record.times:
+        made = mine.folder.path.parent.parent / ".certificates" / f"{each.certificate}.json"
+        assert made.exists() == (each.outcome == "completed") == (len(each.seconds) == 3)
+    refused = [each for each in record.times if each.attention == "cudnn"]
+    assert all("needs an NVIDIA GPU" in each.reason for each in refused) and len(refused) == 2
+    assert mine.progress.steps == 3
+
+
+@pytest.mark.fault
+def test_a_wrong_backend_has_a_row_that_says_so_and_no_time(given, in_process, monkeypatch):
+    plant(monkeypatch, "tiled", lambda q, k, v, causal: 1.01 * plain(q, k, v, causal))
+    mine = given()
+    task.run(mine)
+    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "wrong"}
+    wrong = [each for each in mine.folder.attempt(1).kernels.times if each.outcome == "wrong"]
+    assert all("failed verification here" in each.reason and not each.seconds for each in wrong)
+    root = mine.folder.path.parent.parent
+    assert all((root / ".certificates" / f"{each.certificate}.json").exists() for each in wrong)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Crashed(Trial("tiled"), -11), "wrong"),
+        (Crashed(Trial("tiled"), -9), "oom_host"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "oom_host"),
+        (MemoryError("no room"), "oom_host"),
+        (RuntimeError("something else"), "failed"),
+    ],
+    ids=["crash", "killed", "gpu memory", "host memory", "error"],
+)
+def test_a_trial_that_ends_otherwise_is_told_apart_and_the_others_are_timed(
+    given, in_process, answer, outcome
+):
+    in_process["tiled"] = answer
+    mine = given()
+    task.run(mine)
+    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": outcome}
+
+
+@pytest.mark.fault
+def test_a_backend_that_fails_after_its_trial_has_no_time(given, in_process, monkeypatch):
+    calls = []
+    mine = given()
+    in_process["tiled"] = certify_case("tiled", mine.run.config.attention_case)
+
+    def tired(q, k, v, causal):
+        if calls:
+            raise ValueError("tired")
+        return plain(q, k, v, causal)
+
+    plant(monkeypatch, "tiled", tired)
+    real = bench.measure
+    monkeypatch.setattr(bench, "measure", lambda *values: calls.append(1) or real(*values))
+    task.run(mine)
+    assert outcomes(mine)["tiled"] == "failed" and outcomes(mine)["math"] == "completed"
+
+
+@pytest.mark.refused
+def test_a_shape_that_no_backend_takes_is_unsupported_with_all_reasons(given):
+    mine = given(CALL.model_copy(update={"backends": "cudnn efficient"}))
+    with pytest.raises(Unsupported) as found:
+        task.run(mine)
+    assert [reason.partition(":")[0] for reason in found.value.reasons] == ["cudnn", "efficient"]
+    assert outcomes(mine) == {"cudnn": "unsupported", "efficient": "unsupported"}
+
+
+@pytest.mark.fault
+def test_a_run_that_timed_nothing_is_not_completed(given, in_process, monkeypatch):
+    in_process["math"] = MemoryError("no room")
+    mine = given(CALL.model_copy(update={"backends": "math cudnn"}))
+    with pytest.raises(task.Untimed, match="math: MemoryError in its trial: no room"):
+        task.run(mine)
+    assert outcomes(mine) == {"cudnn": "unsupported", "math": "oom_host"}
+
+
+def test_what_is_certified_is_not_tried_again(given, in_process, monkeypatch):
+    mine = given()
+    task.run(mine)
+
+    def none(trials, *_):
+        assert trials == []
+        return iter(())
+
+    monkeypatch.setattr(admission, "hold", none)
+    task.run(mine)
+    assert outcomes(mine)["math"] == "completed"
