@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.export.units import unit
 from analysis.store.database import quoted
 from analysis.store.records import write_table
+from analysis.store.steps import LINES
 from model.disk.files import require_own_folder, sha256, write_text
 from model.errors import UserError
 
@@ -76,7 +77,7 @@ def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
     require_own_folder(out, (_PACKAGE,), "export")
     _require_same(out, study)
     name = quoted(study)
-    written = [table for table in dictionary(connection) if table.wanted]
+    written = [table for table in dictionary(connection) if table.wanted and table.name not in LINES]
     (out / "tables").mkdir(parents=True, exist_ok=True)
     for table in written:
         sql = f"SELECT * FROM {table.name} WHERE {table.wanted} ORDER BY ALL".replace("$study", name)

@@ -10,13 +10,12 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from analysis.store import scan, steps
 from analysis.store.certificates import read_certificate, read_node
-from analysis.store.database import Build, in_memory, studies, update
+from analysis.store.database import Build, in_memory, studies, sweep, update
 from analysis.store.held import Counts, Held, counts, read_held
 from analysis.store.ingest import Rows, file_rows, read_run
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Settle = Callable[[list[Key]], object]
-DERIVED = ("step_records", *steps.MEASURES)  # filled from the staged step records
-_BATCH_BYTES = 256 * 2**20
+FROM_STEPS = (*steps.LINES, *steps.MEASURES)  # filled from step records
+_BATCH_BYTES = 512 * 2**20
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class _Kind:
 
 
 _OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "kernels")
-_OF_RUN = ("run_records", *_OF_ATTEMPT, *DERIVED, "files", "quarantine")
+_OF_RUN = ("run_records", *_OF_ATTEMPT, *FROM_STEPS, "files", "quarantine")
 _RUNS = _Kind(read_run, _OF_RUN, 1000)
 _CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
 _NODES = _Kind(read_node, ("nodes", "files", "quarantine"), 50)
@@ -109,6 +108,7 @@ def collect(
     _check(root, study)
     if held := None if rebuild else read_held(root, study):
         if unchanged := _nothing_new(root, study, held, settle):
+            sweep(root)  # of one that was killed when its work was in place
             return unchanged
     elif settle:
         settle([look(folder).key for folder in run_folders(root, study)])
@@ -245,35 +245,20 @@ def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledg
     No transaction is needed: this is a copy, which replaces the database only if everything succeeds.
     """
     updated = 0
-    with (
-        connection.cursor() as other,
-        closing(_ahead(_loaded(root, (connection, other), _reads(root, kind, known, stale)))) as loaded,
-    ):
-        for read, here in loaded:
-            forget(here, [found.key for found in read.touched], ("files",))
-            insert(here, "files", [row for found in read.touched for row in file_rows(found)])
-            with keeping(here, read.changed):
-                forget(here, [found.key for found in read.changed if found.key in known], kind.tables)
+    with closing(_ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch))) as reads:
+        for read in reads:
+            steps.stage(connection)
+            steps.load(connection, root, read.rows)
+            forget(connection, [found.key for found in read.touched], ("files",))
+            insert(connection, "files", [row for found in read.touched for row in file_rows(found)])
+            with keeping(connection, read.changed):
+                forget(connection, [found.key for found in read.changed if found.key in known], kind.tables)
                 for table in kind.tables:
-                    if table not in DERIVED:
-                        insert(here, table, getattr(read.rows, table))
-            steps.derive(here)
+                    if table not in FROM_STEPS:
+                        insert(connection, table, getattr(read.rows, table))
+            steps.derive(connection)
             updated += len(read.changed)
     return updated
-
-
-def _reads(root: Path, kind: _Kind, known: Ledger, stale: list[Seen]) -> Iterator[_Read]:
-    return _ahead(_Read(root, kind, some, known) for some in _batches(stale, kind.batch))
-
-
-def _loaded(
-    root: Path, turns: tuple[DuckDBPyConnection, DuckDBPyConnection], reads: Iterator[_Read]
-) -> Iterator[tuple[_Read, DuckDBPyConnection]]:
-    """What was read, with its step records in `loaded` of one of two connections: each has such a table."""
-    for read, here in zip(reads, cycle(turns), strict=False):
-        steps.stage(here)
-        steps.load(here, root, read.rows)
-        yield read, here
 
 
 class _Read:

@@ -165,7 +165,7 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     if database(root).exists() and not database(root).is_file():
         raise UserError(f"{database(root)} is not a file, where the database belongs: rename it")
     with _turn(root):
-        _sweep(root)
+        sweep(root)
         while True:
             try:
                 return _update_once(root, fresh, work)
@@ -195,21 +195,25 @@ def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
         return done
 
 
-def _sweep(root: Path) -> None:
+def sweep(root: Path) -> None:
     """Remove what killed collects left on this machine: twice the size of the database."""
-    import psutil
-
     host = re.escape(os.uname().nodename)
     left = ((root, rf"\.{re.escape(NAME)}\.(\d+)@{host}"), (Path(gettempdir()), rf"assay-(\d+)@{host}-\w+"))
     for folder, pattern in left:
         for entry in os.scandir(folder):
             found = re.fullmatch(pattern, entry.name)
-            if found and not psutil.pid_exists(int(found[1])):
+            if found and not _runs(int(found[1])):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
                 else:
                     with suppress(OSError):
                         os.unlink(entry.path)  # noqa: PTH108  not followed
+
+
+def _runs(pid: int) -> bool:
+    import psutil
+
+    return psutil.pid_exists(pid)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def counts(connection: DuckDBPyConnection, study: str | None) -> Counts:
     return Counts(
         runs=count(connection, "run_records", mine, study),
         attempts=count(connection, "attempts", mine, study),
-        steps=count(connection, "step_records", mine, study),
+        steps=count(connection, "step_lines JOIN step_files USING (file)", mine, study),
         quarantined=count(connection, "quarantine", f"{mine} OR study = '{CERTIFICATES}'", study),
         certificates=count(connection, "certificates"),
     )

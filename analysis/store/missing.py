@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from analysis.store.database import Build, database, first_lines
 from analysis.store.ingest import rows_of
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
-from analysis.store.steps import MEASURES, SAID, STAGE, derive, stage
+from analysis.store.steps import LINES, MEASURES, SAID, STAGE, derive, stage
 from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, insert, read_ledger
 from model.config import RunConfig
 from model.disk.files import dumps, replacing
@@ -150,7 +150,8 @@ def inherit(
         if lost and drop:
             log.warning("--rebuild drops %s: files that were collected are gone", named(lost))
         elif lost:
-            _copy(connection, list(lost), [table for table in tables if table not in ("files", *MEASURES)])
+            mine = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
+            _copy(connection, list(lost), [*mine, "step_records"])
             insert(connection, "files", [row for key, files in lost.items() for row in rows_of(key, files)])
         connection.execute("DETACH old")
     except duckdb.Error as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from analysis.store.database import DERIVE, first_lines, in_memory, quoted, scripts
 from analysis.store.scan import CERTIFICATES
-from analysis.store.steps import MEASURES, STAGE, stage
+from analysis.store.steps import LINES, MEASURES, SAID, STAGE, stage
 from model.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ _CONDITIONS = {
     "verifications": "certificate IN ($certificates)",
 }
 _TABLES = f"""\
-SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN {MEASURES} AND (
+SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND table_name NOT IN {(*LINES, *MEASURES)} AND (
     table_name IN ('certificates', 'verifications')
     OR table_oid IN (SELECT table_oid FROM duckdb_columns() WHERE column_name = 'study'))
-ORDER BY table_oid"""
-# What derive.sql adds to a record is derived again, and not carried.
-_COLUMNS = {"step_records": "* EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops)"}
+UNION SELECT 'step_records' ORDER BY 1"""
+# What the view adds to a record is derived again, and not carried.
+_COLUMNS = {"step_records": ", ".join(SAID)}
 # Tables that records of older versions lack: nothing of the kind was known then.
 _LATER = frozenset({"audits", "kernels", "nodes", "step_floor", "step_profile"})
 _ROWS = 65_536  # at a time

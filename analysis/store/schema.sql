@@ -125,41 +125,51 @@ COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they 
 COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
 COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
 
-CREATE TABLE step_records (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
-    step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
+CREATE TABLE step_files (
+    file INTEGER NOT NULL PRIMARY KEY, study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
+    warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
+);
+COMMENT ON TABLE step_files IS 'Every steps.jsonl that has a record, one row per attempt, with what its records share. Use the view step_records.';
+COMMENT ON COLUMN step_files.file IS 'Number of the file in this database; another database may number it otherwise.';
+COMMENT ON COLUMN step_files.study IS 'Name of the study.';
+COMMENT ON COLUMN step_files.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_files.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_files.warmup_steps IS 'Length of the warm-up in steps: records whose interval starts before do not count.';
+COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that the attempt resumed from: the record whose interval starts there does not count. NULL if it started from scratch.';
+COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device: otherwise no record of it counts.';
+COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
+COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_files.peak_flops IS 'Dense peak of one device in FLOP/s, of the attempt; NULL if unknown.';
+
+-- Ten million rows are written once, straight from the files, with a number in place of their attempt's key.
+CREATE TABLE step_lines (
+    file INTEGER NOT NULL, step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
     loss DOUBLE, learning_rate DOUBLE, grad_norm DOUBLE, step_seconds DOUBLE,
     tokens BIGINT, training_tokens BIGINT, memory_bytes BIGINT,
     step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
     energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
-    superseded BOOLEAN NOT NULL, counted BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
+    superseded BOOLEAN NOT NULL DEFAULT false
 );
-COMMENT ON TABLE step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
-COMMENT ON COLUMN step_records.study IS 'Name of the study.';
-COMMENT ON COLUMN step_records.run_id IS 'Id of the run.';
-COMMENT ON COLUMN step_records.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_records.step IS 'Optimizer step, counted from 1.';
-COMMENT ON COLUMN step_records.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
-COMMENT ON COLUMN step_records.time IS 'When the record was written, UTC.';
-COMMENT ON COLUMN step_records.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
-COMMENT ON COLUMN step_records.learning_rate IS 'Learning rate at the step.';
-COMMENT ON COLUMN step_records.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
-COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the interval.';
-COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
-COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
-COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
-COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
-COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
-COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
-COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
-COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
-COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
-COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
+COMMENT ON TABLE step_lines IS 'What the lines of these files say, one row per line. Use the view step_records.';
+COMMENT ON COLUMN step_lines.file IS 'Number of its file in step_files.';
+COMMENT ON COLUMN step_lines.step IS 'Optimizer step, counted from 1.';
+COMMENT ON COLUMN step_lines.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
+COMMENT ON COLUMN step_lines.time IS 'When the record was written, UTC.';
+COMMENT ON COLUMN step_lines.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
+COMMENT ON COLUMN step_lines.learning_rate IS 'Learning rate at the step.';
+COMMENT ON COLUMN step_lines.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
+COMMENT ON COLUMN step_lines.step_seconds IS 'Mean seconds per step over the interval.';
+COMMENT ON COLUMN step_lines.tokens IS 'Tokens in the interval, including padding.';
+COMMENT ON COLUMN step_lines.training_tokens IS 'Tokens in the interval that count in the loss.';
+COMMENT ON COLUMN step_lines.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_lines.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
 
 -- `rows` is an SQL keyword.
 CREATE TABLE audits (

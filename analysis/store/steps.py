@@ -1,4 +1,4 @@
-"""Loads steps.jsonl files into `step_records`: in batches by DuckDB, singly only where it refuses a batch."""
+"""Loads steps.jsonl files into `step_lines`: in batches by DuckDB, singly only where it refuses a batch."""
 
 from __future__ import annotations
 
@@ -47,59 +47,69 @@ _ALL_FINITE = " AND ".join(
     [f"coalesce(abs(s.{name}) <= {_LARGEST}, true)" for name in _FINITE]
     + [f"coalesce(abs(s.{name}) <= {_LARGEST} OR NOT isfinite(s.{name}), true)" for name in _KNOWN_OR_NOT]
 )
-# Columns of step_records that files say; derive.sql adds the others.
+# Columns of step_records that files say; the view adds the others.
 SAID = ("study", "run_id", "attempt", *(name for name in COLUMNS if name != "schema_version"))
-MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that derive.sql alone fills
-STAGE = "loaded"  # a temporary table
-_LABELLING = 2  # the last statements of derive.sql
+MEASURES = ("run_measures", "comparable", "curves", "labels")  # tables that our SQL alone fills
+LINES = ("step_lines", "step_files")  # tables that the view step_records joins
+_AFTER_ALL_RUNS = "-- AFTER ALL RUNS\n"  # parts derive.sql in two
+STAGE = "loaded"  # a temporary table that takes step records as the view step_records has them
 _READ = f"""
-INSERT INTO loaded BY NAME
-SELECT f.file, f.study, f.run_id, f.attempt,
-    s.* EXCLUDE (filename, schema_version) REPLACE (
+INSERT INTO step_lines BY NAME
+SELECT f.file, s.* EXCLUDE (filename, schema_version) REPLACE (
         make_timestamp(epoch_us(s.time::TIMESTAMPTZ)) AS time,
         CASE WHEN isfinite(s.loss) THEN s.loss END AS loss,
         CASE WHEN isfinite(s.grad_norm) THEN s.grad_norm END AS grad_norm)
 FROM read_json(?, format = 'newline_delimited', columns = {COLUMNS}, filename = true) s
-JOIN step_files f ON f.path = s.filename
+JOIN files_here f ON f.path = s.filename
 WHERE CASE WHEN s.schema_version = 1 AND s.step > 0 AND s.steps > 0
         AND coalesce(s.step_seconds >= 0, f.imported) AND {_ALL_FINITE}
         AND (s.tokens > 0 OR f.imported AND s.tokens IS NULL)
         AND coalesce(s.time BETWEEN '0001-01-02' AND '9999-12-31', true) THEN true
     ELSE error('not a step record') END
 """
+_FRESH = """
+INSERT INTO fresh SELECT file, study, run_id, attempt FROM files_here
+WHERE file IN (SELECT file FROM step_lines WHERE file > ?)
+"""
 
 
 def stage(connection: DuckDBPyConnection, script: str | None = None) -> None:
-    """Make the empty table `loaded`, which takes step records until `derive` moves them.
+    """Make the empty tables that take step records, or say where they are, until `derive` settles them.
 
     Args:
-        script: the one that will derive, by its first statement; by default this version's.
+        script: the one that will derive, by its first statements; by default this version's.
     """
-    connection.execute(connection.extract_statements(script or scripts()[DERIVE])[0])
+    for statement in connection.extract_statements(script or scripts()[DERIVE]):
+        if "CREATE TEMP TABLE IF NOT EXISTS" not in statement.query:
+            break
+        connection.execute(statement)
 
 
 def load(connection: DuckDBPyConnection, root: Path, rows: Rows) -> None:
-    """Put the steps of every file in `rows.step_files` into `loaded`; quarantine what cannot be read."""
+    """Put the steps of every file in `rows.step_files` into `step_lines`; quarantine what cannot be read."""
     import pyarrow as pa
 
     if not rows.step_files:
         return
-    numbered = [{**file, "file": number} for number, file in enumerate(rows.step_files)]
-    connection.register("step_files", pa.Table.from_pylist(numbered))
-    _load(connection, root, rows, rows.step_files)
-    connection.unregister("step_files")
+    ((last,),) = connection.execute("SELECT coalesce(max(file), 0) FROM step_files").fetchall()
+    numbered = [{**file, "file": number} for number, file in enumerate(rows.step_files, start=last + 1)]
+    connection.register("files_here", pa.Table.from_pylist(numbered))
+    _load(connection, root, rows, numbered)
+    connection.execute(_FRESH, [last])
+    connection.unregister("files_here")
 
 
 def derive(connection: DuckDBPyConnection) -> None:
-    """Move `loaded` into step_records with what a run's other records say of each, and measure the runs."""
-    for statement in connection.extract_statements(scripts()[DERIVE])[:-_LABELLING]:
+    """Settle what was loaded by what the other records of its runs say, and measure the runs."""
+    of_runs, _ = scripts()[DERIVE].split(_AFTER_ALL_RUNS)
+    for statement in connection.extract_statements(of_runs):
         connection.execute(statement)
 
 
 def label(connection: DuckDBPyConnection) -> None:
     """Name the groups of all studies, after all else: each run can change the names of others."""
-    for statement in connection.extract_statements(scripts()[DERIVE])[-_LABELLING:]:
-        connection.execute(statement)
+    _, of_all = scripts()[DERIVE].split(_AFTER_ALL_RUNS)
+    connection.execute(of_all)
 
 
 def _load(connection: DuckDBPyConnection, root: Path, rows: Rows, files: list[Row]) -> None:
@@ -136,15 +146,14 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
         return
     if records:
         connection.register("read_here", pa.Table.from_pylist(table))
-        connection.execute("INSERT INTO loaded BY NAME SELECT * FROM read_here")
+        connection.execute("INSERT INTO step_lines BY NAME SELECT * FROM read_here")
         connection.unregister("read_here")
 
 
 def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
-    key = {name: file[name] for name in ("study", "run_id", "attempt")}
     known = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
-    return key | values | known | {"time": utc(record.time)}
+    return values | known | {"file": file["file"], "time": utc(record.time)}
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:

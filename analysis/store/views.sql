@@ -18,6 +18,38 @@ COMMENT ON COLUMN admissions.run_id IS 'Id of the run.';
 COMMENT ON COLUMN admissions.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN admissions.certificate IS 'Key of the certificate.';
 
+CREATE VIEW step_records AS
+SELECT f.study, f.run_id, f.attempt, l.* EXCLUDE (file),
+    l.step - l.steps >= f.warmup_steps AND l.step - l.steps IS DISTINCT FROM f.resumed_step AND f.same_device AS counted,
+    f.flop_per_token, f.gpus, f.peak_flops
+FROM step_lines l JOIN step_files f ON f.file = l.file;
+COMMENT ON VIEW step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
+COMMENT ON COLUMN step_records.study IS 'Name of the study.';
+COMMENT ON COLUMN step_records.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_records.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_records.step IS 'Optimizer step, counted from 1.';
+COMMENT ON COLUMN step_records.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
+COMMENT ON COLUMN step_records.time IS 'When the record was written, UTC.';
+COMMENT ON COLUMN step_records.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
+COMMENT ON COLUMN step_records.learning_rate IS 'Learning rate at the step.';
+COMMENT ON COLUMN step_records.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
+COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the interval.';
+COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
+COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
+COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
+COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
+COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
+COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
+
 CREATE VIEW steps AS
 SELECT
     study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,

@@ -33,12 +33,14 @@ KEYS = {
     "tensor_errors": CERTIFICATE,
     "backends": CERTIFICATE,
 }
+STRAY = "SELECT DISTINCT file FROM step_lines ANTI JOIN step_files USING (file)"
 GONE = "SELECT (study, run_id) FROM files WHERE missing_since IS NOT NULL"
 
 
 def contents(root: Path, gone: bool = True) -> dict[str, list[tuple[Any, ...]]]:
     """Every table's rows, order apart; without those that only the database still has if `gone` is false."""
     with store.open_for_reading(root) as connection:
+        assert connection.execute(STRAY).fetchall() == [], "rows of no file are left"
         return {
             table: sorted(
                 connection.execute(
@@ -70,7 +72,7 @@ def test_an_unchanged_folder_is_not_read_again(root: Path, monkeypatch: pytest.M
 
 
 def test_many_batches_give_what_one_gives(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step records of one are loaded while those of another are measured, also where rows are replaced."""
+    """Each starts from what the one before left in the same tables, also where rows are replaced."""
     monkeypatch.setattr(collecting, "_RUNS", replace(collecting._RUNS, batch=1))
     folders = [completed(root, f"r{seed}", seed=seed) for seed in range(8)]
     collect(root)
@@ -180,6 +182,7 @@ def test_a_bad_line_before_the_last_quarantines_its_file_and_no_other(
         "SELECT r.run_id, count(s.step) AS n FROM runs r LEFT JOIN steps s USING (run_id) GROUP BY ALL"
     )
     assert {row["run_id"]: row["n"] for row in counts} == {"r0": 21, "r1": 21, "r2": 21, "r3": 0, "r4": 21}
+    assert sql("SELECT count(*) AS n FROM step_lines") == [{"n": 4 * 21}], "nothing of that file is left"
 
 
 @pytest.mark.parametrize("torn", [b'{"schema_version": 1, "st', b'{"schema_version":1,"step":1', b"\x00\x00"])

@@ -18,6 +18,14 @@ from tests.analysis.fabricate import Folder, certificate, completed, plan
 pytestmark = pytest.mark.fault
 RUNS = "SELECT run_id, outcome, tokens_per_second IS NOT NULL AS rated, missing_since IS NOT NULL AS gone FROM runs ORDER BY 1"
 
+# As versions had step records that wrote the attempt's key and settings beside each.
+WIDE = """\
+CREATE TABLE wide AS FROM step_records;
+DROP VIEW step_records;
+DROP TABLE step_lines;
+DROP TABLE step_files;
+ALTER TABLE wide RENAME TO step_records"""
+
 
 def row(run_id: str, gone: bool) -> dict[str, object]:
     return {"run_id": run_id, "outcome": "completed", "rated": True, "gone": gone}
@@ -81,6 +89,7 @@ def test_a_file_that_was_purged_takes_no_row_with_it_although_the_run_goes_on(
     ]
     assert len(sql("FROM attempts")) == (1 if name == "run.json" else 2)
     assert sql("FROM quarantine") == []
+    assert sql("SELECT DISTINCT file FROM step_lines ANTI JOIN step_files USING (file)") == []
 
 
 def test_files_that_come_back_lose_their_mark(root: Path, sql: Ask, tmp_path: Path) -> None:
@@ -119,7 +128,8 @@ def test_rebuild_drops_what_no_file_says_and_names_it_first(
     assert sql("SELECT run_id FROM runs") == [{"run_id": "r2"}]
 
 
-def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: Ask) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: Ask, wide: bool) -> None:
     """A database of another schema is built anew, as after an update; columns that both have are taken over."""
     folder = completed(root, "r1")
     made = certificate(root, "auto")
@@ -133,6 +143,8 @@ def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: As
     with duckdb.connect(store.database(root)) as old:
         old.execute("UPDATE database_version SET fingerprint = 'old'")
         old.execute("DROP VIEW runs")
+        if wide:
+            old.execute(WIDE)
         old.execute("ALTER TABLE files DROP COLUMN missing_since")
         old.execute("ALTER TABLE run_records ADD COLUMN of_old_only INTEGER")
     collect(root)
