@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -99,9 +100,6 @@ while True:
 """
 
 
-@pytest.mark.flaky(
-    reruns=1
-)  # a killed collect's process id can be another process's by then: its folder is kept
 def test_a_collect_that_is_killed_at_any_moment_leaves_a_database_that_can_be_read(
     root: Path, sql: Ask, tmp_path: Path
 ) -> None:
@@ -124,6 +122,40 @@ def test_a_collect_that_is_killed_at_any_moment_leaves_a_database_that_can_be_re
     assert sql("SELECT count(*) AS n FROM steps") == [{"n": 21 * RUNS}]
     assert {path.name for path in root.iterdir()} == {"backends", store.NAME, store.LOCK}
     assert list(scratch.iterdir()) == [], "the next collect removes what a killed one left"
+
+
+KILLED_ONCE_IN_PLACE = """
+import os, signal, sys
+from pathlib import Path
+from analysis.store import collect, database
+
+published = database._publish
+
+def publish_and_die(*given):
+    published(*given)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+database._publish = publish_and_die
+collect.collect(Path(sys.argv[1]))
+"""
+
+
+def test_a_collect_with_nothing_new_removes_what_one_left_that_was_killed_once_its_work_was_in_place(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed(root, "r1")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_ONCE_IN_PLACE, str(root)],
+        cwd=REPOSITORY,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob("assay-*"))) == 1
+    monkeypatch.setattr("analysis.store.database.gettempdir", lambda: str(tmp_path))
+    assert collect(root).updated == 0
+    assert list(tmp_path.glob("assay-*")) == []
 
 
 def test_what_a_running_collect_writes_is_left_alone(
