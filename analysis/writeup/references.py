@@ -19,6 +19,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "flash4": ("dao2022flashattention", "zadouri2026flashattention4"),
     "tiled": ("dao2022flashattention", "dao2023flashattention2"),
     "custom": ("dao2022flashattention", "shah2024flashattention3", "tillet2019triton"),
+    "portable": ("dao2022flashattention", "dao2023flashattention2", "tillet2019triton"),
 }
 # By key: kind of entry and its fields.
 _ENTRIES: dict[str, tuple[str, dict[str, str]]] = {

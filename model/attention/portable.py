@@ -1,0 +1,55 @@
+"""FlashAttention in plain Triton, which comes with PyTorch, for any NVIDIA GPU (model/kernels/portable)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+
+HEAD_DIMS = (16, 32, 64, 128, 256)
+
+
+def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+    """Tensors of any strides are read as they are; dK and dV are summed over each group in the kernel."""
+    from model.kernels.portable import op  # defines operators of PyTorch, which only their first call needs
+
+    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+def unsupported_reasons(case: Case) -> list[str]:
+    """Tiles have a power of two of columns."""
+    return (
+        _reasons.declared(case, SUPPORTS)
+        + _head_dim(case)
+        + _reasons.package("triton", "jit", "install PyTorch for CUDA on Linux, which brings it")
+    )
+
+
+def _head_dim(case: Case) -> list[str]:
+    if case.head_dim in HEAD_DIMS or not HEAD_DIMS[0] <= case.head_dim <= HEAD_DIMS[-1]:
+        return []
+    return [
+        f"takes head dims that are powers of two, not {case.head_dim}: "
+        "change model.dim or model.heads (the head dim is dim / heads)"
+    ]
+
+
+SUPPORTS = Supports(
+    dtypes=("bfloat16", "float16"),
+    layout="any",
+    smallest_head_dim=HEAD_DIMS[0],
+    largest_head_dim=HEAD_DIMS[-1],
+    capability=((7, 5), None),
+    versions="triton 3.6 or later",
+)
+
+backend = Backend(
+    summary="This project's Triton kernels for any GPU: any length, deterministic",
+    unsupported_reasons=unsupported_reasons,
+    attend=attend,
+    launches=Launches(
+        cuda=Kernels(forward=r"^_portable_forward\b", backward=r"^_portable_backward_(dq|dkdv)\b")
+    ),
+    supports=SUPPORTS,
+    modules=("triton",),
+)

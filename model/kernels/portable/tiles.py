@@ -1,0 +1,65 @@
+"""Which tiles each kernel takes on which GPU.
+
+Chosen from what ptxas says of each (`python benchmarks/tiles.py`): they fit into shared memory, and no loop spills a
+register. docs/kernel-log.md says what has been measured of them.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+
+
+class Tile(NamedTuple):
+    """Rows (queries of a group of heads) and keys of a tile, warps of a program, and stages of its loads."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+
+
+# By kernel, then by head dim; smaller head dims take those of 64.
+Tiles = dict[str, dict[int, Tile]]
+HOPPER: Tiles = {  # and data-centre Blackwell: 227 KiB of shared memory
+    "forward": {64: Tile(128, 64, 8, 3), 128: Tile(128, 128, 8, 2), 256: Tile(128, 64, 8, 2)},
+    "dq": {64: Tile(128, 128, 8, 2), 128: Tile(128, 64, 8, 2), 256: Tile(64, 64, 8, 2)},
+    "dkdv": {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 8, 2)},
+}
+AMPERE: Tiles = {  # A100 and Orin: 163 KiB
+    "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 8, 3)},
+    "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(64, 32, 8, 2)},
+    "dkdv": {64: Tile(32, 128, 8, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 64, 8, 2)},
+}
+SMALL: Tiles = {  # other Ampere, Ada, and Blackwell without data centre: 99 KiB
+    "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 2), 256: Tile(64, 32, 8, 2)},
+    "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(64, 16, 8, 2)},
+    "dkdv": {64: Tile(32, 128, 8, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 32, 8, 2)},
+}
+TURING: Tiles = {  # 64 KiB, and Triton multiplies without tensor cores there
+    "forward": {64: Tile(32, 32, 4, 1), 128: Tile(32, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+    "dq": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+    "dkdv": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+}
+INTERPRETED = Tile(32, 16, 4, 1)  # small, so that short sequences have several
+
+
+def chosen(kernel: str, head_dim: int, device: torch.device) -> Tile:
+    """The tile of "forward", "dq" or "dkdv"."""
+    if device.type != "cuda":
+        return INTERPRETED
+    return for_gpu(_capability(device))[kernel][max(64, head_dim)]
+
+
+def for_gpu(capability: tuple[int, int]) -> Tiles:
+    """All tiles for GPUs of a compute capability."""
+    if capability < (8, 0):
+        return TURING
+    if capability in ((8, 0), (8, 7)):
+        return AMPERE
+    return HOPPER if (9, 0) <= capability < (12, 0) else SMALL
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)

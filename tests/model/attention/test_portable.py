@@ -1,0 +1,61 @@
+"""What the portable backend takes, and that it hands the seam's tensors to the kernels as they are."""
+
+from dataclasses import replace
+
+import pytest
+
+from model import attention
+from model.attention import _reasons
+from tests.model.attention.calls import CPU, CUDA
+
+PORTABLE = attention.load("portable")
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """Asks for the reasons on a GPU of some compute capability."""
+
+    def ask(capability, **changes):
+        monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+        monkeypatch.setattr(_reasons, "gpu_capability", lambda case: capability)
+        return [x for x in PORTABLE.unsupported_reasons(replace(CUDA, **changes)) if "`triton`" not in x]
+
+    return ask
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)], ids=str)
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_it_takes_any_length_mask_and_group_on_every_gpu_since_ampere(
+    on, capability, head_dim, dtype
+) -> None:
+    odd = {"sequence_length": 777, "heads": 6, "kv_heads": 2, "causal": False}
+    assert not on(capability, head_dim=head_dim, dtype=dtype, **odd)
+
+
+def test_turing_takes_float16_alone(on) -> None:
+    assert not on((7, 5), dtype="float16")
+    assert "has no bfloat16" in on((7, 5))[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": "float32"}, "takes bfloat16 or float16, not float32"),
+        ({"head_dim": 96}, "takes head dims that are powers of two, not 96"),
+        ({"head_dim": 512}, "takes head dims from 16 up to 256, not 512"),
+        ({"heads": 4, "kv_heads": 3}, "cannot share"),
+    ],
+    ids=str,
+)
+def test_each_limit_is_one_reason(on, changes, reason) -> None:
+    (found,) = on((8, 0), **changes)
+    assert reason in found
+
+
+def test_a_gpu_before_turing_is_refused(on) -> None:
+    assert any("7.5 or later" in reason for reason in on((7, 0), dtype="float16"))
+
+
+def test_a_cpu_is_refused() -> None:
+    assert any("--set device=cuda" in reason for reason in PORTABLE.unsupported_reasons(CPU))
