@@ -24,16 +24,28 @@ from model.attention import Case
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
-Task = Literal["training", "attention"]
+Task = Literal["training", "attention", "inference"]
 # The sections of the configuration that a task reads. The first is its own: how much it does, how precisely.
-SECTIONS: dict[Task, tuple[str, ...]] = {"training": ("train", "model", "data"), "attention": ("call",)}
+SECTIONS: dict[Task, tuple[str, ...]] = {
+    "training": ("train", "model", "data"),
+    "attention": ("call",),
+    "inference": ("inference", "model", "data"),
+}
 # The keys outside of sections that a task does not read, with what it reads instead.
-UNREAD: dict[Task, dict[str, str]] = {"training": {}, "attention": {"attention": "call.backends"}}
+UNREAD: dict[Task, dict[str, str]] = {
+    "training": {},
+    "attention": {"attention": "call.backends"},
+    "inference": {},
+}
 NO_DATA = "`base` lacks data.path, the Parquet file to read, such as `data: {path: text.parquet}`"
 
 NO_FLOAT16 = (
     "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
     "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
+)
+NO_PADDING = (
+    "data.mode=pad ends short prompts with padding, and decoding would go on from there: "
+    "use --set data.mode=pack"
 )
 _ON_A_CPU = {"loss": "cross_entropy", "optimizer": "adamw", "float8": "none"}  # all that a CPU can run
 # Backends are verified in float16 too, and records of older versions stay readable.
@@ -219,6 +231,59 @@ _SHAPE = re.compile(
 )
 
 
+class InferenceConfig(Strict):
+    """How many prefills of which prompts, and what is decoded after them."""
+
+    steps: Positive = Field(60, description="Prefills, each of a new batch of prompts, the warm-up included.")
+    warmup_steps: int = Field(10, ge=0, lt=2**31, description="The first of them, which no rate counts.")
+    batch_size: Positive = Field(1, description="Prompts read at once.")
+    prompt_length: Positive = Field(4096, description="Tokens of a prompt.")
+    new_tokens: int = Field(
+        128, ge=0, lt=2**31, description="Tokens decoded after the last prompts, with a KV cache; 0: none."
+    )
+    dtype: Literal["bfloat16", "float16", "float32"] = Field(
+        "bfloat16", description="Precision of weights and cache."
+    )
+    compile: bool = Field(
+        False, description="Pass each block of the model through torch.compile; decoding stays eager."
+    )
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if self.warmup_steps >= self.steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} leave none of the {self.steps} steps to measure"
+            )
+        return self
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a sample."""
+        return self.prompt_length
+
+    @property
+    def room(self) -> int:
+        """Tokens of a sample that the cache holds in the end."""
+        return self.prompt_length + self.new_tokens
+
+    @property
+    def part_size(self) -> int:
+        """Samples that go through the model at once."""
+        return self.batch_size
+
+    @property
+    def precision(self) -> str:
+        """Of most products, which the peak rate depends on."""
+        return self.dtype
+
+    def rehearsed(self) -> Self:
+        """The same, with two prefills."""
+        return self.model_copy(update={"steps": 2, "warmup_steps": 1})
+
+
+Section = TrainConfig | InferenceConfig | CallConfig
+
+
 class RunConfig(Strict):
     """One run, seed included, fully resolved. Its hash is the run's id."""
 
@@ -236,6 +301,9 @@ class RunConfig(Strict):
     )
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
     call: CallConfig = Field(default_factory=CallConfig, description="Attention alone, for task attention.")
+    inference: InferenceConfig = Field(
+        default_factory=InferenceConfig, description="Prefills, and tokens decoded with a cache."
+    )
 
     @model_validator(mode="after")
     def _has_text(self) -> Self:
@@ -256,9 +324,9 @@ class RunConfig(Strict):
         return {name: value for name, value in dump(self).items() if name not in left_out}
 
     @property
-    def section(self) -> TrainConfig | CallConfig:
+    def section(self) -> Section:
         """The section of its own task."""
-        found: TrainConfig | CallConfig = getattr(self, SECTIONS[self.task][0])
+        found: Section = getattr(self, SECTIONS[self.task][0])
         return found
 
     @property
@@ -271,7 +339,7 @@ class RunConfig(Strict):
     @property
     def length_key(self) -> str:
         """The setting that says how many tokens a sample has."""
-        return "train.sequence_length"
+        return {"training": "train.sequence_length", "inference": "inference.prompt_length"}[self.task]
 
     @property
     def text(self) -> DataConfig:
@@ -292,11 +360,11 @@ class RunConfig(Strict):
 
     def unsupported(self) -> dict[str, str]:
         """Why this run cannot start, by setting, each with what to set instead; empty if it can."""
+        if self.task == "inference":
+            return {"data.mode": NO_PADDING} if self.text.mode == "pad" else {}
         return {f"train.{key}": why for key, why in self._cannot_train().items()}
 
     def _cannot_train(self) -> dict[str, str]:
-        if self.task != "training":
-            return {}
         reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}
         if self.train.float8 != "none":
             reasons |= self._no_float8()
@@ -326,17 +394,19 @@ class RunConfig(Strict):
     @property
     def attention_case(self) -> Case:
         """What this run asks of its attention backend."""
-        if self.task == "attention":
+        section = self.section
+        if isinstance(section, CallConfig):
             return self._call_case
         return Case(
             device=self.device,
-            dtype=self.train.dtype,
-            batch=self.train.part_size,
-            sequence_length=self.train.sequence_length,
+            dtype=section.dtype,
+            batch=section.part_size,
+            sequence_length=section.sequence_length,
             heads=self.model.heads,
             kv_heads=self.model.kv_heads,
             head_dim=self.model.head_dim,
-            compile=self.train.compile,
+            compile=section.compile,
+            new_tokens=self.inference.new_tokens if self.task == "inference" else 0,
         )
 
     @property

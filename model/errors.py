@@ -5,7 +5,7 @@ AssayError
 ├── Unsupported          this backend, data or precision cannot run here: outcome `unsupported`
 ├── Diverged             the loss became NaN or infinite: outcome `diverged`
 ├── AuditFailed          attention went wrong in a running model: outcome `failed`
-├── Interrupted          stopped on request; a checkpoint was saved at step N
+├── Interrupted          stopped on request after step N
 └── (runner.spec.problems and runner.state.slurm add InvalidFile and SchedulerError)
 """
 
@@ -45,15 +45,22 @@ class AuditFailed(AssayError):
 
 
 class Interrupted(AssayError):
-    """The run was asked to stop, and did so after saving its state.
+    """The run was asked to stop, and did so after a step.
 
     Args:
-        step: the last step done, which the checkpoint holds.
+        step: the last step done.
+        saved: whether a checkpoint holds it.
     """
 
-    def __init__(self, step: int) -> None:
-        super().__init__(f"stopped on request; a checkpoint was saved at step {step}")
-        self.step = step
+    def __init__(self, step: int, saved: bool = True) -> None:
+        self.step, self.saved = step, saved
+        super().__init__(f"stopped on request; {self.kept}")
+
+    @property
+    def kept(self) -> str:
+        """What is left to go on from."""
+        at = f"a checkpoint was saved at step {self.step}"
+        return at if self.saved else f"nothing is kept of its {self.step} steps, so that it starts over"
 
 
 def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) -> str:

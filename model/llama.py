@@ -6,13 +6,15 @@ Shapes: B batch, T sequence, C width (dim), H query heads, K key/value heads, D 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from model.config import ModelConfig
+from model.config import ModelConfig, RunConfig
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # (q_BTHD, k_BTKD, v_BTKD) -> o_BTHD
 
@@ -32,6 +34,51 @@ def rotate(x_BTHD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).type_as(x_BTHD)
 
 
+class Past(NamedTuple):
+    """Keys and values of the tokens that one layer has seen, with room for more: (B, room, K, D) each.
+
+    Attributes:
+        length: how many tokens those are.
+    """
+
+    keys_BTKD: Tensor
+    values_BTKD: Tensor
+    length: int
+
+    def extended(self, k_BTKD: Tensor, v_BTKD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep the keys and values of new tokens; those of all tokens so far."""
+        end = self.length + k_BTKD.shape[1]
+        self.keys_BTKD[:, self.length : end] = k_BTKD
+        self.values_BTKD[:, self.length : end] = v_BTKD
+        if not self.length:
+            return k_BTKD, v_BTKD
+        return self.keys_BTKD[:, :end], self.values_BTKD[:, :end]
+
+
+@dataclass
+class Cache:
+    """The past of all layers.
+
+    Attributes:
+        layers: (keys, values) of each layer, (B, room, K, D).
+        length: tokens that it holds.
+    """
+
+    layers: list[tuple[Tensor, Tensor]]
+    length: int = 0
+
+    @classmethod
+    def empty(cls, config: ModelConfig, batch: int, room: int, like: Tensor) -> Cache:
+        """For `room` tokens of each sample, in the precision and on the device of a tensor."""
+        shape = (batch, room, config.kv_heads, config.head_dim)
+        return cls([(like.new_empty(shape), like.new_empty(shape)) for _ in range(config.layers)])
+
+    @property
+    def room(self) -> int:
+        """Tokens that it can hold."""
+        return self.layers[0][0].shape[1]
+
+
 class Attention(nn.Module):
     """Grouped-query attention; the backend computes softmax(Q K^T / sqrt(D)) V."""
 
@@ -43,12 +90,14 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.dim, config.kv_heads * config.head_dim, bias=False)
         self.out = nn.Linear(config.heads * config.head_dim, config.dim, bias=False)
 
-    def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
+    def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor, past: Past | None = None) -> Tensor:
+        """(B, T, C) -> (B, T, C); with a past, of tokens that come after it, whose angles are given."""
         split = (-1, self.config.head_dim)
         q_BTHD = rotate(self.query(x_BTC).unflatten(-1, split), cos_TD, sin_TD)
         k_BTKD = rotate(self.key(x_BTC).unflatten(-1, split), cos_TD, sin_TD)
         v_BTKD = self.value(x_BTC).unflatten(-1, split)
+        if past is not None:
+            k_BTKD, v_BTKD = past.extended(k_BTKD, v_BTKD)
         o_BTHD = self.attend(q_BTHD, k_BTKD, v_BTKD)
         out: Tensor = self.out(o_BTHD.flatten(-2))
         return out
@@ -79,9 +128,9 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
-        """(B, T, C) -> (B, T, C)."""
-        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), cos_TD, sin_TD)
+    def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor, past: Past | None = None) -> Tensor:
+        """(B, T, C) -> (B, T, C), as `Attention.forward`."""
+        x_BTC = x_BTC + self.attention(self.attention_norm(x_BTC), cos_TD, sin_TD, past)
         out: Tensor = x_BTC + self.feed_forward(self.feed_forward_norm(x_BTC))
         return out
 
@@ -123,9 +172,46 @@ class Llama(nn.Module):
         hidden_BTC: Tensor = self.norm(x_BTC)
         return hidden_BTC
 
+    def extend(self, cache: Cache, tokens_BT: Tensor) -> Tensor:
+        """Read the tokens that follow those in the cache, and keep them there; logits of the last, (B, V).
+
+        The first call reads the whole prompt. In later ones blocks run as they are, not compiled: each token
+        makes the keys longer.
+
+        Raises:
+            ValueError: the cache, or the table of positions, has no room for them.
+        """
+        start, end = cache.length, cache.length + tokens_BT.shape[1]
+        if end > min(cache.room, self.cos_TD.shape[0]):
+            raise ValueError(
+                f"there is no room for {end} tokens, but for {min(cache.room, self.cos_TD.shape[0])}"
+            )
+        x_BTC, angles = self.embedding(tokens_BT), (self.cos_TD[start:end], self.sin_TD[start:end])
+        for block, (keys, values) in zip(self.blocks, cache.layers, strict=True):
+            step = block.forward if start else block
+            x_BTC = step(x_BTC, *angles, Past(keys, values, start))
+        cache.length = end
+        logits_BV: Tensor = self.head(self.norm(x_BTC[:, -1]))
+        return logits_BV
+
     def _through(self, block: nn.Module, x_BTC: Tensor) -> Tensor:
         given = x_BTC, self.cos_TD, self.sin_TD
         if self.recompute:  # nothing in a block is random
             return checkpoint(block, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
         out_BTC: Tensor = block(*given)
         return out_BTC
+
+
+def drawn(config: RunConfig, length: int, attend: Attend, recompute: bool = False) -> Llama:
+    """A run's llama on its device in its precision, with weights drawn from the run's seed.
+
+    Args:
+        length: tokens that it has positions for.
+    """
+    torch.manual_seed(config.seed)
+    torch.set_default_dtype(getattr(torch, config.section.dtype))
+    try:
+        with torch.device(config.device):
+            return Llama(config.model, length, attend, recompute)
+    finally:
+        torch.set_default_dtype(torch.float32)

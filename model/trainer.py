@@ -15,7 +15,7 @@ from model.disk.record import StepRecord
 from model.errors import Diverged, Unsupported
 from model.feed import Feed
 from model.keeper import Checkpoints, Keeper
-from model.llama import Llama
+from model.llama import Llama, drawn
 from model.loss import LOSSES
 from model.measure.meter import Meter, no_collector
 from model.measure.profile import Trained
@@ -99,18 +99,10 @@ def train(
 
 def build_model(config: RunConfig, backend: attention.Backend) -> Llama:
     """The run's llama on its device in its precision, with weights drawn from the run's seed."""
-    torch.manual_seed(config.seed)
     if config.train.compile:
         backend = attention.for_compile(backend)
     attend = partial(attention.attend, backend, config.attention_case)
-    torch.set_default_dtype(getattr(torch, config.train.dtype))
-    try:
-        with torch.device(config.device):
-            model = Llama(
-                config.model, config.train.sequence_length, attend, config.train.checkpoint_activations
-            )
-    finally:
-        torch.set_default_dtype(torch.float32)
+    model = drawn(config, config.train.sequence_length, attend, config.train.checkpoint_activations)
     if config.train.float8 != "none":
         float8.convert(model.blocks, config.train.float8)
     if config.train.compile:

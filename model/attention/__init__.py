@@ -33,7 +33,10 @@ class Case:
     Attributes:
         device: "cuda" or "cpu".
         dtype: "bfloat16", "float16" or "float32".
+        sequence_length: of K and V, and of Q unless `queries` says otherwise.
         compile: whether torch.compile traces the model around the call.
+        new_tokens: how many tokens a run decodes after this call, each by one of `decoding`'s calls.
+        queries: rows of Q in a call of forward alone without a mask; None: as many as keys.
     """
 
     device: str
@@ -45,6 +48,20 @@ class Case:
     head_dim: int
     causal: bool = True
     compile: bool = False
+    new_tokens: int = 0
+    queries: int | None = None
+
+    @cache  # noqa: B019  one for each length that a run decodes at
+    def decoding(self, keys: int) -> Case:
+        """The call for one decoded token, whose query sees so many keys: no mask, no graph."""
+        return replace(self, sequence_length=keys, causal=False, compile=False, new_tokens=0, queries=1)
+
+    @property
+    def calls(self) -> list[Case]:
+        """This call alone, and where tokens are decoded after it, the first and the last such call."""
+        lengths = dict.fromkeys((self.sequence_length + 1, self.sequence_length + self.new_tokens))
+        after = [self.decoding(keys) for keys in lengths] if self.new_tokens else []
+        return [replace(self, new_tokens=0), *after]
 
 
 Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch.Tensor"]
@@ -62,6 +79,8 @@ class Supports:
         largest_head_dim: None means no limit.
         smallest_head_dim, head_dim_multiple, length_multiple: required by the kernel's tiles.
         capability: the lowest GPU compute capability, and the first that is too new (None: no upper limit).
+        cached: it takes one query without a mask against any number of keys, which may be the first part of a
+            longer tensor: what decoding with a cache asks. Forward alone.
         versions: of the packages it needs, for people to read.
     """
 
@@ -75,6 +94,7 @@ class Supports:
     head_dim_multiple: int = 1
     length_multiple: int = 1
     capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
+    cached: bool = False
     versions: str = ""
 
 
@@ -180,9 +200,26 @@ def require(name: str, case: Case) -> Backend:
         Unsupported: with the backend's own reasons. No other backend is put in its place.
     """
     backend = load(name)
-    if reasons := backend.unsupported_reasons(case):
+    if reasons := refusals(backend, case):
         raise Unsupported(reasons)
     return backend
+
+
+NOT_CACHED = (
+    "does not decode with a cache, for which it would have to take one query against many keys: "
+    "choose another backend, or use --set inference.new_tokens=0 for the prefill alone"
+)
+
+
+def refusals(backend: Backend, case: Case) -> list[str]:
+    """Every reason why the backend cannot run the calls of a case here."""
+    first, *decoding = case.calls
+    found = backend.unsupported_reasons(first)
+    if decoding and not (backend.supports and backend.supports.cached):
+        return [*found, NOT_CACHED]
+    return list(
+        dict.fromkeys([*found, *(why for call in decoding for why in backend.unsupported_reasons(call))])
+    )
 
 
 def for_compile(backend: Backend) -> Backend:
@@ -207,16 +244,17 @@ def attend(
     Raises:
         ValueError: a tensor's shape is not the (B, T, heads, head dim) of the case.
     """
-    _check("q", q_BTHD, case.heads, case)
-    _check("k", k_BTKD, case.kv_heads, case)
-    _check("v", v_BTKD, case.kv_heads, case)
+    queries, keys = case.queries or case.sequence_length, case.sequence_length
+    _check("q", q_BTHD, queries, case.heads, case)
+    _check("k", k_BTKD, keys, case.kv_heads, case)
+    _check("v", v_BTKD, keys, case.kv_heads, case)
     o_BTHD = backend.attend(q_BTHD, k_BTKD, v_BTKD, case.causal)
-    _check("output", o_BTHD, case.heads, case)
+    _check("output", o_BTHD, queries, case.heads, case)
     return o_BTHD
 
 
-def _check(what: str, tensor: torch.Tensor, heads: int, case: Case) -> None:
-    wanted = (case.batch, case.sequence_length, heads, case.head_dim)
+def _check(what: str, tensor: torch.Tensor, length: int, heads: int, case: Case) -> None:
+    wanted = (case.batch, length, heads, case.head_dim)
     if tuple(tensor.shape) != wanted:
         raise ValueError(
             f"{what} has shape {tuple(tensor.shape)}; the seam takes (B, T, heads, D) = {wanted}"

@@ -79,7 +79,7 @@ def _repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
 
 
 def refusals(kernel: SDPBackend, case: Case, *, copies_heads: bool = False) -> list[str]:
-    """Ask PyTorch itself whether this kernel trains this case on this GPU, and why not."""
+    """Ask PyTorch itself whether this kernel takes this case on this GPU, and why not."""
     try:
         with warnings.catch_warnings(record=True) as caught, sdpa_kernel([kernel]):
             warnings.simplefilter("always")  # PyTorch gives its reasons as warnings
@@ -93,16 +93,17 @@ def refusals(kernel: SDPBackend, case: Case, *, copies_heads: bool = False) -> l
 
 def _params(case: Case, copies_heads: bool) -> SDPAParams:
     """A short sequence stands for a long one: the kernels limit dtype, heads and head dim, not length."""
-    length = min(case.sequence_length, 128)
+    keys = min(case.sequence_length, 128)
+    queries = case.queries or keys
     kv_heads = case.heads if copies_heads else case.kv_heads
     q_BHTD, k_BKTD, v_BKTD = (
         torch.empty(
             (case.batch, length, heads, case.head_dim),
             dtype=getattr(torch, case.dtype),
             device=case.device,
-            requires_grad=True,
+            requires_grad=case.queries is None,
         ).transpose(1, 2)
-        for heads in (case.heads, kv_heads, kv_heads)
+        for length, heads in ((queries, case.heads), (keys, kv_heads), (keys, kv_heads))
     )
     return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, 0.0, case.causal, case.heads != kv_heads)
 

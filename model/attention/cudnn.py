@@ -7,6 +7,9 @@ backend = _sdpa.on_gpus(
     kernel=_sdpa.CUDNN,
     kernels=Kernels(forward=r"cudnn.*sdpa.*fprop", backward=r"cudnn.*sdpa.*bprop"),
     supports=Supports(
-        dtypes=("bfloat16", "float16"), capability=((8, 0), None), versions="cuDNN 9, from PyTorch"
+        cached=True,
+        dtypes=("bfloat16", "float16"),
+        capability=((8, 0), None),
+        versions="cuDNN 9, from PyTorch",
     ),
 )

@@ -56,6 +56,7 @@ def graph_break() -> str:
 
 
 SUPPORTS = Supports(
+    cached=True,
     dtypes=("bfloat16", "float16"),
     layout="BTHD",
     largest_head_dim=256,

@@ -28,6 +28,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 
 SUPPORTS = Supports(
+    cached=True,
     dtypes=("bfloat16", "float16"),
     layout="BTHD",
     largest_head_dim=256,  # 128 on Blackwell

@@ -168,7 +168,7 @@ def _scale(x_D: Tensor) -> float:
     return float(x_D.shape[-1] ** -0.5)
 
 
-SUPPORTS = Supports(devices=("cuda", "cpu"))
+SUPPORTS = Supports(cached=True, devices=("cuda", "cpu"))
 # Its work is PyTorch's matrix products and exponentials; the autograd function around them identifies it.
 KERNELS = Kernels(forward=r"^_Tiled$", backward=r"^_TiledBackward$", operators=True)
 

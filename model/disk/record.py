@@ -246,9 +246,11 @@ class StepRecord(Frozen):
     step: int = Field(gt=0, description="Counts from 1.")
     steps: int = Field(gt=0, description="Steps since the record before.")
     time: datetime
-    loss: float | None = Field(description="Mean cross-entropy in nats at `step`; None if not finite.")
-    learning_rate: float
-    grad_norm: float | None = Field(description="Before clipping, at `step`; None if not finite.")
+    loss: float | None = Field(
+        None, description="Mean cross-entropy in nats at `step`; None if not finite, or nothing is trained."
+    )
+    learning_rate: float | None = Field(None, description="None: nothing is trained.")
+    grad_norm: float | None = Field(None, description="Before clipping, at `step`; None if not finite.")
     step_seconds: float = Field(ge=0, description="Mean over the `steps` steps, by the device's clock.")
     step_seconds_min: float | None = Field(None, description="The shortest of them; None in older records.")
     step_seconds_median: float | None = Field(None, description="Their median, likewise.")
@@ -257,7 +259,9 @@ class StepRecord(Frozen):
         None, description="In which the device had done a step, and the next batch was not there; their sum."
     )
     tokens: int = Field(gt=0, description="In the `steps` steps, padding included.")
-    training_tokens: int = Field(description="In the `steps` steps, those that the loss counts.")
+    training_tokens: int | None = Field(
+        None, description="In the `steps` steps, those that the loss counts; None: nothing is trained."
+    )
     memory_bytes: int = Field(description="Peak so far: device memory on a GPU, resident memory on a CPU.")
     energy_joules: float | None = Field(None, description="Of the GPU in the `steps` steps; None: not known.")
     sm_mhz: float | None = Field(None, description="Clock of the GPU's multiprocessors at the record.")
@@ -269,6 +273,18 @@ class StepRecord(Frozen):
     def tokens_per_second(self) -> float:
         """Over the interval, padding included."""
         return self.tokens / self.steps / self.step_seconds
+
+
+class DecodeRecord(Frozen):
+    """One line of `decode.jsonl`: a token of each sample goes through the model, and the next come out."""
+
+    schema_version: Version = SCHEMA_VERSION
+    position: int = Field(
+        ge=0, description="Of the tokens that go in, from 0: they attend to `position` + 1 keys."
+    )
+    time: datetime = Field(description="When the device had decoded the last position.")
+    seconds: float = Field(ge=0, description="By the device's clock.")
+    token_ids: list[int] = Field(description="Of the tokens that go in, one of each sample.")
 
 
 class AuditedTensor(Frozen):

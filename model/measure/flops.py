@@ -45,8 +45,20 @@ def attention_flop(case: Case, direction: Direction) -> float:
     return whole * (0.5 if case.causal else 1.0) * (2.5 if direction == "backward" else 1.0)
 
 
+def prefill_flop_per_token(model: ModelConfig, prompt_length: int) -> int:
+    """FLOP per token of a prompt that is read forward only: 2 N + 4 L H Q T, by the same conventions.
+
+    The output head, which is part of N, multiplies the last token of the prompt alone: a T-th of it counts.
+    """
+    head = model.vocab_size * model.dim
+    every_token = parameter_count(model) - 2 * head
+    attention = 4 * model.layers * model.heads * model.head_dim * prompt_length
+    return 2 * every_token + 2 * head // prompt_length + attention
+
+
 _OF_RUN: dict[Task, Callable[[RunConfig], int]] = {
-    "training": lambda config: flop_per_token(config.model, config.train.sequence_length)
+    "training": lambda config: flop_per_token(config.model, config.train.sequence_length),
+    "inference": lambda config: prefill_flop_per_token(config.model, config.inference.prompt_length),
 }
 
 

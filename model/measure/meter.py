@@ -28,7 +28,7 @@ class Meter:
     def __init__(self, device: torch.device) -> None:
         self._device, on_gpu = device.type, device.type == "cuda"
         self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
-        self._clock = _DeviceClock() if on_gpu else _HostClock()
+        self._clock = clock(device)
         self._begin()
 
     def count(self, batch: Ready) -> Ready:
@@ -42,27 +42,32 @@ class Meter:
         """Mark the end of a step, which the device may only reach later."""
         self._clock.mark()
 
-    def record(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> StepRecord:
-        """Wait until the last step is done, and give the record of the steps since the last record."""
+    def record(
+        self, step: int, loss: Tensor | None = None, norm: Tensor | None = None, rate: float | None = None
+    ) -> StepRecord:
+        """Wait until the last step is done, and give the record of the steps since the last record.
+
+        Args:
+            loss: None, as are norm and rate, where nothing is trained.
+        """
         sm_mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
-        loss_value, norm_value = loss.item(), norm.item()
-        joules, spans = self._gpu.joules(), self._clock.spans()
+        spans, joules = self._clock.spans(), self._gpu.joules()
         waits, works = spans[::2], spans[1::2]
         seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
         return StepRecord(
             step=step,
             steps=len(seconds),
             time=now(),
-            loss=finite(loss_value),
+            loss=None if loss is None else finite(loss.item()),
             learning_rate=rate,
-            grad_norm=finite(norm_value),
+            grad_norm=None if norm is None else finite(norm.item()),
             step_seconds=sum(seconds) / len(seconds),
             step_seconds_min=min(seconds),
             step_seconds_median=median(seconds),
             step_seconds_max=max(seconds),
             data_wait_seconds=sum(waits),
             tokens=self._tokens,
-            training_tokens=self._training_tokens,
+            training_tokens=None if loss is None else self._training_tokens,
             memory_bytes=peak_memory_bytes(self._device),
             energy_joules=None if joules is None or self._joules is None else joules - self._joules,
             sm_mhz=sm_mhz,
@@ -93,6 +98,11 @@ def no_collector() -> Iterator[None]:
         gc.unfreeze()
         if enabled:
             gc.enable()
+
+
+def clock(device: torch.device) -> _DeviceClock | _HostClock:
+    """The clock of a device."""
+    return _DeviceClock() if device.type == "cuda" else _HostClock()
 
 
 class _HostClock:
@@ -129,4 +139,5 @@ class _DeviceClock:
 
     def spans(self) -> list[float]:
         marks = self._events[: self._used]
+        marks[-1].synchronize()
         return [before.elapsed_time(after) / 1e3 for before, after in pairwise(marks)]

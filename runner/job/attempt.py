@@ -106,12 +106,11 @@ def _ending(error: BaseException, stop: Stop, end: float | None) -> Ending:
         return Ending(Outcome.TIMEOUT, "reached its time limit")
     if not isinstance(error, Interrupted):
         return of_exception(error)
-    saved = f"a checkpoint was saved at step {error.step}"
     if stop.cause == "deadline":
-        return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {saved}")
+        return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {error.kept}")
     if late:
-        return Ending(Outcome.TIMEOUT, f"reached its time limit; {saved}")
-    return Ending(Outcome.CANCELLED, f"received SIGTERM; {saved}")
+        return Ending(Outcome.TIMEOUT, f"reached its time limit; {error.kept}")
+    return Ending(Outcome.CANCELLED, f"received SIGTERM; {error.kept}")
 
 
 def withdrawn(attempt: Attempt) -> bool:

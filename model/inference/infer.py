@@ -1,0 +1,132 @@
+"""One run of inference: timed prefills of prompts from its text, then greedy decoding after the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from model import attention, data
+from model.config import RunConfig
+from model.disk.record import DecodeRecord, StepRecord, now
+from model.errors import Diverged, Interrupted, Unsupported
+from model.feed import Feed
+from model.llama import Attend, Cache, Llama, drawn
+from model.measure.meter import Meter, clock, no_collector
+from model.text import Source
+
+Asked = Callable[[], bool]
+
+
+@no_collector()
+@torch.inference_mode()
+def infer(
+    config: RunConfig,
+    source: Source,
+    report: Callable[[StepRecord], None],
+    decoded: Callable[[list[DecodeRecord]], None],
+    should_stop: Asked = lambda: False,
+) -> None:
+    """Read `steps` batches of prompts, and decode after the last.
+
+    Args:
+        report: called after each prefill.
+        decoded: called once with a record of each position, if tokens are decoded.
+        should_stop: asked after each prefill and each decoded token.
+
+    Raises:
+        Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
+        Diverged: the logits of a prompt are not finite; its record is reported first.
+        Interrupted: asked to stop. Nothing is kept to go on from.
+        UserError: the data file is written to meanwhile.
+    """
+    if reasons := config.unsupported():
+        raise Unsupported([*reasons.values()])
+    model = built(config)
+    cache = _cache(config, model)
+    logits_BV = _prefills(config, source, model, cache, report, should_stop)
+    if config.inference.new_tokens:
+        for _warm_up in range(2):  # each length may load or compile something, so that the second pass counts
+            cache.length = config.inference.prompt_length
+            records = [*_decode(config, model, cache, logits_BV, should_stop)]
+        decoded(records)
+
+
+def built(config: RunConfig) -> Llama:
+    """The run's llama, with room for its prompts and what is decoded after them."""
+    backend = attention.require(config.attention, config.attention_case)
+    model = drawn(config, config.inference.room, attend_by_length(backend, config.attention_case))
+    if config.inference.compile:
+        for block in model.blocks:  # alike, so that one compilation serves all
+            block.compile()
+    return model.eval()
+
+
+def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend:
+    """As many queries as keys are a prompt, under the mask; a single query is a decoded token."""
+    prompt, whole = replace(case, new_tokens=0), backend
+    if case.compile:
+        whole = attention.for_compile(backend)
+
+    def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+        keys = k_BTKD.shape[1]
+        if q_BTHD.shape[1] == keys:
+            return attention.attend(whole, prompt, q_BTHD, k_BTKD, v_BTKD)
+        return attention.attend(backend, case.decoding(keys), q_BTHD, k_BTKD, v_BTKD)
+
+    return attend
+
+
+def _cache(config: RunConfig, model: Llama) -> Cache:
+    asked = config.inference
+    return Cache.empty(config.model, asked.batch_size, asked.room, model.embedding.weight)
+
+
+def _prefills(
+    config: RunConfig,
+    source: Source,
+    model: Llama,
+    cache: Cache,
+    report: Callable[[StepRecord], None],
+    should_stop: Asked,
+) -> Tensor:
+    """The logits after the last prompts, (B, V); each batch of prompts overwrites the one before."""
+    device = torch.device(config.device)
+    source = source.checked(config.text.text_column)
+    stream, meter = Feed(data.Batches(config, source), device), Meter(device)
+    source = source.confirmed(opened=False)
+    for step in range(1, config.inference.steps + 1):
+        prompts = next(stream)
+        meter.restart()
+        # Timed region: from here to done(), by the device's own clock. The prompts are there.
+        meter.count(prompts)
+        cache.length = 0
+        logits_BV = model.extend(cache, prompts.inputs_BT)
+        meter.done()
+        # End of the timed region.
+        report(meter.record(step))
+        source = source.confirmed(opened=True)
+        if not logits_BV.isfinite().all():
+            raise Diverged(f"the logits of step {step} are not finite")
+        if should_stop():
+            raise Interrupted(step, saved=False)
+    return logits_BV
+
+
+def _decode(
+    config: RunConfig, model: Llama, cache: Cache, logits_BV: Tensor, should_stop: Asked
+) -> Iterator[DecodeRecord]:
+    """Decode from the end of the prompts on. Only the end of the pass waits for the device."""
+    asked = config.inference
+    marks, tokens = clock(torch.device(config.device)), [logits_BV.argmax(-1, keepdim=True)]
+    marks.start()
+    for _ in range(asked.new_tokens):
+        tokens.append(model.extend(cache, tokens[-1]).argmax(-1, keepdim=True))
+        marks.mark()
+        if should_stop():
+            raise Interrupted(asked.steps, saved=False)
+    found, spans, time = torch.cat(tokens, dim=1).T.tolist(), marks.spans(), now()
+    for place, (ids, seconds) in enumerate(zip(found[:-1], spans, strict=True)):
+        yield DecodeRecord(position=asked.prompt_length + place, time=time, seconds=seconds, token_ids=ids)
