@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 from analysis.store.ingest import Reader, Row, Rows, file_rows, fitting, utc
@@ -10,7 +9,7 @@ from analysis.store.scan import Seen
 from model.disk.files import Unreadable, dumps, read
 from model.disk.node import KEY, NodeRecord
 from model.disk.record import NAME
-from model.verify.certificate import Certificate, describe
+from model.verify.certificate import Certificate, describe, said
 
 _SAME_NAME = (
     *("key", "verdict", "device_name", "code", "deterministic", "graph_break", "seconds"),
@@ -51,7 +50,7 @@ def _row(found: Certificate) -> Row:
         "device_kind": found.device,
         "dtype": case and case.dtype,
         "shape": case and describe(case),
-        "run_case": case and dumps(asdict(case)),
+        "run_case": case and dumps(said(case)),
         "checks": len(found.checks),
         "failed": sum(not check.passed for check in found.checks),
         "created_at": utc(found.created_at),

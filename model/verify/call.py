@@ -131,7 +131,12 @@ def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
 
 
 def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tensor]:
-    """Forward and backward; results by step, empty if unusable. All but their numbers is checked here."""
+    """Forward and backward; results by step, empty if unusable. All but their numbers is checked here.
+
+    Forward alone, in inference mode, where there are fewer queries than keys: nothing trains by such calls.
+    """
+    if subject.case.queries is not None:
+        return _forward_alone(subject, inputs)
     results: dict[str, Tensor] = {}
     with subject.running("forward and backward"):
         tensors = leaves(inputs, grads)
@@ -152,6 +157,19 @@ def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tens
         for name, x, was in zip(("q", "k", "v", "do"), (*tensors, inputs.do), before, strict=True):
             subject.note("inputs unchanged", name, torch.equal(x, was), f"{name} was modified")
         return results if sound else {}
+    return {}
+
+
+def _forward_alone(subject: Subject, inputs: Inputs) -> dict[str, Tensor]:
+    with subject.running("forward"), torch.inference_mode():
+        tensors = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
+        before = {name: x.clone() for name, x in tensors.items()}
+        o = subject.forward(*tensors.values())
+        sound = look(subject, "o", o, inputs.q)
+        _own_memory(subject, o, [*tensors.values()])
+        for name, x in tensors.items():
+            subject.note("inputs unchanged", name, torch.equal(x, before[name]), f"{name} was modified")
+        return {"o": o.clone()} if sound else {}
     return {}
 
 

@@ -127,6 +127,22 @@ def around(case: Case, compiled: bool) -> list[Variant]:
     return found if compiled else [*found, Variant(odd), Variant(long, "offset")]
 
 
+def decoding(case: Case) -> list[Variant]:
+    """For a gate of a run that decodes: its first and last call, and some between.
+
+    K and V lie in a cache, as in the run. Kernels split the keys among blocks by their number, so lengths on
+    either side of multiples of a tile are looked at too, as far as the run has them.
+    """
+    if not case.new_tokens:
+        return []
+    first, last = case.sequence_length + 1, case.sequence_length + case.new_tokens
+    tile = -(-first // 128) * 128
+    lengths = [n for n in dict.fromkeys((last, first, first + 1, tile, tile + 1)) if first <= n <= last]
+    found = [Variant(case.decoding(keys), "plain", "cached", seed=n) for n, keys in enumerate(lengths)]
+    kinds = ("needle", "large logits", "huge logits", "offset")
+    return found + [Variant(case.decoding(last), kind, "cached") for kind in kinds]
+
+
 def elsewhere(dtype: str, allowed: list[Variant], own: Case | None) -> list[Case]:
     """Where to try data whose own shape a backend refuses, the cheapest shape first.
 

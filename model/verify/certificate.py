@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -52,7 +52,9 @@ class Certificate(Frozen):
     code: str = Field(description="SHA-256 of the backend's source files, and of the rules it was held to.")
     case: Case | None = Field(description="The run's, for a gate; None: all that the backend supports.")
     key: str = Field(description="By `key`: a run with the same key may use this certificate.")
-    kernels: dict[str, list[str]] = Field(description="Names that the profiler saw: forward, backward.")
+    kernels: dict[str, list[str]] = Field(
+        description="Names that the profiler saw: forward, backward, decoding."
+    )
     deterministic: bool | None = Field(
         None,
         description="Whether ten calls (on a CPU three) at a busy shape, or the run's, gave the same bits.",
@@ -86,12 +88,25 @@ def key(
         case: None for a certificate that is not for one run's shape.
         software: version by package.
     """
-    identity = [backend, code, asdict(case) if case else None, device_name, dict(software)]
+    identity = [backend, code, said(case) if case else None, device_name, dict(software)]
     return hashlib.sha256(dumps(identity).encode()).hexdigest()
 
 
+def said(case: Case) -> dict[str, Any]:
+    """A case by its fields. Those of decoding came later and are left out where nothing is decoded."""
+    later = ("new_tokens", "queries")
+    return {name: value for name, value in asdict(case).items() if value or name not in later}
+
+
 def describe(case: Case) -> str:
-    """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is."""
+    """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is.
+
+    Where there are fewer queries than keys, `B2 Q1 T257 ...`; where tokens are decoded, `then 20 tokens`.
+    """
     mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
-    shape = f"B{case.batch} T{case.sequence_length} H{case.heads} K{case.kv_heads} D{case.head_dim}"
-    return f"{shape} {case.dtype} {mask}"
+    length = (
+        f"T{case.sequence_length}" if case.queries is None else f"Q{case.queries} T{case.sequence_length}"
+    )
+    shape = f"B{case.batch} {length} H{case.heads} K{case.kv_heads} D{case.head_dim}"
+    after = f", then {case.new_tokens} tokens" if case.new_tokens else ""
+    return f"{shape} {case.dtype} {mask}{after}"

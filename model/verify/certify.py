@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -46,8 +46,9 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
             that is the run's outcome.
     """
     before = surroundings.settings()
-    trial = _Trial(name, attention.load(name), case.device, before, tell, case)
-    own, *near = cases.around(case, trial.backend.compiles)
+    square = replace(case, new_tokens=0)
+    trial = _Trial(name, attention.load(name), case.device, before, tell, square, asked=case)
+    own, *near = cases.around(square, trial.backend.compiles)
     try:
         return trial.held([own, *near], [each.case for each in near])
     finally:
@@ -65,7 +66,8 @@ class _Trial:
 
     Attributes:
         before: the settings of the process before the backend was imported.
-        case: the run's; None: all that the backend supports.
+        case: the run's training step or prompt; None: all that the backend supports.
+        asked: the same, with the tokens that the run decodes after it.
         refusals: why it does not take a case, by the case's description.
         skipped: what was left out for lack of memory.
         begun, stages: how far the trial is.
@@ -79,6 +81,7 @@ class _Trial:
     before: dict[str, Any]
     tell: Tell = lambda *_: None
     case: Case | None = None
+    asked: Case | None = None
     checks: list[Check] = field(default_factory=list)
     refusals: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
@@ -87,6 +90,7 @@ class _Trial:
     compiled: Any = None
     place: Case | None = None
     kernels: dict[str, list[str]] = field(default_factory=dict)
+    decodes_by: dict[str, list[str]] = field(default_factory=dict)
     graph_break: str | None = None
     deterministic: bool | None = None
     started: float = field(default_factory=perf_counter)
@@ -110,10 +114,12 @@ class _Trial:
         if refused := self._refuses_the_run():
             return "unsupported", refused
         allowed += self._elsewhere(variants, allowed)
-        self.stages = len(allowed) + 4
+        decoding = cases.decoding(self.asked) if self.asked else []
+        self.stages = len(allowed) + len(decoding) + bool(decoding) + 4
         if self.case:
             self.stages += self.case.compile + (self.case != small[0])
         self._numbers(allowed)
+        self._decoding(decoding)
         if refused := self._refuses_the_run():
             return "unsupported", refused
         places = [*small, *(each.case for each in allowed)]
@@ -144,6 +150,19 @@ class _Trial:
             self._stage(str(each), each.case)
             with self._refusing(each.case), self._sparing(each.case if place else None):
                 self.checks += right.check(self.backend, each)
+
+    def _decoding(self, variants: list[Variant]) -> None:
+        """Calls with one query, forward alone: nothing trains by them. Who refuses one refuses the run."""
+        for each in variants:
+            self._stage(f"decoding, {each}", each.case)
+            with self._refusing(self.case or each.case), self._sparing(None):
+                self.checks += right.check(self.backend, each)
+        if variants and not self._failed() and not self._refuses_the_run():
+            last = variants[0].case
+            self._stage("decoding, its kernels, and token after token", last)
+            launched, kernels = launches.check(self.name, self.backend, last)
+            self.checks += launched + habits.check_decoding(self.backend, self.asked or last)
+            self.decodes_by = {"decoding": kernels["forward"]}
 
     def _in_depth(self, place: Case) -> bool:
         """Habits, model, graph, and kernels (at the run's shape); False if the kernel refuses the place."""
@@ -203,7 +222,8 @@ class _Trial:
     def _answer(self, case: Case) -> list[str]:
         """`unsupported_reasons` must not raise."""
         try:
-            return list(self.backend.unsupported_reasons(case))
+            asked = self.asked if self.asked and case == self.case else case
+            return attention.refusals(self.backend, asked)
         except Exception as error:
             reason = f"unsupported_reasons raised {type(error).__name__}: {error}"
             Subject(self.backend, case, "asked", checks=self.checks).note(
@@ -260,9 +280,9 @@ class _Trial:
                 "device_name": found,
                 "software": software,
                 "code": code,
-                "case": self.case,
-                "key": identity.key_of(self.name, self.device, self.case),
-                "kernels": self.kernels,
+                "case": self.asked,
+                "key": identity.key_of(self.name, self.device, self.asked),
+                "kernels": self.kernels | self.decodes_by,
                 "deterministic": self.deterministic,
                 "graph_break": self.graph_break,
                 "checks": self.checks,

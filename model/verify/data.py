@@ -100,10 +100,13 @@ def _all(change: Callable[[Tensor], Tensor], tensors: dict[str, Tensor]) -> dict
 
 def _plain(case: Case, rng: torch.Generator) -> Inputs:
     """Different everywhere: heads, batches and positions that are mixed up show."""
-    shape = (case.batch, case.sequence_length)
+    keys = case.sequence_length
+    queries = case.queries or keys
     return Inputs(*(
-        torch.randn(*shape, heads, case.head_dim, generator=rng, device=case.device)
-        for heads in (case.heads, case.kv_heads, case.kv_heads, case.heads)
+        torch.randn(case.batch, length, heads, case.head_dim, generator=rng, device=case.device)
+        for length, heads in (
+            (queries, case.heads), (keys, case.kv_heads), (keys, case.kv_heads), (queries, case.heads)
+        )
     ))  # fmt: skip
 
 
@@ -121,7 +124,7 @@ def _needle(case: Case, rng: torch.Generator) -> Inputs:
     """Each row attends to one key, anywhere it may: windows, lost tiles and shifted masks show."""
     x = _plain(case, rng)
     T, group = case.sequence_length, case.heads // case.kv_heads
-    place = torch.rand(case.batch, T, case.heads, 1, generator=rng, device=case.device)
+    place = torch.rand(case.batch, x.q.shape[1], case.heads, 1, generator=rng, device=case.device)
     allowed = torch.arange(1, T + 1, device=case.device)[:, None, None] if case.causal else T
     index = (place * allowed).long().clamp_max(T - 1).expand(-1, -1, -1, case.head_dim)
     return replace(x, q=1.5 * x.k.repeat_interleave(group, 2).gather(1, index))
@@ -189,6 +192,16 @@ def _sliced(x_BTHD: Tensor) -> Tensor:
     return part.copy_(x_BTHD)
 
 
+def _cached(x: Inputs) -> Inputs:
+    """K and V in the first part of a cache; where nothing has been kept yet, it holds NaN."""
+
+    def first(x_BTKD: Tensor) -> Tensor:
+        room = torch.full_like(x_BTKD[:, :1], torch.nan).repeat(1, 2 * x_BTKD.shape[1], 1, 1)
+        return room[:, : x_BTKD.shape[1]].copy_(x_BTKD)
+
+    return replace(x, k=first(x.k), v=first(x.v))
+
+
 def _expanded(x: Inputs) -> Inputs:
     """K, V and the gradient read the same memory many times."""
     k, v = (y[:1].expand_as(y) for y in (x.k, x.v))
@@ -202,4 +215,5 @@ LAYOUTS: dict[str, Callable[[Inputs], Inputs]] = {
     "head dim strided": _each(lambda y: y.mT.contiguous().mT),
     "sliced": _each(_sliced),
     "expanded": _expanded,
+    "cached": _cached,
 }

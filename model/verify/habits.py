@@ -17,6 +17,7 @@ from model.verify.call import Subject, call, gradients, leaves, pull
 from model.verify.cases import Variant
 from model.verify.certificate import Check
 from model.verify.data import Known
+from model.verify.reference import Inputs, exact, same_precision
 from model.verify.surroundings import note_changes, poisoned, with_state
 
 
@@ -49,6 +50,18 @@ def check_at_the_runs_shape(backend: Backend, case: Case) -> Iterator[list[Check
     spared = (_unwatched,) if backend.compiles else ()
     habits = [habit for habit in HABITS if not habit.references and habit.run not in spared]
     return (_tried(habit, backend, case) for habit in habits)
+
+
+def check_decoding(backend: Backend, case: Case) -> list[Check]:
+    """Token after token in one cache that fills up: what is kept from the token before shows."""
+    last, checks = case.sequence_length + min(3, case.new_tokens), list[Check]()
+    room = data.laid_out(Variant(case.decoding(last), layout="cached"))
+    for seed, keys in enumerate(range(case.sequence_length + 1, last + 1)):
+        subject = Subject(backend, case.decoding(keys), "decoding, token after token", checks=checks)
+        q = data.drawn(Variant(case.decoding(last), seed=seed)).q
+        inputs = Inputs(q, room.k[:, :keys], room.v[:, :keys], do=q)
+        subject.numbers("right", call(subject, inputs), exact(inputs, False), same_precision(inputs, False))
+    return checks
 
 
 def _tried(habit: Habit, backend: Backend, case: Case) -> list[Check]:

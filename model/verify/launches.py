@@ -75,7 +75,7 @@ def check(name: str, backend: Backend, case: Case) -> tuple[list[Check], dict[st
     subject = Subject(backend, case, "profiled")
     wanted = _declared(name, subject)
     found = data.of(Variant(case))
-    seen = {each: Seen() for each in PASSES}
+    seen = {each: Seen() for each in _passes(case)}
     with subject.running("under the profiler"):
         alone = _repeated(subject, found)
         watched = _profiled(subject, found, seen)
@@ -85,7 +85,7 @@ def check(name: str, backend: Backend, case: Case) -> tuple[list[Check], dict[st
         _judge(name, subject, wanted, seen)
         if wanted:
             _share(subject, found, wanted, seen)
-    return subject.checks, {each: sorted(seen[each].of(case.device)) for each in PASSES}
+    return subject.checks, {each: sorted(seen[each].of(case.device)) for each in seen}
 
 
 def _declared(name: str, subject: Subject) -> Kernels | None:
@@ -108,8 +108,8 @@ def _declared(name: str, subject: Subject) -> Kernels | None:
 
 def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, Seen]) -> None:
     device = subject.case.device
-    for each in PASSES:
-        some = bool(seen[each].of(device))
+    for each, here in seen.items():
+        some = bool(here.of(device))
         reason = (
             f"the profiler sees no kernel in the {each}: nothing is computed there, or, if it sees none "
             "for any backend, this machine does not permit tracing (CUPTI)"
@@ -117,14 +117,14 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
         subject.note("kernels", each, some, reason)
         if wanted:
             pattern = getattr(wanted, each)
-            names = seen[each].named(wanted, device)
+            names = here.named(wanted, device)
             reason = f"no kernel in its {each} matches {pattern!r}; it runs {_some(names)}"
             subject.note("own kernels", each, any(re.search(pattern, x) for x in names), reason)
     if name == FREE and (launches := subject.backend.launches) and launches.free:
         _one_of_pytorchs(subject, seen)
     for other, theirs in _others(name, subject):
-        for each in PASSES:
-            taken = sorted(x for x in seen[each].named(theirs, device) if _claims(theirs, x))
+        for each, here in seen.items():
+            taken = sorted(x for x in here.named(theirs, device) if _claims(theirs, x))
             reason = (
                 f"its {each} runs {_some(taken)}, which belongs to {other}: call it {other}, or run your own"
             )
@@ -133,10 +133,10 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
 
 def _share(subject: Subject, found: Known, wanted: Kernels, seen: dict[str, Seen]) -> None:
     """The declared kernels must do the work: one that computes a single number proves nothing."""
-    device, left = subject.case.device, [each for each in PASSES if _is_named(each, wanted)]
+    device, left = subject.case.device, [each for each in seen if _is_named(each, wanted)]
     for attempt in range(_TIMINGS):
         if attempt:
-            _profiled(subject, found, again := {each: Seen() for each in PASSES})
+            _profiled(subject, found, again := {each: Seen() for each in seen})
         for each in list(left):
             there = again[each] if attempt else seen[each]
             mine, all_seconds = there.seconds(wanted, getattr(wanted, each), device)
@@ -167,13 +167,11 @@ def _below(event: Any) -> Iterator[Any]:
 def _one_of_pytorchs(subject: Subject, seen: dict[str, Seen]) -> None:
     device = subject.case.device
     theirs = [(name, kernels) for name in PYTORCH if (kernels := _kernels(name, device))]
-    for each in PASSES:
+    for each, here in seen.items():
         ran = any(
-            re.search(getattr(kernels, each), x)
-            for _, kernels in theirs
-            for x in seen[each].named(kernels, device)
+            re.search(getattr(kernels, each), x) for _, kernels in theirs for x in here.named(kernels, device)
         )
-        reason = f"no kernel in its {each} is one of PyTorch's; it runs {_some(seen[each].of(device))}"
+        reason = f"no kernel in its {each} is one of PyTorch's; it runs {_some(here.of(device))}"
         subject.note("own kernels", each, ran, reason)
 
 
@@ -237,12 +235,17 @@ def _differs_again(subject: Subject, found: Known, step: str, watched: Tensor) -
 
 def _profiled(subject: Subject, found: Known, seen: dict[str, Seen]) -> dict[str, Tensor]:
     device = subject.case.device
-    tensors = leaves(found.inputs)
+    tensors = leaves(found.inputs, "qkv" if "backward" in seen else "")
     o = _watch(device, seen["forward"], lambda: subject.forward(*tensors))
     result = {"o": o.detach().clone()}
     if o.requires_grad:
         _watch(device, seen["backward"], lambda: pull(o, found.inputs.do))
     return result | gradients(tensors)
+
+
+def _passes(case: Case) -> tuple[str, ...]:
+    """Nothing trains by calls with fewer queries than keys."""
+    return PASSES if case.queries is None else PASSES[:1]
 
 
 def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:

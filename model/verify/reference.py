@@ -30,7 +30,10 @@ DEPTH = 8  # products that a tensor core adds up at once, at least; then it trun
 
 @dataclass(frozen=True)
 class Inputs:
-    """One call and its upstream gradient: q, do (B, T, H, D); k, v (B, T, K, D)."""
+    """One call and its upstream gradient: q, do (B, T, H, D); k, v (B, T, K, D).
+
+    Without a mask, k and v may be longer than q.
+    """
 
     q: Tensor
     k: Tensor
@@ -92,7 +95,7 @@ class _Run:
         self.causal, self.narrow = causal, narrow
         self.budget = elements[inputs.q.device.type]
         self.B, self.T, self.H, self.D = inputs.q.shape
-        self.K = inputs.k.shape[2]
+        self.keys, self.K = inputs.k.shape[1:3]
         self.G = self.H // self.K
         self.scale = self.D**-0.5
         self.unit = torch.finfo(inputs.dtype).eps / 2
@@ -111,8 +114,8 @@ class _Run:
     def go(self) -> None:
         """Visit every block of rows of every pair of batch and key head."""
         N, T = self.B * self.K, self.T
-        pairs = max(1, self.budget // (self.G * T * T))
-        rows = max(1, min(self.budget // (min(pairs, N) * self.G * T), max(T // 4, 256)))
+        pairs = max(1, self.budget // (self.G * T * self.keys))
+        rows = max(1, min(self.budget // (min(pairs, N) * self.G * self.keys), max(T // 4, 256)))
         for first in range(0, N, pairs):
             for start in range(0, T, rows):
                 _Block(self, slice(first, first + pairs), start, min(start + rows, T)).go()
@@ -160,11 +163,13 @@ class _Block:
     def __init__(self, run: _Run, pairs: slice, start: int, end: int) -> None:
         self.run = run
         self.rows = (pairs, slice(None), slice(start, end))
-        self.keys = (pairs, slice(0, end if run.causal else run.T))
+        self.keys = (pairs, slice(0, end if run.causal else run.keys))
         self.q_NRD, self.do_NRD = (x[self.rows].flatten(1, 2) for x in (run.q_NGTD, run.do_NGTD))
         self.k_NUD, self.v_NUD = run.k_NTD[self.keys], run.v_NTD[self.keys]
         self.hidden_RU = self._hidden(start, end) if run.causal else None
-        last_R = torch.arange(start, end, device=self.q_NRD.device).repeat(run.G) if run.causal else run.T - 1
+        last_R = (
+            torch.arange(start, end, device=self.q_NRD.device).repeat(run.G) if run.causal else run.keys - 1
+        )
         self.additions_R1 = (torch.as_tensor(last_R, device=self.q_NRD.device)[..., None] + 1) / DEPTH
 
     def go(self) -> None:

@@ -93,7 +93,7 @@ def _packages(name: str, certificate: Row, runs: Sequence[Row]) -> str:
 
 def _kernels(certificates: Sequence[Row]) -> dict[str, Kernels]:
     found = {}
-    for each in ("forward", "backward"):
+    for each in ("forward", "backward", "decoding"):
         names = list(dict.fromkeys(name for row in certificates for name in row["kernels"].get(each, ())))
         if names:
             found[each] = _pass(names)
