@@ -138,3 +138,11 @@ FROM kernels WHERE (outcome = 'completed') <> (milliseconds IS NOT NULL AND call
 -- kernels
 SELECT k.study || '/' || k.run_id || ' attempt ' || k.attempt || ', ' || k.attention, 'timed', 'a certificate that is ' || c.verdict
 FROM kernels k JOIN certificates c ON c.key = k.certificate WHERE k.outcome = 'completed' AND c.verdict <> 'right';
+
+-- decoding
+SELECT study || '/' || run_id || ' attempt ' || attempt, 'decoded positions ' || min(position) || ' to ' || max(position), count(*) || ' records'
+FROM decoding GROUP BY study, run_id, attempt HAVING max(position) - min(position) + 1 <> count(*) OR count(DISTINCT position) <> count(*);
+
+-- decoding
+SELECT d.study || '/' || d.run_id || ' attempt ' || d.attempt || ', position ' || d.position, 'decoded', 'a run of task ' || r.task
+FROM decoding d JOIN runs r ON r.study = d.study AND r.run_id = d.run_id WHERE r.task <> 'inference';

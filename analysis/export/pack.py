@@ -15,12 +15,12 @@ from pathlib import Path
 
 from analysis.store.scan import CERTIFICATES, NODES
 from model.disk.files import Unreadable, replacing
-from model.disk.folder import RunFolder, run_folders
+from model.disk.folder import DECODED, RunFolder, run_folders
 from model.disk.profile import FILE
 from model.disk.record import NAME
 
 OF_RUN = {"run.json", "ledger.jsonl"}
-OF_ATTEMPT = {"claim.json", "manifest.json", "steps.jsonl", "audits.jsonl", "result.json", FILE}
+OF_ATTEMPT = {"claim.json", "manifest.json", "steps.jsonl", "audits.jsonl", DECODED, "result.json", FILE}
 LOGS = {"stdout.log", "stderr.log"}
 
 

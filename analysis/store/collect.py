@@ -49,7 +49,7 @@ class _Kind:
     batch: int
 
 
-_OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "kernels")
+_OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels")
 _OF_RUN = ("run_records", *_OF_ATTEMPT, *FROM_STEPS, "files", "quarantine")
 _RUNS = _Kind(read_run, _OF_RUN, 1000)
 _CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)

@@ -3,8 +3,8 @@
 -- the base tables. Records that come with the key of their attempt instead, as those of a report do, are in `loaded`.
 --
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
--- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
--- its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
+-- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, or in a run of inference
+-- as many as it says, and not where its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
 -- deciding attempt ran on: rates of two devices must not be mixed. Where nobody knows how many steps were planned,
 -- as of most imported logs, W is 10.
 
@@ -29,7 +29,7 @@ SELECT * EXCLUDE (study, run_id, attempt) FROM loaded JOIN fresh USING (study, r
 -- What all records of an attempt share. An attempt that was in flight when its files went has no row.
 CREATE TEMP TABLE shared AS
 SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
-    d.attempt AS deciding_attempt, greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
+    d.attempt AS deciding_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same_device,
     a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at
 FROM fresh f

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.config import UNREAD
 from model.disk.files import Unreadable, dumps, regular
-from model.disk.folder import Attempt, RunFolder
+from model.disk.folder import DECODED, Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
 from model.disk.kernels import FILE as KERNELS
 from model.disk.kernels import KernelTime, KernelTimes
 from model.disk.profile import FILE, StepProfile
-from model.disk.record import AuditRecord, DesignRecord, Manifest, Result, RunRecord
+from model.disk.record import AuditRecord, DecodeRecord, DesignRecord, Manifest, Result, RunRecord
 from model.measure.flops import attention_flop
 
 Row = dict[str, Any]
@@ -47,6 +47,7 @@ class Rows:
     step_floor: list[Row] = field(default_factory=list)
     audits: list[Row] = field(default_factory=list)
     step_profile: list[Row] = field(default_factory=list)
+    decoding: list[Row] = field(default_factory=list)
     kernels: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
@@ -123,6 +124,10 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
         f"{path}/audits.jsonl", lambda: [fitting(row | _audit(each)) for each in attempt.audits]
     )
     reader.rows.audits += audits or []
+    decoded = reader.read(
+        f"{path}/{DECODED}", lambda: [fitting(row | _decoded(each)) for each in attempt.decoded]
+    )
+    reader.rows.decoding += decoded or []
     if profile:
         reader.rows.step_profile += [row | part for part in _profile(profile)]
     timed = reader.read(f"{path}/{KERNELS}", lambda: _placed(attempt.kernels, run_id, attempt))
@@ -293,6 +298,11 @@ def _audit(record: AuditRecord) -> Row:
         **{name: ratios.get(name) for name in ("o_ratio", "dq_ratio", "dk_ratio", "dv_ratio")},
         "ratio": max(ratios.values(), default=None),
     }
+
+
+def _decoded(record: DecodeRecord) -> Row:
+    values = record.model_dump(mode="json", exclude={"schema_version"})
+    return values | {"time": utc(record.time), "token_ids": dumps(record.token_ids)}
 
 
 def _profile(profile: StepProfile) -> list[Row]:

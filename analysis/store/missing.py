@@ -44,6 +44,7 @@ _KEPT = {
     "step_floor": ("*", "true", "step_floor"),
     "audits": ("*", "true", "audits"),
     "step_profile": ("*", "true", "step_profile"),
+    "decoding": ("*", "true", "decoding"),
     "kernels": ("*", "true", "kernels"),
     "step_records": (", ".join(SAID), "true", STAGE),
 }

@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 from model.disk import kernels, node, profile
 from model.disk.files import sha256
-from model.disk.folder import RunFolder, folders
+from model.disk.folder import DECODED, RunFolder, folders
 
 _IN_RUN = ("run.json", "ledger.jsonl")
-_IN_ATTEMPT = ("manifest.json", "steps.jsonl", "audits.jsonl", "result.json", profile.FILE, kernels.FILE)
+_IN_ATTEMPT = (
+    *("manifest.json", "steps.jsonl", "audits.jsonl", "result.json", profile.FILE, kernels.FILE),
+    DECODED,
+)
 # Instead of the hash of step records: to hash them took as long as half of what DuckDB needs to load them.
 UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name

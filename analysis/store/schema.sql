@@ -319,6 +319,19 @@ COMMENT ON COLUMN verifications.relative_error IS 'Norm of the error divided by 
 COMMENT ON COLUMN verifications.passed IS 'Whether the check passed.';
 COMMENT ON COLUMN verifications.reason IS 'What is wrong, as a sentence; NULL if the check passed.';
 
+CREATE TABLE decoding (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
+    position BIGINT NOT NULL, time TIMESTAMP, seconds DOUBLE NOT NULL, token_ids JSON NOT NULL
+);
+COMMENT ON TABLE decoding IS 'decode.jsonl of every attempt of task inference: tokens decoded greedily with a KV cache, one row per position. It is the second of two passes over the same positions, so that nothing is loaded or compiled in it.';
+COMMENT ON COLUMN decoding.study IS 'Name of the study.';
+COMMENT ON COLUMN decoding.run_id IS 'Id of the run.';
+COMMENT ON COLUMN decoding.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN decoding.position IS 'Position of the tokens that go through the model, from 0: each attends to position + 1 keys.';
+COMMENT ON COLUMN decoding.time IS 'When the last position of the pass was done, UTC.';
+COMMENT ON COLUMN decoding.seconds IS 'Seconds of the position by the device''s clock: one token of each sample through the whole model.';
+COMMENT ON COLUMN decoding.token_ids IS 'Ids of these tokens, one of each sample: a JSON array.';
+
 CREATE TABLE kernels (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     attention VARCHAR NOT NULL, direction VARCHAR NOT NULL, mode VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, causal BOOLEAN,

@@ -11,6 +11,7 @@ Files are truth; database and reports are made of them.
                                /audits.jsonl   AuditRecord a line
                                /result.json    Result: how it ended, where it could still say so
                                /profile.json   StepProfile: where its steps spend their time, if it completed
+                               /decode.jsonl   DecodeRecord a line, where tokens are decoded
                                /kernels.json   KernelTimes: attention alone, where that is the run's task
                                /phase.json    what it does before its first step; gone afterwards
                                /stdout.log, /stderr.log
@@ -32,8 +33,18 @@ from model.disk.imported import PREFIX, ImportedRun
 from model.disk.kernels import FILE as KERNELS
 from model.disk.kernels import KernelTimes
 from model.disk.profile import FILE, StepProfile
-from model.disk.record import NAME, AuditRecord, LedgerEvent, Manifest, Outcome, Result, RunRecord
+from model.disk.record import (
+    NAME,
+    AuditRecord,
+    DecodeRecord,
+    LedgerEvent,
+    Manifest,
+    Outcome,
+    Result,
+    RunRecord,
+)
 
+DECODED = "decode.jsonl"
 CLAIM = "claim.json"
 _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
@@ -113,6 +124,11 @@ class Attempt:
     def audits(self) -> list[AuditRecord]:
         """Its audits so far; none in records that are older than audits. Raises Unreadable."""
         return read_lines(f"{self._path}/audits.jsonl", AuditRecord)
+
+    @cached_property
+    def decoded(self) -> list[DecodeRecord]:
+        """The positions that it decoded; none where it decodes nothing. Raises Unreadable."""
+        return read_lines(f"{self._path}/{DECODED}", DecodeRecord)
 
     @cached_property
     def profile(self) -> StepProfile | None:

@@ -90,7 +90,8 @@ class Lines(Watcher):
         if seconds is not None and not self.foretold and self.total > 1:
             self.foretold = True
             self.line(
-                task, f"at the pace of this run, all {self.total} runs train for about {clock(seconds)}"
+                task,
+                f"at the pace of this run, the steps of all {self.total} runs take about {clock(seconds)}",
             )
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
@@ -114,10 +115,12 @@ def progress_text(task: Task, record: StepRecord) -> str:
 
 
 def step_text(record: StepRecord | ImportedStep, steps: int) -> str:
-    """`step 30/60, loss 4.321, 12,345 tokens/s`."""
-    loss = "not finite" if record.loss is None else f"{record.loss:.3f}"
+    """`step 30/60, loss 4.321, 12,345 tokens/s`; without the loss where nothing is trained."""
+    loss = ", loss not finite" if record.loss is None else f", loss {record.loss:.3f}"
+    if record.loss is None and isinstance(record, StepRecord) and record.learning_rate is None:
+        loss = ""
     rate = "" if record.tokens_per_second is None else f", {record.tokens_per_second:,.0f} tokens/s"
-    return f"step {record.step}/{steps}, loss {loss}{rate}"
+    return f"step {record.step}/{steps}{loss}{rate}"
 
 
 class Bar(Lines):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from model.disk.files import read_lines
-from model.disk.record import Manifest, StepRecord
+from model.disk.record import DecodeRecord, Manifest, StepRecord
 from runner.commands._console import say, table
 from runner.commands._options import ProfileName, RunName, Settings
 from runner.commands._progress import watcher
@@ -56,7 +56,7 @@ class Comparison:
 def compare(then: RunState, now: RunState) -> Comparison:
     """Compare two ended runs. Raises Unreadable."""
     same = then.outcome is now.outcome
-    losses, verdict = _losses(_steps(then), _steps(now))
+    losses, verdict = _losses(_steps(then), _steps(now)) if _trains(then) else _tokens(then, now)
     differing = [*_manifests(then, now), *_packages(then, now)]
     rows = [_row("outcome", then.outcome, now.outcome), *losses, *differing]
     outcome = (
@@ -95,6 +95,30 @@ def _losses(then: dict[int, StepRecord], now: dict[int, StepRecord]) -> tuple[li
     what = f"largest loss difference, step {worst}"
     rows.append([what, _shown(then[worst]), _shown(now[worst]), f"{difference:.2g}"])
     return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference:.2g}"
+
+
+def _trains(state: RunState) -> bool:
+    return state.run.config.task == "training"
+
+
+def _tokens(then: RunState, now: RunState) -> tuple[list[Row], str]:
+    """The decoded tokens, which follow from all logits before them."""
+    before, after = ([each.token_ids for each in _decoded(state)] for state in (then, now))
+    rows = [_row("decoded positions", len(before), len(after))]
+    if not before or not after:
+        return rows, "no decoded tokens to compare"
+    unequal = [place for place, (a, b) in enumerate(zip(before, after, strict=False)) if a != b]
+    both = min(len(before), len(after))
+    if not unequal:
+        return rows, f"the tokens of {both} decoded positions are the same"
+    return (
+        rows,
+        f"the tokens of {len(unequal)} of {both} decoded positions differ, from the {unequal[0] + 1}. on",
+    )
+
+
+def _decoded(state: RunState) -> list[DecodeRecord]:
+    return state.latest.decoded if state.latest else []
 
 
 def _shown(record: StepRecord) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from model.disk.files import Unreadable
-from model.disk.folder import RunFolder
+from model.disk.folder import DECODED, RunFolder
 from model.disk.record import NAME, Outcome
 from model.errors import UserError
 from model.units import size
@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 HOUR_SECONDS = 3600.0
 DAY_SECONDS = 24 * HOUR_SECONDS
 RECORDS = frozenset({
-    "run.json", "ledger.jsonl", "manifest.json", "steps.jsonl", "audits.jsonl", "result.json", "stdout.log",
-    "stderr.log", "results.duckdb",
+    "run.json", "ledger.jsonl", "manifest.json", "steps.jsonl", "audits.jsonl", DECODED, "result.json",
+    "stdout.log", "stderr.log", "results.duckdb",
 })  # fmt: skip
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})(?:@(?P<host>.+))?|part)|checkpoint\.part")
 _JOB_FILE = re.compile(

@@ -37,6 +37,7 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
         "steps": 1, "learning_rate": 1.0, "warmup_steps": 0, "clip_norm": 1.0, "weight_decay": 0.0,
         "log_every": 1,
     },
+    "inference": {"steps": 1, "warmup_steps": 0},
 }  # fmt: skip
 # Runs with these outcomes end before the first step completes, however many were planned.
 AT_START = frozenset({Outcome.UNSUPPORTED, Outcome.OOM_GPU, Outcome.OOM_HOST})

@@ -160,7 +160,7 @@ def _record(
         cpus=profile.cpus,
         checkpoint_seconds=profile.checkpoint_seconds,
         grace_seconds=profile.grace_seconds,
-        requeue=profile.requeue and profile.executor == "slurm",
+        requeue=profile.requeue and profile.executor == "slurm" and cell.config.task == "training",
         peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
         created_at=now(),
         **text,

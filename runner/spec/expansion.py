@@ -110,6 +110,7 @@ def expand(
         raise InvalidFile(problems)
     cells = [result for result in results if isinstance(result, Cell)]
     _refuse_twins(cells)
+    _refuse_several_tasks(cells)
     if problems := [
         *baseline.never_completes(study, scale, ((cell.factors, cell.expected) for cell in cells))
     ]:
@@ -346,6 +347,14 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
             problems.append(_twins(cell, twin))
     if problems:
         raise InvalidFile(problems)
+
+
+def _refuse_several_tasks(cells: Sequence[Cell]) -> None:
+    """Their rates count different work: no chart may show them on one axis, nor a table rank them."""
+    for cell in cells:
+        if cell.config.task != cells[0].config.task:
+            text = f"one study has one task, and other cells have {cells[0].config.task}: make it two studies"
+            raise InvalidFile([Problem(cell.marks.get("task", cell.origin), text)])
 
 
 def _twins(cell: Cell, twin: Cell) -> Problem:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from model.attention import Case
-from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from model.config import DataConfig, InferenceConfig, ModelConfig, RunConfig, TrainConfig
 from model.disk import files, node
+from model.disk.folder import DECODED
 from model.disk.kernels import DIRECTIONS, MODES, KernelTime, KernelTimes
 from model.disk.kernels import FILE as KERNELS
 from model.disk.node import PASSES, Ceilings, LoadClocks, NodeRecord, ProductTiming, Timing
@@ -17,6 +18,7 @@ from model.disk.profile import FILE, StepProfile
 from model.disk.record import (
     AuditedTensor,
     AuditRecord,
+    DecodeRecord,
     LedgerEvent,
     Manifest,
     Outcome,
@@ -26,7 +28,7 @@ from model.disk.record import (
     StepRecord,
 )
 from model.measure.floor import floor, shapes, tokens
-from model.measure.flops import flop_per_token
+from model.measure.flops import flop_per_token, of_run
 from model.verify.certificate import Certificate, Check, Verdict, describe
 from model.verify.certificate import key as certificate_key
 
@@ -342,3 +344,32 @@ def _kernel_time(name: str, direction: str, mode: str, found: float | str, case:
         throttle_reasons=[""] if case.device == "cuda" else [],
         certificate=f"{name:0<64}",
     )
+
+
+def inferred(
+    root: Path, backend: str, seconds: float = 0.1, decode_seconds: float | None = 0.01, **changes: Any
+) -> Folder:
+    """A completed run of inference: ten prefills, the first two of warm-up and slow, and four decoded positions.
+
+    Args:
+        decode_seconds: of the positions in the middle; None: it decodes nothing.
+    """
+    asked = InferenceConfig(
+        steps=10, warmup_steps=2, batch_size=2, prompt_length=1000, new_tokens=4 if decode_seconds else 0
+    )
+    given = {"attention": backend, "task": "inference", "data": DataConfig(path="train.parquet")}
+    config = RunConfig(**given, inference=asked)  # type: ignore[arg-type]
+    run_id = changes.pop("run_id", f"{backend}-infers")
+    run = plan(run_id, study="inference", attention=backend, config=config, **changes)
+    folder = Folder(root, run)
+    folder.start(flop_per_token=of_run(config))
+    for step in range(1, 11):
+        prefill = {"loss": None, "learning_rate": None, "grad_norm": None, "training_tokens": None}
+        folder.step(step, 9 * seconds if step < 3 else seconds, 1, **prefill, tokens=2000)
+    for place, factor in enumerate((0.5, 1, 1, 2) if decode_seconds else ()):
+        record = DecodeRecord(
+            position=1000 + place, time=START, seconds=factor * (decode_seconds or 0), token_ids=[7, place]
+        )
+        files.append(folder.path / "attempt-1" / DECODED, record)
+    folder.end(steps=10, final_loss=None)
+    return folder

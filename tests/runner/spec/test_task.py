@@ -105,3 +105,70 @@ def test_backends_are_all_or_those_that_are_named(tmp_path):
     assert set(every.config.backends) == set(attention.names())
     (two,) = calls(tmp_path, "matrix: {call.backends: [math  flash]}\n")
     assert list(two.config.backends) == ["math", "flash"]
+
+
+def cells(study, text):
+    return expand(read_study(study(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "wrong"),
+    [
+        (
+            "matrix: {inference.prompt_length: [8]}\n",
+            "inference.prompt_length",
+            "training, whose sections are train",
+        ),
+        (
+            "matrix: {task: [inference]}\n",
+            "train.steps",
+            "inference, whose sections are inference, model, data",
+        ),
+    ],
+)
+def test_a_setting_of_another_task_is_refused(study, text, place, wrong):
+    with pytest.raises(InvalidFile, match=rf"\.yaml:\d+:\d+: '{place}' has no effect on task {wrong}"):
+        cells(study, text)
+
+
+INFERENCE = "title: t\nbase: {task: inference, device: cpu, data: {path: text.parquet}%s}\n"
+
+
+def test_a_run_of_inference_has_an_id_of_its_own_settings_alone(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(INFERENCE % "")
+    (cell,) = expand(read_study(path))
+    assert set(cell.config.identity()) == {
+        "attention",
+        "seed",
+        "device",
+        "task",
+        "inference",
+        "model",
+        "data",
+    }
+
+
+def test_one_study_has_one_task(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("title: t\nbase: {data: {path: text.parquet}}\nmatrix: {task: [training, inference]}\n")
+    with pytest.raises(InvalidFile, match=r"s\.yaml:3:27: one study has one task"):
+        expand(read_study(path))
+    (cell,) = expand(read_study(path), only=["task=inference"])
+    assert cell.config.task == "inference"
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        (", inference: {steps: 5}", "warmup_steps 10 leave none of the 5 steps to measure"),
+        (", data.mode: pad", r"--set data\.mode=pack"),
+        (", inference: {new_tokens: -1}", "'inference.new_tokens' must be greater than or equal to 0"),
+        (", inference: {log_every: 1}", "unknown setting 'inference.log_every'"),
+    ],
+)
+def test_what_inference_cannot_do_is_refused(tmp_path, more, wrong):
+    path = tmp_path / "s.yaml"
+    path.write_text(INFERENCE % more)
+    with pytest.raises(InvalidFile, match=wrong):
+        expand(read_study(path))

@@ -1,0 +1,74 @@
+"""A job of task inference leaves prefills and decoded positions, and none of what only training has."""
+
+from itertools import count
+
+import pytest
+
+from model import attention
+from model.disk.files import read_lines, write
+from model.disk.folder import RunFolder
+from model.disk.record import StepRecord
+from model.measure.flops import prefill_flop_per_token
+from model.text import Source
+from runner.job import attempt
+from runner.job.stop import Stop
+from tests.analysis.fabricate import plan
+from tests.model.inference.test_infer import NEW, PROMPT, run_config
+
+
+@pytest.fixture
+def attempted(tmp_path, corpus, monkeypatch):
+    """Runs an attempt in this process without a trial, and returns it."""
+    monkeypatch.setattr(Stop, "listen", lambda _: None)
+    monkeypatch.setattr(attempt, "_certificate", lambda *_: "key")
+    recorded = {"data_file": str(corpus), "tokenizer": "bytes"}
+
+    def run(**config):
+        fingerprint = Source(corpus).checked("text").fingerprint()
+        record = plan("x").model_copy(
+            update=recorded | {"config": run_config(**config), "data_fingerprint": fingerprint}
+        )
+        folder = RunFolder(tmp_path / "backends" / "x")
+        folder.path.mkdir(parents=True)
+        write(folder.path / "run.json", record)
+        folder.attempt(1).path.mkdir()
+        attempt.run_attempt(folder, 1)
+        return folder.attempt(1)
+
+    return run
+
+
+def test_it_leaves_a_record_of_each_prefill_and_of_each_decoded_position(attempted):
+    done = attempted()
+    assert done.settled == ("completed", None)
+    steps = read_lines(done.path / "steps.jsonl", StepRecord)
+    assert [step.step for step in steps] == [1, 2, 3]
+    assert [row.position for row in done.decoded] == list(range(PROMPT, PROMPT + NEW))
+    assert (done.result.steps, done.result.final_loss) == (3, None)
+    assert {path.name for path in done.path.iterdir()} == {
+        "manifest.json", "steps.jsonl", "decode.jsonl", "result.json",
+    }  # fmt: skip
+
+
+def test_its_flop_per_token_are_those_of_a_prefill_and_no_step_has_a_floor(attempted):
+    manifest = attempted(new_tokens=0).manifest
+    assert manifest.flop_per_token == prefill_flop_per_token(run_config().model, PROMPT)
+    assert (manifest.certificate, manifest.ceilings, manifest.floor) == ("key", None, None)
+
+
+@pytest.mark.fault
+def test_one_that_is_stopped_says_that_it_starts_over(attempted, monkeypatch):
+    asked = count()
+    monkeypatch.setattr(Stop, "requested", lambda stop: next(asked) >= 1)
+    done = attempted()
+    assert done.settled[0] == "cancelled"
+    assert done.settled[1].endswith("nothing is kept of its 2 steps, so that it starts over")
+    assert not done.decoded
+
+
+def test_a_backend_that_cannot_decode_ends_unsupported_for_that_reason(attempted, monkeypatch):
+    math = attention.load("math")
+    alone = attention.Backend("alone", math.unsupported_reasons, math.attend, math.launches)
+    monkeypatch.setattr(attention, "load", lambda _: alone)
+    done = attempted()
+    assert done.settled == ("unsupported", attention.NOT_CACHED)
