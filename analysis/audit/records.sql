@@ -122,7 +122,7 @@ SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || attention || 
     coalesce(tflops, 0) || ' TFLOP/s', round(expected, 6) || ' in ' || milliseconds || ' ms'
 FROM (
     SELECT *, 4.0 * batch * heads * sequence_length * sequence_length * head_dim * if(causal, 0.5, 1.0)
-        * if(direction = 'backward', 2.5, 1.0) / milliseconds / 1e9 AS expected FROM kernels
+        * CASE direction WHEN 'forward' THEN 1.0 WHEN 'backward' THEN 2.5 ELSE 3.5 END / milliseconds / 1e9 AS expected FROM kernels
 ) WHERE abs(coalesce(tflops, 0) - expected) > 1e-9 * expected;
 
 -- kernels

@@ -81,6 +81,7 @@ class Chart:
         warmup: whether the warm-up is excluded; None if nothing is timed.
         applies: rows of the query -> whether the figure is about such a study. A report of another one leaves
             it out, and its page where nothing else is on it.
+        tasks: those of the runs that it can show; empty for any.
     """
 
     title: str
@@ -92,6 +93,7 @@ class Chart:
     empty: str = "No run of this study has what this figure needs."
     warmup: bool | None = True
     applies: Callable[[list[Row]], bool] = lambda _rows: True
+    tasks: tuple[str, ...] = ("training",)
 
 
 @contextmanager

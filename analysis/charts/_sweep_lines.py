@@ -9,7 +9,7 @@ from analysis.charts import Figure
 from analysis.charts import _sweep_words as words
 from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import styles
-from analysis.charts._sweep import Axis, Cell, sweep
+from analysis.charts._sweep import Axis, Cell, Sweep, sweep
 from analysis.charts._sweep_plot import Plot, spec
 
 if TYPE_CHECKING:
@@ -35,8 +35,16 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
     if not rows:
         return None
     found = sweep(rows, quantity.estimates)
+    return over(found, found.by([found.axes[0]]), quantity, note)
+
+
+def over(found: Sweep, every: dict[str, list[Cell]], quantity: Quantity, note: str = "") -> Figure | None:
+    """Draw lines over the first axis of a sweep; None if no cell of theirs has a value.
+
+    Args:
+        every: the cells of each line, by its name.
+    """
     x = found.axes[0]
-    every = found.by([x])
     every = {name: sorted(line, key=lambda cell: cell.at[x.name]) for name, line in every.items()}
     cells = [cell for line in every.values() for cell in line]
     if not any(cell.estimate for cell in cells):
@@ -98,11 +106,9 @@ def _nowhere(plot: Plot) -> list[str]:
 
 
 def _caption(plot: Plot) -> str:
-    said = [plot.quantity.what, "Each mark is the median of a cell's runs, the bar its interval."]
+    said = [plot.quantity.what, plot.quantity.marks]
     if any(len(line) > 1 for line in plot.lines.values()):
-        said.append(
-            "Lines join neighbouring values at which runs completed; nothing was measured in between."
-        )
+        said.append("Lines join neighbouring values that were measured; nothing was measured in between.")
     if plot.quiet:
         said.append(_crowd(plot))
     if len(plot.lines) > 1:
@@ -115,7 +121,7 @@ def _caption(plot: Plot) -> str:
     if not plot.log and plot.low != 0:
         said.append("The vertical axis does not start at zero.")
     if plot.strip:
-        said.append("Crosses below the axis: runs that did not complete there.")
+        said.append(f"Crosses below the axis: {plot.quantity.gone}.")
     return " ".join([*said, *words.abbreviations(cell for line in plot.lines.values() for cell in line)])
 
 

@@ -10,7 +10,7 @@ from analysis.charts import Figure
 from analysis.charts import _sweep_words as words
 from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import INK, chart, config, drawn
-from analysis.charts._sweep import Axis, Cell, axes, sweep
+from analysis.charts._sweep import Axis, Cell, Sweep, axes, sweep
 
 if TYPE_CHECKING:
     import altair as alt
@@ -45,7 +45,11 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
     """
     if not two_axes(rows):
         return None
-    found = sweep(rows, quantity.estimates)
+    return over(sweep(rows, quantity.estimates), quantity, note)
+
+
+def over(found: Sweep, quantity: Quantity, note: str = "") -> Figure | None:
+    """Draw heat maps over the first two axes of a sweep; None if no cell has a value."""
     across, down = _across_and_down(found.axes)
     every = found.by([across, down])
     panels = dict(list(every.items())[:MOST])
@@ -72,7 +76,7 @@ def _across_and_down(found: tuple[Axis, ...]) -> tuple[Axis, Axis]:
 
 
 def _caption(cells: list[Cell], quantity: Quantity, several: bool) -> str:
-    said = [quantity.what, "Each number is the median of a cell's runs; darker is more"]
+    said = [quantity.what, f"Each number is {quantity.numbers}; darker is more"]
     said[-1] += ", on one scale for all heat maps." if several else "."
     if _logarithmic(_values(cells)):
         said.append("Shades are on a logarithmic scale.")

@@ -194,4 +194,5 @@ chart = Chart(
     build=build,
     empty="No certificate of this study's backends contains a number.",
     warmup=None,
+    tasks=(),
 )

@@ -64,7 +64,7 @@ def _trust(runs: Sequence[Row]) -> Iterator[Difference]:
         yield Difference("imported", said)
     for sentence in in_logs(runs)["error"]:
         yield Difference("imported", f"Wrong in a log: {sentence}")
-    if unsure := {run["attention"] for run in own if run["verdict"] != "right"}:
+    if unsure := {run["attention"] for run in own if run["verdict"] != "right" and run["attention"]}:
         said = f"Completed runs of these backends have no valid certificate: {listed(unsure)}."
         yield Difference("certificate", said)
     if any(run["git_dirty"] for run in runs):

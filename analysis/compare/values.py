@@ -41,6 +41,11 @@ def device(run: Row) -> str | None:
     return f"{count}{run['device']}{nodes}"
 
 
+def task(run: Row) -> str:
+    """What the run did; all runs once trained, and records of that time do not say it."""
+    return str(run["config"].get("task", "training"))
+
+
 def commit(run: Row) -> str:
     """The commit in short, with a word on uncommitted changes."""
     if not run["git_sha"]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.compare.guard import in_logs
-from analysis.compare.values import commit, device
+from analysis.compare.values import commit, device, task
 from analysis.findings.losses import final_loss
 from analysis.findings.memory import peak_memory_gib
 from analysis.query.ask import answer
+from analysis.query.kernels import KERNEL_TIMES
 from analysis.query.rates import COMPLETED_RUNS
 from analysis.store.database import quoted
 
@@ -36,10 +37,19 @@ _ATTEMPTS_SQL = "SELECT * FROM attempts WHERE study = $study ORDER BY run_id, at
 _QUARANTINE_SQL = "SELECT path, reason FROM quarantine WHERE study = $study ORDER BY path"
 _DICTIONARY_SQL = """\
 SELECT table_name, column_name, lower(data_type) AS type, comment FROM duckdb_columns()
-WHERE table_name IN ('runs', 'steps') AND NOT internal AND database_name <> 'temp'
+WHERE table_name IN ('runs', if(EXISTS (FROM kernels WHERE study = $study), 'kernels', 'steps'))
+  AND NOT internal AND database_name <> 'temp'
 ORDER BY table_name, column_index"""
+_UNTIMED_SQL = """\
+SELECT attention, mode, outcome, reason, count(DISTINCT run_id) AS runs
+FROM kernels JOIN deciding_attempts USING (study, run_id, attempt)
+WHERE study = $study AND outcome <> 'completed'
+GROUP BY ALL ORDER BY attention, mode, outcome, reason"""
 # By name, what a report carries besides the queries of its figures and tables.
-QUERIES = {"attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL}
+QUERIES = {
+    "attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL,
+    "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything about one study that is not a figure."""
+    """Everything about one study that is not a figure.
+
+    Attributes:
+        untimed: backends of task attention that have no time at some shape: how they ended, and why.
+        kernels: its rows of the table, of attempts that decide their runs.
+    """
 
     study: str
     title: str
@@ -74,6 +89,8 @@ class Facts:
     groups: list[Group]
     quarantine: list[Row]
     dictionary: list[Row]
+    untimed: list[Row]
+    kernels: list[Row]
 
     @property
     def question(self) -> str:
@@ -96,6 +113,16 @@ class Facts:
     def labels(self) -> list[str]:
         """Every group's label, in the study's order."""
         return list(dict.fromkeys(row["label"] for row in self.runs))
+
+    @cached_property
+    def tasks(self) -> set[str]:
+        """What its runs did: `training`, `attention`."""
+        return {task(run) for run in self.runs}
+
+    @property
+    def trains(self) -> bool:
+        """Whether any run trained; else all of them timed attention alone."""
+        return self.tasks != {"attention"}
 
     @property
     def without_steps(self) -> set[str]:
@@ -175,6 +202,8 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         groups=_groups(runs, rows(connection, COMPLETED_RUNS, study)),
         quarantine=rows(connection, _QUARANTINE_SQL, study),
         dictionary=rows(connection, _DICTIONARY_SQL, study),
+        untimed=rows(connection, _UNTIMED_SQL, study),
+        kernels=rows(connection, KERNEL_TIMES, study),
     )
 
 

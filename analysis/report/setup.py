@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.report.settings import conditions, design, training
+from analysis.report.settings import calls, conditions, design, training
 from analysis.report.settings.values import Setting
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ __all__ = ["Setting", "setup"]
 def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
     """Every topic, in the order of the table."""
     return [
-        *training.settings(facts.runs),
+        *(training.settings(facts.runs) if facts.trains else calls.settings(facts.runs)),
         *design.settings(facts, comparison),
         *conditions.settings(facts, comparison),
     ]

@@ -318,7 +318,7 @@ def _kernels(timed: KernelTimes) -> list[Row]:
         "ceiling_tflops": ceiling and ceiling / 1e12,
         "measured_at": utc(timed.measured_at),
     }
-    return [shared | _kernel(timed, each) for each in timed.times]
+    return [shared | _kernel(timed, each) for each in (*timed.times, *timed.sums)]
 
 
 def _kernel(timed: KernelTimes, each: KernelTime) -> Row:

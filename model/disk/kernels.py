@@ -15,10 +15,10 @@ from model.config import Frozen
 
 FILE = "kernels.json"  # in an attempt's folder
 CONFIDENCE = 0.95
-Direction = Literal["forward", "backward"]
+Direction = Literal["forward", "backward", "both"]
 Mode = Literal["eager", "graph"]
 Ending = Literal["completed", "unsupported", "wrong", "oom_gpu", "oom_host", "failed"]
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # that are timed; `both` is their sum
 MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager",)}
 
 
@@ -64,6 +64,23 @@ class KernelTimes(Frozen):
     product_seconds: list[float] = Field(description="Of each of its calls; none if no backend was timed.")
     times: list[KernelTime]
     measured_at: datetime
+
+    @property
+    def sums(self) -> list[KernelTime]:
+        """Each forward with the backward after it, as `both`: the sum of their seconds in each round."""
+        ways = {(each.attention, each.mode, each.direction): each for each in self.times}
+        return [
+            backward.model_copy(
+                update={
+                    "direction": "both",
+                    "seconds": [a + b for a, b in zip(forward.seconds, backward.seconds, strict=True)],
+                    "sm_mhz": [*forward.sm_mhz, *backward.sm_mhz],
+                    "throttle_reasons": sorted({*forward.throttle_reasons, *backward.throttle_reasons}),
+                }
+            )
+            for (name, mode, direction), backward in ways.items()
+            if direction == "backward" and (forward := ways.get((name, mode, "forward")))
+        ]
 
     @property
     def ceiling_flops(self) -> float | None:

@@ -39,10 +39,10 @@ def attention_flop(case: Case, direction: Direction) -> float:
     """FLOP of one call of attention alone, as kernels are compared: no part of MFU, which discounts nothing.
 
     Forward 4 B H T^2 D: two products of 2 T^2 D for each head. Half of that where a mask hides half of the
-    scores. Backward 2.5 times that: five products, of which one is computed again.
+    scores. Backward 2.5 times that: five products, of which one is computed again. Both: 3.5 times.
     """
     whole = 4 * case.batch * case.heads * case.sequence_length**2 * case.head_dim
-    return whole * (0.5 if case.causal else 1.0) * (2.5 if direction == "backward" else 1.0)
+    return whole * (0.5 if case.causal else 1.0) * {"forward": 1.0, "backward": 2.5, "both": 3.5}[direction]
 
 
 def prefill_flop_per_token(model: ModelConfig, prompt_length: int) -> int:

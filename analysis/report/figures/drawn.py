@@ -124,6 +124,8 @@ def _draw(
     ask: Callable[[str], tuple[list[Row], bytes]], name: str, known: Facts, formats: tuple[Format, ...]
 ) -> Drawn | None:
     chart = charts.load(name)
+    if chart.tasks and known.tasks.isdisjoint(chart.tasks):
+        return None
     sql = facts.literal(chart.sql, known.study)
     rows, table = ask(sql)
     if not chart.applies(rows):

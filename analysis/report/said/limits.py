@@ -25,6 +25,9 @@ def disturbed(comparison: Comparison) -> Iterator[Sentence]:
 
 def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Difference]) -> Iterator[Sentence]:
     """What is not compared, and how far the rest reaches."""
+    if not facts.trains:
+        yield from _of_calls(facts)
+        return
     yield from _not_compared(facts, comparison)
     yield from (Sentence(sentence) for sentence in comparison.rates.unranked)
     yield from (Sentence(each.sentence) for each in differences)
@@ -34,6 +37,18 @@ def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Differ
         yield Sentence(comparison.gpus.sentence)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     yield from _one_of_a_kind(done)
+    yield from _unfinished(facts)
+
+
+def _of_calls(facts: Facts) -> Iterator[Sentence]:
+    """Of runs that time attention alone."""
+    done = [run for run in facts.runs if run["outcome"] == "completed"]
+    if len({(run["label"]) for run in done}) == len(done):
+        yield Sentence(
+            "Each shape was measured in one process: intervals say how steady it was, not what another gives."
+        )
+    yield Sentence("Attention alone is not a training step: what share of one it takes is not in here.")
+    yield from _one_machine(done)
     yield from _unfinished(facts)
 
 
@@ -70,12 +85,17 @@ def _repeats(facts: Facts, comparison: Comparison) -> str:
 
 def _one_of_a_kind(done: Sequence[Row]) -> Iterator[Sentence]:
     """What all runs share, and so nothing says the effect of."""
-    seeds, hosts = {run["seed"] for run in done}, {run["node"] for run in done}
+    seeds = {run["seed"] for run in done}
     if len(seeds) == 1 and None not in seeds:
         yield Sentence(
             f"Every completed run has seed {seeds.pop()}: what other initial weights and another order "
             "of the documents give is not known."
         )
+    yield from _one_machine(done)
+
+
+def _one_machine(done: Sequence[Row]) -> Iterator[Sentence]:
+    hosts = {run["node"] for run in done}
     if len(hosts) == 1 and None not in hosts:
         yield Sentence(
             f"Every completed run was on one machine, `{hosts.pop()}`: others of its kind may differ."

@@ -17,8 +17,28 @@ if TYPE_CHECKING:
 def sentence(facts: Facts) -> Sentence:
     """Model, steps, device, groups and runs."""
     runs = facts.runs
+    if not facts.trains:
+        return _calls(facts)
     said = f"{_model(runs)} {_length(runs)}{_where(runs)}{_groups(facts)}: {_count(facts)}."
     return Sentence(said, tuple(_numbers(runs)))
+
+
+def _calls(facts: Facts) -> Sentence:
+    """Of runs that time attention alone."""
+    runs = facts.runs
+    shapes = {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
+    rounds = _span({run["planned_steps"] for run in runs})
+    said = (
+        f"Attention alone was timed{_where(runs)} at {counted(len(shapes), 'shape')}, forward and backward in "
+        f"{rounds} rounds of all backends: {counted(len(runs), 'run')}, of which {_done(runs):,d} completed."
+    )
+    counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
+    numbers = (Number(name, count, None, None, name.split()[-1]) for name, count in counts.items())
+    return Sentence(said, tuple(numbers))
+
+
+def _done(runs: Sequence[Row]) -> int:
+    return sum(run["outcome"] == "completed" for run in runs)
 
 
 def _model(runs: Sequence[Row]) -> str:

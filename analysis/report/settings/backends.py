@@ -58,6 +58,9 @@ class Line:
 def lines(runs: Sequence[Row], trust: Backends) -> list[Line]:
     """The backends in the study's order."""
     names = dict.fromkeys(run["attention"] for run in runs if run["attention"])
+    if not names:  # runs that time attention alone call several
+        called = dict.fromkeys(row["attention"] for row in trust.certificates)
+        return [_line(name, runs, trust) for name in called]
     return [_line(name, [run for run in runs if run["attention"] == name], trust) for name in names]
 
 

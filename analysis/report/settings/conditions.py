@@ -31,9 +31,10 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
     if on_gpu:
         yield Setting("Clocks and power", value(on_gpu, _clocks), "", "Machine")
         yield Setting("Clocks held back", _held_back(on_gpu), "", "Machine")
-        yield Setting(
-            "Peak for MFU", value(on_gpu, _peak, "it is in no data sheet known here"), "", "Machine"
-        )
+        if facts.trains:
+            yield Setting(
+                "Peak for MFU", value(on_gpu, _peak, "it is in no data sheet known here"), "", "Machine"
+            )
     yield Setting("Runs side by side", _side_by_side(runs), "", "Machine")
     yield Setting("Load", comparison.load, "", "Machine")
     driver = value(runs, of.DRIVER.of) if on_gpu else "none: no run used a GPU"

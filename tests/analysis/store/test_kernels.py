@@ -34,9 +34,9 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
         (name, mode, direction, outcome)
         for name, outcome in (("flash", "completed"), ("math", "oom_gpu"))
         for mode in ("eager", "graph")
-        for direction in ("backward", "forward")
+        for direction in ("backward", "both", "forward")
     ]
-    graph = rows[3]
+    graph = rows[5]
     assert (graph["milliseconds"], graph["calls"]) == (pytest.approx(0.5), 7)
     assert (graph["milliseconds_low"], graph["milliseconds_high"]) == (
         pytest.approx(0.485),

@@ -1,0 +1,127 @@
+"""Figures of attention alone: a line for each backend over shapes that differ in one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from analysis import stats
+from analysis.charts import Figure, Table
+from analysis.charts import _sweep_words as words
+from analysis.charts._kernels import HOW, Over, Point, Slice, mode_of, names, points, slices
+from analysis.charts._quantities import Quantity, fitted
+from analysis.charts._sweep import Axis, Cell, Sweep
+from analysis.charts._sweep_lines import over as lines_over
+
+if TYPE_CHECKING:
+    from analysis.charts import Row, Styles
+
+Value = Callable[[Point], stats.Estimate | None]
+MARKS = "Each mark is the median of a shape's calls, the bar its interval."
+GONE = "no time there, and why"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A quantity of a backend at a shape.
+
+    Attributes:
+        of: all points -> what gives a point its value.
+        highest: whether more is better.
+    """
+
+    quantity: Quantity
+    of: Callable[[list[Point]], Value]
+    highest: bool = False
+
+
+def quantity(name: str, unit: str, number: str, what: str, zero: bool = True) -> Quantity:
+    """A quantity whose values come from points, not from runs."""
+    return Quantity(
+        name, unit, number, what, lambda _rows: {}, zero, MARKS, GONE, "the median of a shape's calls"
+    )
+
+
+def lines(over: Over, measure: Measure) -> Callable[[list[Row], Styles], Figure | None]:
+    """How a chart file builds its figure."""
+    return lambda rows, _styles: _figure(rows, over, measure)
+
+
+def has(over: Over) -> Callable[[list[Row]], bool]:
+    """Whether a study has shapes that differ in this alone."""
+    return lambda rows: bool(slices(points(rows), over))
+
+
+def _figure(rows: list[Row], over: Over, measure: Measure) -> Figure | None:
+    found = points(rows)
+    every = slices(found, over)
+    if not every:
+        return None
+    value, shown = measure.of(found), every[0]
+    mine = [_cell(point, over, value, point.attention) for point in shown.points]
+    known = [cell.estimate for cell in mine if cell.estimate]
+    if not known:
+        return None
+    exact = fitted(measure.quantity, known)
+    x = axis(over, shown.points)
+    by_name = {name: [cell for cell in mine if cell.rest == name] for name in names(found)}
+    by_name = {name: line for name, line in by_name.items() if line}
+    figure = lines_over(Sweep((x,), {}, tuple(mine), ()), by_name, measure.quantity)
+    if figure is None:
+        return None
+    return replace(
+        figure,
+        title=f"{words.capital(exact.name)} over {over.title}",
+        caption=f"{figure.caption} {HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
+        used=frozenset(run for each in every for point in each.points for run in point.runs),
+        finding=_finding(by_name, x, measure, exact),
+        table=_table(every, over, value, exact),
+    )
+
+
+def axis(over: Over, found: list[Point]) -> Axis:
+    """The axis with the values of these points."""
+    return Axis(over.title, over.title, tuple(sorted({over.at(point) for point in found})))
+
+
+def _cell(point: Point, over: Over, value: Value, name: str) -> Cell:
+    estimate = value(point)
+    missing = {} if estimate else {point.ended: len(point.runs)}
+    return Cell(point.attention, {over.title: over.at(point)}, name, estimate, missing, point.runs)
+
+
+def _others(every: list[Slice]) -> str:
+    if len(every) == 1:
+        return ""
+    count = len(every) - 1
+    return f" The table has {count} more such {'series' if count > 1 else 'one'}, at other fixed values."
+
+
+def _table(every: list[Slice], over: Over, value: Value, exact: Quantity) -> Table:
+    all_points = [(point, f"{point.attention}; {each.fixed}") for each in every for point in each.points]
+    cells = [_cell(point, over, value, name) for point, name in all_points]
+    whole = axis(over, [point for each in every for point in each.points])
+    return words.table(Sweep((whole,), {}, tuple(cells), ()), exact)
+
+
+def _finding(by_name: dict[str, list[Cell]], x: Axis, measure: Measure, exact: Quantity) -> str | None:
+    """The best and the worst where the most backends have a value, as far along the axis as that is so."""
+    at = {value: _there(by_name, x, value) for value in x.values}
+    last = max(x.values, key=lambda value: (len(at[value]), value))
+    ordered = sorted(at[last], key=lambda name: at[last][name], reverse=measure.highest)
+    if not ordered:
+        return None
+    ends = dict.fromkeys((ordered[0], ordered[-1]))
+    unit = f" {exact.unit}" if exact.unit else ""
+    said = [f"{format(at[last][name], exact.number)}{unit} ({name})" for name in ends]
+    return f"Observed: {exact.name} of {' to '.join(said)} at {x.title} {x.text(last)}"
+
+
+def _there(by_name: dict[str, list[Cell]], x: Axis, value: float) -> dict[str, float]:
+    return {
+        name: cell.estimate.median
+        for name, line in by_name.items()
+        for cell in line
+        if cell.estimate and cell.at[x.name] == value
+    }

@@ -1,0 +1,160 @@
+"""What figures of attention alone can show of a backend at a shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.charts._kernel_lines import Measure, Value, has, quantity
+from analysis.charts._kernels import SEQUENCE, Point, beside, mode_of, place, points, slices, unmasked
+from analysis.stats import Estimate
+
+if TYPE_CHECKING:
+    from analysis.charts import Row
+
+REFERENCE = "math"  # attention by PyTorch's own operators, which every device has
+_BOTH = "a forward and its backward together"
+_NO_INTERVAL = "no interval: a ratio of two medians"
+_RATE = (
+    "Kernel TFLOP/s: {}4 B H S^2 D FLOP in the median time of a call. A causal mask halves the FLOP. Not "
+    "comparable with MFU or a model's TFLOP/s, which discount nothing."
+)
+
+
+def masked(rows: list[Row]) -> bool:
+    """Whether shapes were measured both with a mask and without, at several sequence lengths."""
+    return bool(slices([point for point, _ in unmasked(points(rows))], SEQUENCE))
+
+
+def replayed(rows: list[Row]) -> bool:
+    """Whether anything was timed in CUDA graphs, at several sequence lengths."""
+    return mode_of(rows) == "graph" and has(SEQUENCE)(rows)
+
+
+def compared(rows: list[Row]) -> bool:
+    """Whether the reference was called, at several sequence lengths."""
+    return any(row["attention"] == REFERENCE for row in rows) and has(SEQUENCE)(rows)
+
+
+def _ratio(over: Estimate | None, under: Estimate | None) -> Estimate | None:
+    if not over or not under:
+        return None
+    return Estimate(over.median / under.median, None, None, min(over.n, under.n), _NO_INTERVAL)
+
+
+def _memory(point: Point) -> Estimate | None:
+    found = point.of("memory_bytes", "both")
+    if found is None:
+        return None
+    return Estimate(found / 2**20, None, None, len(point.runs), "no interval: counted, not sampled")
+
+
+def _speedup(found: list[Point]) -> Value:
+    reference = beside(found, REFERENCE)
+
+    def of(point: Point) -> Estimate | None:
+        slow = reference.get(place(point))
+        return _ratio(slow.timed("both") if slow else None, point.timed("both"))
+
+    return of
+
+
+def _saved(found: list[Point]) -> Value:
+    reference = beside(found, REFERENCE)
+
+    def of(point: Point) -> Estimate | None:
+        other = reference.get(place(point))
+        share = _ratio(_memory(point), _memory(other) if other else None)
+        return share.map(lambda part: 100 * (1 - part)) if share else None
+
+    return of
+
+
+def _mask(found: list[Point]) -> Value:
+    whole = {(point.attention, place(point)): other for point, other in unmasked(found)}
+
+    def of(point: Point) -> Estimate | None:
+        other = whole.get((point.attention, place(point)))
+        return _ratio(point.timed("both"), other.timed("both") if other else None)
+
+    return of
+
+
+TIME = Measure(
+    quantity("time", "ms", ",.2f", f"Milliseconds of {_BOTH}, on cold caches and new numbers."),
+    lambda _points: lambda point: point.timed("both"),
+)
+FORWARD = Measure(
+    quantity("forward TFLOP/s", "", ",.0f", _RATE.format("of a forward, ")),
+    lambda _points: lambda point: point.rate("forward"),
+    highest=True,
+)
+BACKWARD = Measure(
+    quantity("backward TFLOP/s", "", ",.0f", _RATE.format("of a backward, 2.5 times ")),
+    lambda _points: lambda point: point.rate("backward"),
+    highest=True,
+)
+RATE = Measure(
+    quantity("kernel TFLOP/s", "", ",.0f", _RATE.format(f"of {_BOTH}, 3.5 times ")),
+    lambda _points: lambda point: point.rate("both"),
+    highest=True,
+)
+MEMORY = Measure(
+    quantity(
+        "peak memory",
+        "MiB",
+        ",.1f",
+        f"Most that PyTorch allocates at a time in {_BOTH}, beyond Q, K, V and the gradient of the output: "
+        "device memory on a GPU, host memory on a CPU.",
+    ),
+    lambda _points: _memory,
+)
+SPEEDUP = Measure(
+    quantity(
+        f"speedup over {REFERENCE}",
+        "",
+        ",.2f",
+        f"How many times as fast {_BOTH} are as by `{REFERENCE}`, PyTorch's own operators, in the same "
+        "process.",
+    ),
+    _speedup,
+    highest=True,
+)
+SAVED = Measure(
+    quantity(
+        f"memory saved against {REFERENCE}",
+        "percent",
+        ".1f",
+        f"By how many percent less memory {_BOTH} need than by `{REFERENCE}`, PyTorch's own operators.",
+    ),
+    _saved,
+    highest=True,
+)
+MASK = Measure(
+    quantity(
+        "time with a causal mask over time without",
+        "",
+        ".2f",
+        f"A causal mask hides half of the scores: a backend that skips all of them takes half of the "
+        f"time. Of {_BOTH}.",
+    ),
+    _mask,
+)
+PASSES = Measure(
+    quantity(
+        "backward over forward",
+        "",
+        ".2f",
+        "How many times as long a backward takes as its forward. By the count of FLOP it is 2.5.",
+    ),
+    lambda _points: lambda point: _ratio(point.timed("backward"), point.timed("forward")),
+)
+HOST = Measure(
+    quantity(
+        "eager over CUDA graph",
+        "",
+        ".2f",
+        f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph. What is "
+        "above 1 is the host's share, which large shapes hide.",
+    ),
+    lambda _points: lambda point: _ratio(point.in_mode("both", "eager"), point.in_mode("both", "graph")),
+)

@@ -1,0 +1,284 @@
+"""Attention alone, as figures take it apart: backends at shapes, and shapes that differ in one thing only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analysis import stats
+
+if TYPE_CHECKING:
+    from analysis.charts import Row
+
+Shape = tuple[Any, ...]  # the values of SHAPE
+SHAPE = ("batch", "sequence_length", "heads", "kv_heads", "head_dim", "causal", "dtype", "device")
+HOW = {
+    "graph": "Replayed from CUDA graphs, which leave the host's share out",
+    "eager": "Called from Python, eagerly",
+}
+_WORDS = {"oom_gpu": "OOM", "oom_host": "OOM"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One backend at one shape, in one mode.
+
+    Attributes:
+        rows: by direction, one a run.
+        all_modes: the same by direction and mode.
+    """
+
+    attention: str
+    shape: dict[str, Any]
+    rows: dict[str, list[Row]]
+    all_modes: dict[tuple[str, str], list[Row]]
+
+    def timed(self, direction: str) -> stats.Estimate | None:
+        """Milliseconds of a call: over runs, or within the only one."""
+        return _timed(self.rows.get(direction, []))
+
+    def in_mode(self, direction: str, mode: str) -> stats.Estimate | None:
+        """The same in a given mode."""
+        return _timed(self.all_modes.get((direction, mode), []))
+
+    def of(self, column: str, direction: str) -> float | None:
+        """The median over runs of another column; None where no run has it."""
+        rows = self.rows.get(direction, [])
+        known = [float(row[column]) for row in rows if row[column] is not None]
+        return stats.over_runs(known).median if known else None
+
+    def rate(self, direction: str) -> stats.Estimate | None:
+        """Kernel TFLOP/s."""
+        found, tflops = self.timed(direction), self.of("tflops", direction)
+        if found is None or tflops is None:
+            return None
+        return found.map(lambda milliseconds: tflops * found.median / milliseconds)
+
+    @property
+    def ended(self) -> str:
+        """How it ended, in a word; of several runs, the first that did not complete."""
+        rows = [row for each in self.rows.values() for row in each]
+        other = next((row["outcome"] for row in rows if row["outcome"] != "completed"), "not measured")
+        return _WORDS.get(other, other)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Ids of its runs."""
+        return tuple(dict.fromkeys(row["run_id"] for each in self.rows.values() for row in each))
+
+    @property
+    def width(self) -> int:
+        """Heads x head dim, which a model calls its embedding dim."""
+        return int(self.shape["heads"] * self.shape["head_dim"])
+
+    @property
+    def shared(self) -> int:
+        """Query heads for each key head."""
+        return int(self.shape["heads"] // self.shape["kv_heads"])
+
+
+@dataclass(frozen=True)
+class Over:
+    """An axis of shapes, and what stays the same along it.
+
+    Attributes:
+        at: a point's value.
+        fixed: what has to be equal, in words by their order, in one way or several.
+    """
+
+    title: str
+    at: Callable[[Point], float]
+    fixed: tuple[Callable[[Point], dict[str, Hashable]], ...]
+
+
+@dataclass
+class Slice:
+    """The points of all backends along one axis.
+
+    Attributes:
+        fixed: what they share, in words.
+    """
+
+    fixed: str
+    points: list[Point] = field(default_factory=list)
+
+
+def _timed(rows: list[Row]) -> stats.Estimate | None:
+    known = [row for row in rows if row["milliseconds"] is not None]
+    if not known:
+        return None
+    if len(known) > 1:
+        return stats.over_runs([row["milliseconds"] for row in known])
+    (only,) = known
+    how = f"95 % interval between order statistics of {only['calls']} calls in one process"
+    if only["milliseconds_low"] is None:
+        how = f"no interval: {only['calls']} calls in one process"
+    return stats.Estimate(only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how)
+
+
+def points(rows: list[Row]) -> list[Point]:
+    """By backend and shape; in CUDA graphs where a study has any, else called eagerly."""
+    mode = mode_of(rows)
+    groups: dict[tuple[str, Shape], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["attention"], tuple(row[name] for name in SHAPE)), []).append(row)
+    return [
+        Point(name, dict(zip(SHAPE, shape, strict=True)), _by_direction(mine, mode), _by_way(mine))
+        for (name, shape), mine in groups.items()
+    ]
+
+
+def mode_of(rows: list[Row]) -> str:
+    """`graph` where anything was timed so, else `eager`."""
+    return "graph" if any(row["mode"] == "graph" and row["milliseconds"] for row in rows) else "eager"
+
+
+def _by_direction(rows: list[Row], mode: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["mode"] == mode:
+            found.setdefault(row["direction"], []).append(row)
+    return found
+
+
+def _by_way(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["direction"], row["mode"]), []).append(row)
+    return found
+
+
+def names(found: list[Point]) -> list[str]:
+    """The backends, those with a time first: figures of a report give each the same colour."""
+    timed = {point.attention for point in found if point.timed("forward")}
+    return sorted({point.attention for point in found}, key=lambda name: (name not in timed, name))
+
+
+def slices(found: list[Point], over: Over, fewest: int = 3) -> list[Slice]:
+    """The points along an axis, for everything that they can share: the one with the most to show first.
+
+    Args:
+        fewest: values on the axis that make a slice.
+    """
+    every: dict[str, Slice] = {}
+    for fixed in over.fixed:
+        for point in found:
+            said = words(fixed(point) | _always(point))
+            every.setdefault(said, Slice(said)).points.append(point)
+    whole = [each for each in every.values() if len({over.at(point) for point in each.points}) >= fewest]
+    return sorted(whole, key=lambda each: _interest(each, over), reverse=True)
+
+
+def _interest(each: Slice, over: Over) -> tuple[float, ...]:
+    """Most values, then causal, then most heads of dim 128, which most models have."""
+    shape = each.points[0].shape
+    largest = max(point.shape["batch"] * point.shape["sequence_length"] for point in each.points)
+    return (
+        len({over.at(point) for point in each.points if point.timed("forward")}),
+        shape["causal"],
+        shape["head_dim"] == 128,
+        largest,
+    )
+
+
+def _always(point: Point) -> dict[str, Hashable]:
+    """What is equal along every axis."""
+    shared = {} if point.shared == 1 else {"query heads for each key head": point.shared}
+    mask = "causal" if point.shape["causal"] else "no mask"
+    return {**shared, mask: None, point.shape["dtype"]: None, point.shape["device"] or "unknown device": None}
+
+
+def words(fixed: dict[str, Hashable]) -> str:
+    """`16 heads, head dim 128, causal, bfloat16`."""
+    return ", ".join(name if value is None else f"{name} {_number(value)}" for name, value in fixed.items())
+
+
+def _number(value: Hashable) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def some(*what: str) -> Callable[[Point], dict[str, Hashable]]:
+    """What stays the same, by the names of columns, `tokens` and `width`."""
+
+    def of(point: Point) -> dict[str, Hashable]:
+        known = point.shape | {
+            "tokens": point.shape["batch"] * point.shape["sequence_length"],
+            "width": point.width,
+        }
+        return {_SAID[name]: known[name] for name in what}
+
+    return of
+
+
+_SAID = {
+    "batch": "batch",
+    "sequence_length": "sequence length",
+    "heads": "heads",
+    "head_dim": "head dim",
+    "tokens": "batch x sequence length",
+    "width": "heads x head dim",
+}
+SEQUENCE = Over(
+    "sequence length",
+    lambda point: float(point.shape["sequence_length"]),
+    (some("tokens", "heads", "head_dim"), some("batch", "heads", "head_dim")),
+)
+BATCH = Over(
+    "batch", lambda point: float(point.shape["batch"]), (some("sequence_length", "heads", "head_dim"),)
+)
+HEADS = Over("heads", lambda point: float(point.shape["heads"]), (some("batch", "sequence_length", "width"),))
+WIDTH = Over(
+    "embedding dim (heads x head dim)",
+    lambda point: float(point.width),
+    (some("batch", "sequence_length", "head_dim"), some("batch", "sequence_length", "heads")),
+)
+HEAD_DIM = Over(
+    "head dim", lambda point: float(point.shape["head_dim"]), (some("batch", "sequence_length", "heads"),)
+)
+
+
+def main_shape(found: list[Point]) -> list[Point]:
+    """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
+    shapes: dict[Shape, list[Point]] = {}
+    for point in found:
+        shapes.setdefault(place(point), []).append(point)
+    return max(shapes.values(), key=_weight, default=[])
+
+
+def _weight(mine: list[Point]) -> tuple[float, ...]:
+    shape = mine[0].shape
+    size = shape["batch"] * shape["heads"] * shape["sequence_length"] ** 2 * shape["head_dim"]
+    return sum(point.timed("both") is not None for point in mine), shape["causal"], size
+
+
+def said(point: Point) -> str:
+    """A shape in words, without the device."""
+    fixed = some("batch", "sequence_length", "heads", "head_dim")(point)
+    if point.shared > 1:
+        fixed |= {"query heads for each key head": point.shared}
+    mask = "causal" if point.shape["causal"] else "no mask"
+    return f"{words(fixed)}, {mask}, {point.shape['dtype']}"
+
+
+def unmasked(found: list[Point]) -> Iterator[tuple[Point, Point]]:
+    """Each causal point with the same one without a mask."""
+    places = {(point.attention, *_key(point.shape)): point for point in found}
+    for point in found:
+        other = places.get((point.attention, *_key(point.shape | {"causal": False})))
+        if point.shape["causal"] and other:
+            yield point, other
+
+
+def beside(found: list[Point], name: str) -> dict[Shape, Point]:
+    """A backend's points by shape."""
+    return {_key(point.shape): point for point in found if point.attention == name}
+
+
+def _key(shape: dict[str, Any]) -> Shape:
+    return tuple(shape[name] for name in SHAPE)
+
+
+def place(point: Point) -> Shape:
+    """A point's shape, to look it up."""
+    return _key(point.shape)

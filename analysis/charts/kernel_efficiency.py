@@ -1,0 +1,128 @@
+"""What share of the measured ceiling each backend reaches at one shape, forward and backward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Chart, Figure, Row, Styles, Table
+from analysis.charts import _sweep_words as words
+from analysis.charts._axis import ends
+from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
+from analysis.charts._kernels import said as said_of
+from analysis.charts._rows import PADDING, height, y_of
+from analysis.charts._style import COLOURS, drawn, fitted
+from analysis.charts._style import chart as over
+from analysis.charts._values import UNKNOWN, number, observed_in
+from analysis.query.kernels import KERNEL_TIMES
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_WAYS = {"forward": "circle", "backward": "square"}
+
+
+def _build(rows: list[Row], _styles: Styles) -> Figure | None:
+    shown = main_shape(points(rows))
+    bars = [bar for point in shown for bar in _bars(point)]
+    if not bars:
+        return None
+    labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
+    gone = [f"{point.attention} ({point.ended})" for point in shown if point.attention not in labels]
+    best = {way: max((bar for bar in bars if bar["pass"] == way), key=_value, default=None) for way in _WAYS}
+    said = [f"{way} {each['value']:.0f} % ({each['label']})" for way, each in best.items() if each]
+    shape = said_of(shown[0])
+    return Figure(
+        spec=_plot(bars, labels),
+        caption=(
+            "Kernel TFLOP/s in percent of a large matrix product's, timed between the backends in the "
+            f"same process and precision. Not comparable with MFU. {HOW[mode_of(rows)]}: {shape}, the shape "
+            f"at which the most backends have a time, and the largest of these.{_left_out(gone)}"
+        ),
+        description=f"Dot plot of percent of the measured ceiling by backend and pass, {shape}. "
+        + "; ".join(f"{bar['label']} {bar['pass']} {bar['value']:.1f}" for bar in bars)
+        + ".",
+        interval="none: a ratio of two medians",
+        used=frozenset(run for point in shown for run in point.runs),
+        finding=f"{observed_in({'': 1})}: most of the ceiling, {' and '.join(said)}",
+        table=_table(bars, labels),
+    )
+
+
+def _bars(point: Point) -> list[Row]:
+    ceiling = point.of("ceiling_tflops", "forward")
+    return [
+        {"label": point.attention, "pass": way, "value": 100 * rate.median / ceiling, "tflops": rate.median}
+        for way in _WAYS
+        if ceiling and (rate := point.rate(way))
+    ]
+
+
+def _value(bar: Row) -> float:
+    return float(bar["value"])
+
+
+def _left_out(gone: list[str]) -> str:
+    return f" Without a time there: {', '.join(gone)}." if gone else ""
+
+
+def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
+    import altair as alt
+
+    ways = list(_WAYS)
+    legend = alt.Legend(title=None, orient="top", symbolOpacity=1)
+    domain = list(ends(map(_value, bars), zero=True))
+    scale = alt.Scale(domain=domain, nice=False)
+    x = alt.X(
+        "value:Q", title="percent of the measured ceiling", scale=scale, axis=alt.Axis(grid=True, tickCount=5)
+    )
+    colour = alt.Color(
+        "pass:N", scale=alt.Scale(domain=ways, range=list(COLOURS[: len(ways)])), legend=legend
+    )
+    shape = alt.Shape("pass:N", scale=alt.Scale(domain=ways, range=list(_WAYS.values())), legend=legend)
+    tips = [
+        alt.Tooltip("label:N", title="backend"),
+        alt.Tooltip("pass:N"),
+        alt.Tooltip("value:Q", title="percent of the ceiling", format=".1f"),
+        alt.Tooltip("tflops:Q", title="kernel TFLOP/s", format=",.3g"),
+    ]
+    mark: alt.Chart = over(bars).mark_point(filled=True, size=80, opacity=1)
+    layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
+    return fitted(drawn([layer], height(labels)), PADDING)
+
+
+def _table(bars: list[Row], labels: list[str]) -> Table:
+    found = {(bar["label"], bar["pass"]): bar for bar in bars}
+
+    def cell(label: str, way: str, column: str, form: str) -> str:
+        bar = found.get((label, way))
+        return number(bar[column], form) if bar else UNKNOWN
+
+    heads = [
+        f"{words.capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the ceiling")
+    ]
+    rows = [
+        (
+            label,
+            *(
+                cell(label, way, column, form)
+                for way in _WAYS
+                for column, form in (("tflops", ",.3g"), ("value", ".1f"))
+            ),
+        )
+        for label in labels
+    ]
+    return Table(("Backend", *heads), tuple(rows))
+
+
+chart = Chart(
+    title="Efficiency at one shape",
+    page="kernels",
+    order=74,
+    question="What share of the device's measured rate does each backend reach?",
+    sql=KERNEL_TIMES,
+    build=_build,
+    applies=bool,
+    empty="No backend was timed.",
+    warmup=None,
+    tasks=("attention",),
+)

@@ -1,0 +1,73 @@
+"""Kernel TFLOP/s of attention alone over batch and sequence length: a heat map for each backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from analysis.charts import Chart, Figure
+from analysis.charts._kernel_lines import axis
+from analysis.charts._kernel_measures import RATE
+from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Point, Slice, mode_of, points, slices, some
+from analysis.charts._quantities import fitted
+from analysis.charts._sweep import Cell, Sweep
+from analysis.charts._sweep_map import over as maps_over
+from analysis.query.kernels import KERNEL_TIMES
+
+if TYPE_CHECKING:
+    from analysis.charts import Row, Styles
+
+_AXES = (SEQUENCE, BATCH)
+# Both at once: a number of its own for each place.
+_PLACES = Over(
+    "batch and sequence length",
+    lambda point: BATCH.at(point) * 2**32 + SEQUENCE.at(point),
+    (some("heads", "head_dim"),),
+)
+
+
+def _build(rows: list[Row], _styles: Styles) -> Figure | None:
+    shown = _shown(rows)
+    if shown is None:
+        return None
+    timed = {point.attention for point in shown.points if point.timed("both")}
+    mine = sorted((each for each in shown.points if each.attention in timed), key=lambda each: each.attention)
+    if not mine:
+        return None
+    cells = tuple(map(_cell, mine))
+    quantity = fitted(RATE.quantity, (cell.estimate for cell in cells if cell.estimate))
+    axes = tuple(axis(each, mine) for each in _AXES)
+    figure = maps_over(Sweep(axes, {}, cells, ()), quantity)
+    said = (
+        f"{HOW[mode_of(rows)]}: {shown.fixed}. Backends without a time at any of these shapes are left out."
+    )
+    return figure and replace(figure, caption=f"{figure.caption} {said}")
+
+
+def _cell(point: Point) -> Cell:
+    estimate = point.rate("both")
+    at = {each.title: each.at(point) for each in _AXES}
+    missing = {} if estimate else {point.ended: len(point.runs)}
+    return Cell(point.attention, at, point.attention, estimate, missing, point.runs)
+
+
+def _shown(rows: list[Row]) -> Slice | None:
+    """The shapes that differ in batch and sequence length alone, where there are several of both."""
+    for each in slices(points(rows), _PLACES, fewest=4):
+        if all(len({over.at(point) for point in each.points}) > 1 for over in _AXES):
+            return each
+    return None
+
+
+chart = Chart(
+    title="Rate over batch and sequence length",
+    page="kernels",
+    order=73,
+    question="From which batch and sequence length on is the device well used?",
+    sql=KERNEL_TIMES,
+    build=_build,
+    applies=lambda rows: _shown(rows) is not None,
+    empty="No backend was timed at several batches and sequence lengths.",
+    warmup=None,
+    tasks=("attention",),
+)
