@@ -171,11 +171,12 @@ def slices(found: list[Point], over: Over, fewest: int = 3) -> list[Slice]:
 
 
 def _interest(each: Slice, over: Over) -> tuple[float, ...]:
-    """Most values, then causal, then most heads of dim 128, which most models have."""
+    """Most values, and of these most times; then causal, then head dim 128, which most models have."""
     shape = each.points[0].shape
-    largest = max(point.shape["batch"] * point.shape["sequence_length"] for point in each.points)
+    largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in each.points)
     return (
         len({over.at(point) for point in each.points if point.timed("forward")}),
+        sum(point.timed("forward") is not None for point in each.points),
         shape["causal"],
         shape["head_dim"] == 128,
         largest,

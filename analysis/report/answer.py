@@ -64,7 +64,10 @@ def answer(
     return Answer(
         question=facts.question,
         ran=ran.sentence(facts),
-        findings=sorted((each for each in (*speed, *loss) if each not in unclear), key=_last),
+        findings=[
+            *sorted((each for each in (*speed, *loss) if each not in unclear), key=_last),
+            *outcomes.out_of_memory(facts),
+        ],
         expected=outcomes.expected(facts.runs),
         unexpected=[*outcomes.unexpected(facts, trust), *limits.disturbed(comparison)],
         cannot_say=[*unclear, *limits.sentences(facts, comparison, differences)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +89,8 @@ class Facts:
     groups: list[Group]
     quarantine: list[Row]
     dictionary: list[Row]
-    untimed: list[Row]
-    kernels: list[Row]
+    untimed: list[Row] = field(default_factory=list)
+    kernels: list[Row] = field(default_factory=list)
 
     @property
     def question(self) -> str:

@@ -43,6 +43,25 @@ def _why(because: str | None) -> str:
     return f": {because.rstrip('.')}" if because else ""
 
 
+def out_of_memory(facts: Facts) -> list[Sentence]:
+    """Backends that had no memory enough for attention alone. That is a result."""
+    return list(
+        _untimed(facts, ("oom_gpu", "oom_host"), "ran out of memory in {runs}, and has no time there.")
+    )
+
+
+def _untimed(facts: Facts, outcomes: Sequence[str], said: str) -> Iterator[Sentence]:
+    """Of attention alone, by backend and outcome; a backend that is unsupported says so itself."""
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for row in facts.kernels:
+        if row["outcome"] in outcomes:
+            kinds.setdefault((row["attention"], row["outcome"]), set()).add(row["run_id"])
+    for (backend, outcome), runs in kinds.items():
+        text = said.format(runs=counted(len(runs), "run"), outcome=outcome)
+        number = Number(f"runs in which {backend} ended as {outcome}", len(runs), None, None, "runs")
+        yield Sentence(f"{name(backend)} {text}", (number,))
+
+
 def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     """Other ends than the expected ones, wrong backends, and errors in imported logs."""
     other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
@@ -56,6 +75,7 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     return [
         *ends,
         *_wrong(trust),
+        *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
         *(Sentence(f"Wrong in an imported log: {said}") for said in facts.in_logs["error"]),
     ]
 

@@ -29,7 +29,7 @@ def _calls(facts: Facts) -> Sentence:
     shapes = {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
     rounds = _span({run["planned_steps"] for run in runs})
     said = (
-        f"Attention alone was timed{_where(runs)} at {counted(len(shapes), 'shape')}, forward and backward in "
+        f"Attention alone was timed{_where(runs)} at {counted(len(shapes), 'shape')}, both ways in "
         f"{rounds} rounds of all backends: {counted(len(runs), 'run')}, of which {_done(runs):,d} completed."
     )
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}

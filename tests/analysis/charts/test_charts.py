@@ -29,8 +29,10 @@ from tests.analysis import fabricate
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
-# For the others see test_sweeps.py and test_step_profile.py.
-OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith(("sweep", "step_profile"))]
+# For the others see test_sweeps.py, test_kernels.py and test_step_profile.py.
+OF_EVERY_STUDY = [
+    name for name in charts.names() if not name.startswith(("sweep", "step_profile", "kernel_"))
+]
 
 
 def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
@@ -120,7 +122,7 @@ def test_the_registry_is_the_folder() -> None:
 
 
 def test_an_unknown_chart_names_the_valid_ones() -> None:
-    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: certificates, loss"):
+    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: certificates, kernel_"):
         charts.load("mfus")
 
 

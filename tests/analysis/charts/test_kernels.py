@@ -1,0 +1,221 @@
+"""Figures of attention alone: what each compares, who has no time there, and pages without a word of training."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis import charts
+from analysis.audit.audit import audit
+from analysis.charts import Figure, _kernels
+from analysis.charts._kernels import SEQUENCE, points, slices
+from analysis.query.ask import answer
+from analysis.query.kernels import KERNEL_TIMES
+from analysis.report import facts
+from analysis.report.build import build_report
+from analysis.store import database as store
+from analysis.store.collect import collect
+from model.attention import Case
+from model.config import CallConfig, RunConfig
+from tests.analysis.fabricate import Folder, certificate, kernels, plan
+
+CHARTS = [name for name in charts.names() if name.startswith("kernel_")]
+# The FlashAttention-3 sweep at head dim 128, the batch, heads, embedding dim, and head dims.
+SHAPES = [
+    *((16384 // length, length, 16, 128) for length in (512, 1024, 2048, 4096, 8192, 16384)),
+    *((batch, length, 16, 128) for batch in (1, 4) for length in (512, 2048, 8192)),
+    (8, 2048, 32, 64), (8, 2048, 8, 256), (8, 2048, 16, 64), (8, 2048, 16, 256), (8, 2048, 8, 128), (8, 2048, 32, 128),
+]  # fmt: skip
+
+
+def measured(root: Path, device: str = "cuda", dtype: str = "bfloat16") -> None:
+    """flash is four times as fast as math, which has no memory from 8,192 tokens on; flash3 is wrong."""
+    place = 0
+    for batch, length, heads, head_dim in SHAPES:
+        for causal in (True, False):
+            place += 1
+            case = Case(device, dtype, batch, length, heads, heads, head_dim, causal)
+            timed(root, f"r{place:02}", case)
+    collect(root)
+
+
+def timed(root: Path, run_id: str, case: Case) -> None:
+    shape = f"B{case.batch} T{case.sequence_length} H{case.heads} D{case.head_dim}"
+    call = CallConfig(shape=shape, causal=case.causal, dtype=case.dtype, steps=7)
+    config = RunConfig(task="attention", device=case.device, call=call)
+    about = {
+        "group": f"g-{shape}-{case.causal}", "factors": {"call.shape": shape, "call.causal": case.causal, "seed": 0},
+        "config": config, "data_file": None, "tokenizer": None, "data_fingerprint": None,
+    }  # fmt: skip
+    folder = Folder(root, plan(run_id, study="kernels", **about))
+    folder.start(flop_per_token=None, parameter_count=None)
+    fast = (
+        case.batch * case.heads * case.sequence_length**2 * case.head_dim / (2e11 if case.causal else 1.1e11)
+    )
+    slow = "oom_gpu" if case.sequence_length >= 8192 else 4 * fast
+    kernels(folder, case, flash=fast, math=slow, cudnn="unsupported", flash3="wrong")
+    folder.end(steps=7, final_loss=None)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("kernels")
+    certificate(root, "flash3", "wrong")
+    measured(root)
+    return root
+
+
+def draw(root: Path, name: str) -> Figure | None:
+    chart = charts.load(name)
+    with store.open_for_reading(root) as connection:
+        rows = answer(connection, facts.literal(chart.sql, "kernels")).parsed()
+    assert chart.applies(rows)
+    return chart.build(rows, {})
+
+
+def cells(figure: Figure) -> dict[tuple[str, ...], tuple[str, ...]]:
+    assert figure.table
+    return {row[:-4]: row[-4:] for row in figure.table.rows}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_figure_is_drawn_and_says_what_it_shows(root: Path, name: str) -> None:
+    figure = draw(root, name)
+    assert figure and figure.caption and figure.description and figure.used and figure.table
+    assert "bfloat16" in figure.caption and "NaN" not in json.dumps(figure.spec)
+    assert "MFU" not in figure.caption or "Not comparable with MFU" in figure.caption
+
+
+def test_no_figure_of_attention_alone_has_an_axis_of_mfu_and_none_of_training_one_of_kernels(
+    root: Path,
+) -> None:
+    for name in CHARTS:
+        figure = draw(root, name)
+        assert figure
+        titles = re.findall(r'"title": "([^"]*)"', json.dumps(figure.spec))
+        assert titles and not any("MFU" in title or "model TFLOP/s" in title for title in titles)
+
+
+def test_time_is_of_the_sweep_of_the_longest_reach_and_math_ends_in_a_cross(root: Path) -> None:
+    figure = draw(root, "kernel_time")
+    assert figure and figure.title == "Time over sequence length"
+    assert "batch x sequence length 16,384, heads 16, head dim 128, causal, bfloat16" in figure.caption
+    assert (
+        "Replayed from CUDA graphs" in figure.caption
+        and "Crosses below the axis: no time there" in figure.caption
+    )
+    fixed = "batch x sequence length 16,384, heads 16, head dim 128, causal, bfloat16, NVIDIA H200"
+    found = cells(figure)
+    assert (
+        found[f"math; {fixed}", "8,192"][-1] == "OOM"
+        and found[f"math; {fixed}", "4,096"][-1] == "\N{EN DASH}"
+    )
+    assert found[f"flash3; {fixed}", "4,096"][-1] == "wrong"
+    assert '"ended": "OOM"' in json.dumps(figure.spec)
+    assert figure.note == "No value at all: cudnn (unsupported). No value at all: flash3 (wrong)."
+
+
+def test_a_forward_and_its_backward_together_are_the_sum_of_both(root: Path) -> None:
+    with store.open_for_reading(root) as connection:
+        rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
+    for point in points(rows):
+        if point.timed("both"):
+            both, parts = point.timed("both"), [point.timed(way) for way in ("forward", "backward")]
+            assert both and both.median == pytest.approx(sum(part.median for part in parts if part))
+            assert both.low is not None and both.low < both.median < both.high and both.n == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("kernel_speedup", 4.0), ("kernel_passes", 2.5), ("kernel_host", 1.02), ("kernel_mask", 0.55)],
+)
+def test_ratios_are_those_that_were_planted(root: Path, name: str, expected: float) -> None:
+    figure = draw(root, name)
+    assert figure
+    assert figure.table
+    mine = [row for row in figure.table.rows if row[0].startswith("flash;") and "causal" in row[0]]
+    assert {row[-4] for row in mine if row[-1] == "\N{EN DASH}"} == {f"{expected:.2f}"}
+
+
+def test_the_axes_keep_everything_else_the_same(root: Path) -> None:
+    axes = {
+        "kernel_batch": "sequence length 2,048, heads 16, head dim 128",
+        "kernel_heads": "batch 8, sequence length 2,048, heads x head dim 2,048",
+        "kernel_width": "batch 8, sequence length 2,048, head dim 128",
+        "kernel_head_dim": "batch 8, sequence length 2,048, heads 16",
+    }
+    for name, fixed in axes.items():
+        figure = draw(root, name)
+        assert figure and f"{fixed}, causal, bfloat16" in figure.caption, name
+
+
+def test_the_summary_is_in_percent_of_the_product_that_was_timed_in_between(root: Path) -> None:
+    figure = draw(root, "kernel_efficiency")
+    assert figure and figure.table
+    by_name = {row[0]: row[1:] for row in figure.table.rows}
+    assert set(by_name) == {"flash", "math"}
+    rate, share, *_ = by_name["flash"]
+    assert float(share) == pytest.approx(100 * float(rate) / 700, rel=0.01)
+    assert "flash3 (wrong)" in figure.caption
+
+
+def test_a_study_called_eagerly_alone_says_so_and_has_no_figure_of_the_hosts_share(tmp_path: Path) -> None:
+    measured(tmp_path, "cpu", "float32")
+    figure = draw(tmp_path, "kernel_time")
+    assert figure and "Called from Python, eagerly" in figure.caption
+    with store.open_for_reading(tmp_path) as connection:
+        rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
+    assert not charts.load("kernel_host").applies(rows)
+
+
+def test_repeats_of_a_shape_have_an_interval_over_runs(tmp_path: Path) -> None:
+    for repeat, milliseconds in enumerate((1.0, 1.1, 1.2)):
+        for length in (512, 1024, 2048):
+            case = Case("cuda", "bfloat16", 1, length, 16, 16, 128)
+            folder = Folder(tmp_path, plan(f"r{repeat}{length}", study="kernels", repeat=repeat + 1))
+            folder.start()
+            kernels(folder, case, flash=milliseconds)
+            folder.end()
+    collect(tmp_path)
+    with store.open_for_reading(tmp_path) as connection:
+        rows = answer(connection, facts.literal(KERNEL_TIMES, "kernels")).parsed()
+    (shown, *_) = slices(points(rows), SEQUENCE)
+    for point in shown.points:
+        time = point.timed("forward")
+        assert time and (time.n, time.median) == (3, pytest.approx(1.1)) and "3 runs" in time.method
+
+
+def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tmp_path: Path) -> None:
+    build_report(root, "kernels", tmp_path / "report", logs=False)
+    pages = {path.name: path.read_text() for path in (tmp_path / "report").glob("*.html")}
+    assert {"index.html", "kernels.html", "certificates.html", "methods.html"} <= set(pages)
+    assert not {"comparison.html", "memory.html", "time.html", "loss.html"} & set(pages)
+    for name in ("index.html", "kernels.html", "runs.html", "run-r01.html"):
+        text = re.sub(r"<[^>]*>", " ", pages[name])
+        for word in (
+            "llama",
+            "learning rate",
+            "optimizer",
+            "Final loss",
+            "Tokens/s",
+            "trained",
+            "step records",
+        ):
+            assert word not in text, (name, word)
+        assert "MFU" not in text.replace("Not comparable with MFU", "")
+    said = re.sub(r"<[^>]*>", "", pages["index.html"])
+    assert "Attention alone was timed on NVIDIA H200 at" in said
+    assert "are the fastest by flash at 28" in said
+    assert (
+        "math ran out of memory in" in said and "flash3 was not timed in 36 runs: it ended as wrong" in said
+    )
+    assert audit(tmp_path / "report", root).findings == []
+
+
+def test_a_study_of_training_has_no_page_of_attention_alone() -> None:
+    for name in CHARTS:
+        assert charts.load(name).tasks == ("attention",)
+    assert _kernels.points([]) == []
