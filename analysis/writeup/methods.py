@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from analysis.query.latex import escaped, said
 from analysis.report.build import WARMUP_RULE, Contents
@@ -19,7 +19,11 @@ def methods(contents: Contents) -> str:
 def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     own = [run for run in contents.facts.runs if not run["imported"]]
     ran = said(contents.answer.ran.text.removesuffix("."))
-    yield f"{ran}{_cite(known, 'touvron2023llama', 'loshchilov2019adamw')}."
+    trained = ("touvron2023llama", "loshchilov2019adamw") if contents.facts.trains else ()
+    yield f"{ran}{_cite(known, *trained)}."
+    if not contents.facts.trains:
+        yield from _calls(contents)
+        return
     yield _kernels(own)
     yield _imported(contents)
     yield r"Table~\ref{tab:setup} gives the setup."
@@ -31,9 +35,28 @@ def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     yield said(contents.comparison.gpus.sentence) if contents.comparison.gpus else ""
 
 
+def _calls(contents: Contents) -> Iterator[str]:
+    """Of attention alone."""
+    names = sorted({row["attention"] for row in contents.facts.kernels if row["milliseconds"] is not None})
+    yield _cited({name: of_backend(name) for name in names})
+    yield r"Table~\ref{tab:setup} gives the setup."
+    yield said(f"Order of the runs: {contents.comparison.order}.")
+    yield (
+        "In each round all backends of a shape are called once in one process, in random order, on the same "
+        "new numbers and on cold caches; a call is timed by events of the device, on a CPU by the host's "
+        "clock. "
+        "Kernel TFLOP/s count $4BHS^2D$ FLOP forward, half of that with a causal mask, and 2.5 times that "
+        "backward. Medians are over the calls of a process, their intervals between order statistics."
+    )
+
+
 def _kernels(runs: Iterable[Row]) -> str:
     cited = {run["attention"]: of_backend(run["attention"]) for run in runs if run["device"]}
-    parts = [rf"\texttt{{{escaped(name)}}}" + _cite(set(keys), *keys) for name, keys in cited.items() if name]
+    return _cited({name: keys for name, keys in cited.items() if name})
+
+
+def _cited(backends: Mapping[str, tuple[str, ...]]) -> str:
+    parts = [rf"\texttt{{{escaped(name)}}}" + _cite(set(keys), *keys) for name, keys in backends.items()]
     return f"Backends: {', '.join(parts)}." if parts else ""
 
 

@@ -128,6 +128,10 @@ def _entry(key: str) -> str:
 
 
 def _kernels(contents: Contents) -> Iterator[str]:
+    if not contents.facts.trains:
+        for attention in {row["attention"] for row in contents.facts.kernels if row["milliseconds"]}:
+            yield from of_backend(attention)
+        return
     own = [run for run in contents.facts.runs if run["device"] and not run["imported"]]
     for attention in dict.fromkeys(run["attention"] for run in own):
         yield from of_backend(attention)

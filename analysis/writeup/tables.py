@@ -27,6 +27,8 @@ _NOTES = {
 
 def tables(contents: Contents) -> dict[str, str]:
     """LaTeX by file name; a table without rows is left out."""
+    if not contents.facts.trains:
+        return {"setup": _setup(contents), "backends": _backends(contents)}
     found = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
     found |= {"losses": _losses(contents), "backends": _backends(contents)}
     found |= {name: _metrics(name, answer) for name, answer in contents.metrics.items()}

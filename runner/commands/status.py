@@ -77,6 +77,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
     found = []
     for state in states:
         last = last_step(state)
+        counts = state.brief.task != "attention"  # which has rounds, and no record of each
         found.append({
             "study": state.brief.study,
             "run_id": state.brief.run_id,
@@ -88,8 +89,8 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "reason": state.reason,
             "attempt": state.attempt,
             "job_id": state.job_id,
-            "step": last.step if last else 0,
-            "steps": state.brief.steps,
+            "step": (last.step if last else 0) if counts else None,
+            "steps": state.brief.steps if counts else None,
             "loss": last.loss if last else None,
             "tokens_per_second": last.tokens_per_second if last else None,
             "imported": state.brief.imported and state.brief.imported["file"],
@@ -137,7 +138,7 @@ def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
         name_of(state),
         label,
         f"{state.outcome or state.phase}{mark}{' (imported)' if row['imported'] else ''}",
-        f"{row['step']}/{row['steps']}" if row["steps"] else str(row["step"]),
+        f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
         state.reason or "",
     ]

@@ -29,6 +29,7 @@ class RunBrief(BaseModel, frozen=True):
         TrainConfig.model_fields["steps"].default,
         validation_alias=AliasChoices(*(AliasPath("config", own, "steps") for own, *_ in SECTIONS.values())),
     )
+    task: str = Field("training", validation_alias=AliasPath("config", "task"))
     expected_outcome: Outcome
     because: str | None = None
     requeue: bool = False
