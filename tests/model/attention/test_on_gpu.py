@@ -96,6 +96,16 @@ def test_custom_gives_the_same_again(length: int) -> None:
         assert off(again["dq"], first["dq"]) < 1e-3
 
 
+@pytest.mark.parametrize("length", [127, 384, 4096])
+def test_portable_gives_the_same_bits_each_time_forward_and_backward(length: int) -> None:
+    case = replace(CASES[0], batch=2, sequence_length=length)
+    backend, inputs = _backend("portable", case), drawn(case)
+    first, *others = (run(backend.attend, inputs, True) for _ in range(5))
+    for again in others:
+        for step, x in first.items():
+            assert torch.equal(again[step], x), step
+
+
 @pytest.mark.parametrize("kv_heads", [8, 4, 1])
 def test_custom_shares_key_heads_in_groups_of_any_size(kv_heads: int) -> None:
     _assert_right("custom", Variant(replace(CASES[3], kv_heads=kv_heads), seed=1))

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from model import attention
-from model.attention import Case
-from model.verify import habits, right
+from model.attention import Case, Kernels, Launches
+from model.verify import right
 from model.verify.cases import Variant
+from model.verify.certify import certify_case
 
 # Of NumPy, where exp2() of a hidden score overflows.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -87,11 +88,18 @@ def test_float16_is_rounded_once(case) -> None:
     assert not wrong(attention.load("portable"), Variant(replace(case, dtype="float16")))
 
 
-def test_a_call_depends_on_its_inputs_alone(case) -> None:
-    small = replace(case, sequence_length=40, heads=2, kv_heads=1)
-    checks = habits.check(attention.load("portable"), small)
-    assert len({check.variant for check in checks}) == len(habits.HABITS)
-    assert not [check.reason for check in checks if not check.passed]
+def test_a_whole_trial_in_the_interpreter_finds_it_right(device, monkeypatch) -> None:
+    if device == "cuda":
+        pytest.skip("tests/model/verify/test_on_gpu.py tries every backend")
+    load, kernels = (
+        attention.load,
+        Kernels(r"^assay::portable_attention$", r"^assay::portable_attention_backward$"),
+    )
+    here = replace(load("portable"), unsupported_reasons=lambda case: [], launches=Launches(cpu=kernels))
+    monkeypatch.setattr(attention, "load", lambda name: here if name == "portable" else load(name))
+    found = certify_case("portable", replace(CPU, sequence_length=34, heads=2, kv_heads=1))
+    assert found.verdict == "right", found.reasons
+    assert found.deterministic
 
 
 # ---------------------------------------------------------------------------------- other lengths and offsets
