@@ -35,6 +35,7 @@ def _head_dim(case: Case) -> list[str]:
 
 
 SUPPORTS = Supports(
+    cached=True,
     dtypes=("bfloat16", "float16"),
     layout="any",
     smallest_head_dim=HEAD_DIMS[0],

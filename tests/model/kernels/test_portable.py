@@ -9,7 +9,7 @@ import torch
 
 from model import attention
 from model.attention import Case, Kernels, Launches
-from model.verify import right
+from model.verify import cases, habits, right
 from model.verify.cases import Variant
 from model.verify.certify import certify_case
 
@@ -103,6 +103,13 @@ def test_a_whole_trial_in_the_interpreter_finds_it_right(device, monkeypatch) ->
 
 
 # ---------------------------------------------------------------------------------- other lengths and offsets
+
+
+def test_it_decodes_token_after_token_from_a_cache_that_fills_up(case) -> None:
+    run, backend = replace(case, sequence_length=47, new_tokens=4), attention.load("portable")
+    assert not [check.reason for check in habits.check_decoding(backend, run) if not check.passed]
+    for variant in cases.decoding(run):
+        assert not wrong(backend, variant)
 
 
 def drawn(device, T, U, H, K, D=16, scale=1.0):
