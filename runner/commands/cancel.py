@@ -18,6 +18,9 @@ def command(
     target: Annotated[
         str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
     ],
+    now: Annotated[
+        bool, typer.Option("--now", help="On Slurm: do not wait until runs have saved a checkpoint.")
+    ] = False,
 ) -> None:
     from runner.execute.cancel import cancel
     from runner.execute.reconcile import reconciled
@@ -27,7 +30,7 @@ def command(
         found = reconciled(root, study_name(target))
     else:
         found = [find(root, target)]
-    told = cancel(found)
+    told = cancel(found, at_once=now)
     say(f"{len(told)} of {len(found)} runs were in flight and are being cancelled")
     if len(found) > 1:
         _say_who_goes_on(told)

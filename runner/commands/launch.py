@@ -194,7 +194,7 @@ def price(cost: Estimate) -> Iterator[str]:
     What is not known from past runs is no part of the total: a limit says little about a cost.
     """
     if not cost.runs:
-        yield "nothing to run"
+        yield "nothing to start"
         return
     parts = {basis: tuple(run for run in cost.runs if run.basis is basis) for basis in Basis}
     if known := parts[Basis.SAME] + parts[Basis.SCALED]:

@@ -11,13 +11,16 @@ from runner.execute.slurm.ours import job_of
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
-from runner.state.runs import in_flight, name_of, states
+from runner.state.runs import in_flight, last_step, name_of, states
 
 log = logging.getLogger(__name__)
 
 
-def cancel(found: Iterable[RunState]) -> list[RunState]:
+def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     """Cancel those of these runs that are in flight, and return those that were told; the log has the others.
+
+    Args:
+        at_once: on Slurm, leave runs that train no more time for a checkpoint than Slurm's KillWait.
 
     A job that other runs share continues; the cancelled run finds its cancellation in its ledger and stops.
     A job that has ended, or whose number Slurm has given to another job, is left alone.
@@ -27,7 +30,8 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
     """
     open_ = in_flight(found)
     shared = _shared_jobs(open_)
-    reached = client.cancel(job_of(state) for state in open_ if state.job_id and state.job_id not in shared)
+    jobs = [job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
+    reached = client.cancel(jobs, () if at_once else _saving(open_))
     for state in open_:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"
@@ -37,6 +41,11 @@ def cancel(found: Iterable[RunState]) -> list[RunState]:
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
     told = shared | reached
     return [state for state in open_ if (state.job_id in told if state.job_id else _told_here(state))]
+
+
+def _saving(found: Iterable[RunState]) -> set[str]:
+    """Ids of jobs with a run that trains, and so has something to save."""
+    return {state.job_id for state in found if state.job_id and last_step(state)}
 
 
 def _told_here(state: RunState) -> bool:

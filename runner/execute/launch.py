@@ -40,9 +40,9 @@ def run_here(plan: Plan, watcher: local.Watcher) -> None:
 
 def _run(plan: Plan, watcher: local.Watcher) -> None:
     with alone(plan):
-        tasks = _next_tasks(plan)
-    where = plan.root / plan.study.name
-    log.info("%d runs at scale %s, %d to do, in %s", len(plan.runs), plan.scale, len(tasks), where)
+        now, tasks = _next_tasks(plan)
+    said = f"{len(tasks)} to do{_others(plan, now)}, in {plan.root / plan.study.name}"
+    log.info("%d runs at scale %s, %s", len(plan.runs), plan.scale, said)
     if tasks:
         local.run_queue(tasks, plan.cluster.profile, watcher)
 
@@ -61,12 +61,10 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     client.max_array_size()  # where Slurm does not answer, nothing is written
     reconciled(plan.root, plan.study.name)
     with alone(plan):
-        tasks = _next_tasks(plan)
+        now, tasks = _next_tasks(plan)
         left = submit_tasks(plan, tasks, wait=wait)
-    submitted = len(tasks) - len(left)
-    log.info(
-        "%d runs at scale %s, %d submitted to %s", len(plan.runs), plan.scale, submitted, plan.cluster.name
-    )
+    said = f"{len(tasks) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}"
+    log.info("%d runs at scale %s, %s", len(plan.runs), plan.scale, said)
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
 
@@ -80,11 +78,21 @@ def alone(plan: Plan) -> Iterator[None]:
         yield
 
 
-def _next_tasks(plan: Plan) -> list[Task]:
+def _next_tasks(plan: Plan) -> tuple[Plan, list[Task]]:
     """Refresh the plan, then reserve and write what is still to do. The caller holds the study's lock."""
     now = refreshed(plan)
     budget.reserve(now.root, now.study.name, budget.limits_of(now), cost.of_plan(now))
-    return write_runs(now)
+    return now, write_runs(now)
+
+
+def _others(plan: Plan, now: Plan) -> str:
+    """`; 5 are in flight; ...`: runs that are not done and that this launch does not start."""
+    waiting = sum(state is not None and state.in_flight for _, state in now.runs)
+    cancelled = 0 if plan.once else len(plan.runs) - len(now.runs)
+    said = f"; {waiting} in flight" if waiting else ""
+    if cancelled:
+        said += f"; {cancelled} cancelled since this launch began, which another launch starts"
+    return said
 
 
 def submit_tasks(

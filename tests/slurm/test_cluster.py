@@ -124,6 +124,25 @@ def test_cancel_ends_running_and_waiting_jobs(slurm, root, study, outcomes):
     until(lambda: set(outcomes().values()) == {"cancelled"})
 
 
+@pytest.mark.fault
+@pytest.mark.parametrize("option", [[], ["--now"]])
+def test_a_cancelled_run_has_the_time_that_its_checkpoint_takes(
+    runner, cluster, study, root, outcomes, option
+):
+    """Slurm kills a cancelled job after KillWait, here 3 s; 8 billion parameters took 80 s to save."""
+
+    def slurm(*arguments):
+        return runner(*arguments, rc=0, SAVE_SECONDS="6", **cluster, **PACED)
+
+    path = study("matrix: {train.steps: [1000000]}\n")
+    slurm("launch", path, "--profile", SANDBOX)
+    until(lambda: training(root))
+    slurm("cancel", path, *option)
+    assert "1 in flight" in slurm("launch", path, "--profile", SANDBOX).stderr
+    until(lambda: set(outcomes().values()) == {"cancelled"})
+    assert bool(list(root.glob("tiny/*/attempt-1/checkpoint/meta.json"))) == (not option)
+
+
 @pytest.mark.trains
 def test_a_job_that_outgrows_its_cgroup_ends_oom_host(slurm, study, tmp_path, outcomes):
     if not Path("/sys/fs/cgroup/memory").is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from runner.state.slurm import (
 )
 
 CALL = 500  # ids or names a call: command lines have a maximum length
+_ENDED = re.compile("already completing or completed|Invalid job id")
 _EXIT = re.compile(r"\b(JobId|ArrayJobId|ArrayTaskId|ExitCode)=(\S+)")
 
 
@@ -263,8 +264,12 @@ def queued(partition: str | None) -> int:
     return len(ask("squeue", "-h", "-r", "--user", str(os.getuid()), *place, "-o", "%i").splitlines())
 
 
-def cancel(jobs: Iterable[Job]) -> set[str]:
+def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> set[str]:
     """Cancel those of these jobs that have not ended, and return their ids.
+
+    Args:
+        saving: ids of jobs that are only sent SIGTERM: they save a checkpoint and end by themselves.
+            Slurm kills the others KillWait after it, by default 30 s: too soon for a large model.
 
     Raises:
         NoAnswer: Slurm cannot be reached, so that some of them may go on.
@@ -273,10 +278,18 @@ def cancel(jobs: Iterable[Job]) -> set[str]:
     said = poll(wanted.values())
     if said.problem and set(wanted) - said.alive - set(said.endings) - said.taken:
         raise NoAnswer(said.problem)
-    alive = sorted(said.alive)
-    for start in range(0, len(alive), CALL):
-        ask("scancel", *alive[start : start + CALL])
+    for some in _calls(said.alive - set(saving)):
+        ask("scancel", *some.split(","))
+    for some in _calls(said.alive & set(saving)):
+        _end(some.split(","))
     return said.alive
+
+
+def _end(jobs: Sequence[str]) -> None:
+    """Send SIGTERM to the processes of jobs. Raises NoAnswer, but not for jobs that end while it is sent."""
+    done = run("scancel", "--signal=TERM", *jobs)
+    if done.returncode and any(not _ENDED.search(line) for line in done.stderr.splitlines()):
+        raise NoAnswer(f"scancel: {words(done)}")
 
 
 def max_array_size() -> int:

@@ -153,6 +153,17 @@ def test_a_run_is_cancelled_whose_job_is_ours(submitted, says, tmp_path):
     assert "scancel 7" in (tmp_path / "asked").read_text()
 
 
+@pytest.mark.parametrize(("at_once", "asked"), [(False, "scancel --signal=TERM 7\n"), (True, "scancel 7\n")])
+def test_a_run_that_trains_is_asked_to_end_by_itself(submitted, says, tmp_path, at_once, asked):
+    again = Folder.__new__(Folder)
+    again.run, again.path = submitted.run, submitted.path
+    again.step(5)
+    says("sacct", line("7|RUNNING|0:0|n1", "tiny-1"))
+    says("scancel")
+    assert len(cancel([ledger.state(submitted)], at_once)) == 1
+    assert asked in (tmp_path / "asked").read_text()
+
+
 def test_a_run_that_is_cancelled_before_it_starts_is_never_lost(root, submitted, says):
     """Slurm keeps no record of such an element of an array, and `launch --wait` would start a lost run again."""
     (submitted.path / "attempt-1" / "manifest.json").unlink()

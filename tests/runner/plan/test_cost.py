@@ -177,7 +177,7 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
         "8 of them will exceed the time limit of 1:00:00",
     ]
     assert lines(estimate(runs, profile(gpus=0), History())) == "no estimate yet; limit 1:00:00 a run"
-    assert list(price(estimate([], profile(), History()))) == ["nothing to run"]
+    assert list(price(estimate([], profile(), History()))) == ["nothing to start"]
 
 
 def test_runs_that_differ_by_seed_alone_are_looked_up_once(monkeypatch):
