@@ -59,7 +59,7 @@ def disk(root, made):
     if os.geteuid():
         pytest.skip("mounting needs root")
     root.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", root], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "none", root], check=True)
     shutil.copytree(made / "before", root / "before")
     yield Disk(root)
     while subprocess.run(["umount", "-l", root], check=False, capture_output=True).returncode == 0:
