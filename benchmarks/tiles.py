@@ -32,6 +32,7 @@ from model.kernels.portable import backward, forward, tiles
 
 KERNELS = {
     "forward": forward._portable_forward,
+    "few": forward._portable_forward,
     "dq": backward._portable_backward_dq,
     "dkdv": backward._portable_backward_dkdv,
 }
@@ -68,7 +69,7 @@ def _here() -> int:
 
 def resources(kernel: str, capability: int, head_dim: int, tile: tiles.Tile) -> str:
     """For contiguous tensors of four heads a group, with a causal mask."""
-    values = {"CAUSAL": True, "EVEN": True, "GROUP": GROUP, "D": head_dim}
+    values = {"CAUSAL": True, "EVEN": True, "SPLIT": kernel == "few", "GROUP": GROUP, "D": head_dim}
     values |= {"ROWS": tile.rows, "KEYS": tile.keys}
     signature, constants, attributes = {}, {}, {}
     for place, parameter in enumerate(KERNELS[kernel].params):
@@ -98,15 +99,19 @@ def resources(kernel: str, capability: int, head_dim: int, tile: tiles.Tile) -> 
 def timed(
     kernel: str, head_dim: int, each: list[tiles.Tile], given: argparse.Namespace
 ) -> dict[tiles.Tile, str]:
-    """Of the forward, else of the whole backward, in which the other kernel keeps its tile."""
+    """Of the forward ("few": of one query), else of the whole backward, whose other kernel keeps its tile."""
     heads = 4096 // head_dim
     q, k, v, do = (
         torch.randn(1, given.sequence, some, head_dim, device="cuda", dtype=torch.bfloat16)
         for some in (heads, heads // GROUP, heads // GROUP, heads)
     )
-    o, lse = forward.forward(q, k, v, True, 0)
-    inputs = (q, k, v, True, 0) if kernel == "forward" else (do, q, k, v, o, lse, True, 0)
-    work = partial(forward.forward if kernel == "forward" else backward.backward, *inputs)
+    if kernel == "few":
+        q = q[:, -1:]
+    o, lse = forward.forward(q, k, v, True, given.sequence - q.shape[1])
+    if kernel in ("forward", "few"):
+        work = partial(forward.forward, q, k, v, True, given.sequence - q.shape[1])
+    else:
+        work = partial(backward.backward, do, q, k, v, o, lse, True, 0)
     took: dict[tiles.Tile, list[float]] = {tile: [] for tile in each}
     for number in range(given.rounds + 1):
         for tile in each:

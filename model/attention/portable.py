@@ -49,7 +49,7 @@ backend = Backend(
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(
-        cuda=Kernels(forward=r"^_portable_forward\b", backward=r"^_portable_backward_(dq|dkdv)\b")
+        cuda=Kernels(forward=r"^_portable_forward", backward=r"^_portable_backward_(dq|dkdv)\b")
     ),
     supports=SUPPORTS,
     modules=("triton",),

@@ -23,29 +23,34 @@ class Tile(NamedTuple):
 Tiles = dict[str, dict[int, Tile]]
 HOPPER: Tiles = {  # and data-centre Blackwell: 227 KiB of shared memory
     "forward": {64: Tile(128, 64, 8, 3), 128: Tile(128, 128, 8, 2), 256: Tile(128, 64, 8, 2)},
+    "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
     "dq": {64: Tile(128, 128, 8, 2), 128: Tile(128, 64, 8, 2), 256: Tile(64, 64, 8, 2)},
     "dkdv": {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 8, 2)},
 }
 AMPERE: Tiles = {  # A100 and Orin: 163 KiB
     "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 8, 3)},
+    "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
     "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(64, 32, 8, 2)},
     "dkdv": {64: Tile(32, 128, 8, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 64, 8, 2)},
 }
 SMALL: Tiles = {  # other Ampere, Ada, and Blackwell without data centre: 99 KiB
     "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 2), 256: Tile(64, 32, 8, 2)},
+    "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
     "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 64, 8, 2), 256: Tile(64, 16, 8, 2)},
     "dkdv": {64: Tile(32, 128, 8, 2), 128: Tile(64, 64, 8, 2), 256: Tile(32, 32, 8, 2)},
 }
 TURING: Tiles = {  # 64 KiB, and Triton multiplies without tensor cores there
     "forward": {64: Tile(32, 32, 4, 1), 128: Tile(32, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
+    "few": {64: Tile(16, 32, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
     "dq": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
     "dkdv": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
 }
 INTERPRETED = Tile(32, 16, 4, 1)  # small, so that short sequences have several
+FEW = 16  # rows, for which "few" is meant
 
 
 def chosen(kernel: str, head_dim: int, device: torch.device) -> Tile:
-    """The tile of "forward", "dq" or "dkdv"."""
+    """The tile of "forward", "few" (the forward of few rows), "dq" or "dkdv"."""
     if device.type != "cuda":
         return INTERPRETED
     return for_gpu(_capability(device))[kernel][max(64, head_dim)]
@@ -58,6 +63,16 @@ def for_gpu(capability: tuple[int, int]) -> Tiles:
     if capability in ((8, 0), (8, 7)):
         return AMPERE
     return HOPPER if (9, 0) <= capability < (12, 0) else SMALL
+
+
+def busy(device: torch.device) -> int:
+    """How many small programs keep the device busy."""
+    return 2 * _multiprocessors(device) if device.type == "cuda" else 8
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @cache

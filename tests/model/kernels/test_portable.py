@@ -19,6 +19,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 CPU = Case("cpu", "float32", batch=1, sequence_length=70, heads=4, kv_heads=2, head_dim=16)
 LENGTHS = {  # queries, keys, the first query's place, heads, key heads, causal
     "decoding": (1, 50, 49, 8, 2, True),
+    "decoding by several programs": (1, 300, 299, 8, 2, True),
+    "programs that see no key": (2, 300, 100, 4, 1, True),
+    "several programs without a mask": (1, 301, 0, 8, 2, False),
     "a chunk in the middle": (33, 100, 20, 3, 1, True),
     "some queries see no key": (40, 64, -7, 2, 2, True),
     "no query sees a key": (33, 20, -33, 2, 1, True),
@@ -161,6 +164,18 @@ def test_queries_stand_anywhere_among_the_keys(device, lengths) -> None:
     for what, mine, reference in zip(("o", "dq", "dk", "dv"), results, references, strict=True):
         assert off(mine, reference) < (1e-6 if device == "cpu" else 1e-2), what
     torch.testing.assert_close(lse, exact_lse, rtol=1e-5, atol=1e-5)
+
+
+def test_the_keys_of_few_rows_are_shared_out_and_none_is_left_out() -> None:
+    pytest.importorskip("triton")
+    from model.kernels.portable.forward import _parts
+
+    assert _parts(4096, 64, 33) == (16, 256)  # four tiles of keys each
+    assert _parts(4097, 64, 8) == (8, 576)
+    assert _parts(100, 64, 33) == (1, 128)
+    for keys in range(1, 3000, 7):
+        parts, span = _parts(keys, 16, 9)
+        assert 1 <= parts <= 9 and (parts - 1) * span < keys <= parts * span
 
 
 def test_the_last_query_stands_at_the_last_key_unless_told_otherwise(device) -> None:
