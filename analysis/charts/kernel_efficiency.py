@@ -10,7 +10,7 @@ from analysis.charts._axis import ends
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import PADDING, height, y_of
-from analysis.charts._style import COLOURS, drawn, fitted
+from analysis.charts._style import COLOURS, INK, drawn, fitted
 from analysis.charts._style import chart as over
 from analysis.charts._values import UNKNOWN, number, observed_in
 from analysis.query.kernels import KERNEL_TIMES
@@ -69,7 +69,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     import altair as alt
 
     ways = list(_WAYS)
-    legend = alt.Legend(title=None, orient="top", symbolOpacity=1)
+    legend = alt.Legend(title=None, orient="top", symbolOpacity=1, labelColor=INK, labelFontSize=12)
     domain = list(ends(map(_value, bars), zero=True))
     scale = alt.Scale(domain=domain, nice=False)
     x = alt.X(

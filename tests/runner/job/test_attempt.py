@@ -1,6 +1,8 @@
 """A job trains on the data that its run was planned with, and as long as its audits pass, or not at all."""
 
+import os
 import re
+import signal
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from model.disk.files import write
 from model.disk.folder import RunFolder
 from model.errors import Interrupted, UserError
 from model.text import Source
-from runner.job import attempt
+from runner.job import admission, attempt
 from runner.job.attempt import _ending
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
@@ -40,6 +42,20 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since this run was planned"):
         attempt._work(run, None, None, None)
+
+
+@pytest.mark.fault
+def test_a_run_whose_trial_was_killed_dies_the_same_way_so_that_its_outcome_shows_it(monkeypatch):
+    def killed(*_):
+        raise admission.Killed("was killed by SIGKILL")
+
+    sent = []
+    monkeypatch.setattr(admission, "admit", killed)
+    monkeypatch.setattr(attention, "require", lambda *_: None)
+    monkeypatch.setattr(attempt.os, "kill", lambda *signal: sent.append(signal))
+    with pytest.raises(admission.Killed):  # nothing follows the signal
+        attempt._certificate(plan("x"), RunFolder("root/study/x"), (), lambda _: None)
+    assert sent == [(os.getpid(), signal.SIGKILL)]
 
 
 @pytest.mark.fault
