@@ -292,7 +292,9 @@ def test_reasons_that_raise_are_a_fault(plant) -> None:
 # ---------------------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize("name", ["cudnn", "custom", "efficient", "flash2", "flash3", "flash4", "flex"])
+@pytest.mark.parametrize(
+    "name", ["cudnn", "custom", "efficient", "flash2", "flash3", "flash4", "flex", "portable"]
+)
 def test_a_backend_that_cannot_run_here_is_unsupported_with_its_reasons(name: str) -> None:
     found = certify(name, "cpu")
     assert found.verdict == "unsupported"

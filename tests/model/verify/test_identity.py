@@ -23,6 +23,9 @@ OTHER_FILES = {
     "efficient": SDPA,
     "flash": SDPA,
     "math": SDPA,
+    "portable": {
+        f"kernels/portable/{name}.py" for name in ("__init__", "backward", "forward", "op", "tiles")
+    },
 }
 
 
