@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from model.disk.files import read_lines
+from model.disk.kernels import KernelTime
 from model.disk.record import DecodeRecord, Manifest, StepRecord
 from runner.commands._console import say, table
 from runner.commands._options import ProfileName, RunName, Settings
@@ -56,7 +57,7 @@ class Comparison:
 def compare(then: RunState, now: RunState) -> Comparison:
     """Compare two ended runs. Raises Unreadable."""
     same = then.outcome is now.outcome
-    losses, verdict = _losses(_steps(then), _steps(now)) if _trains(then) else _tokens(then, now)
+    losses, verdict = _results(then, now)
     differing = [*_manifests(then, now), *_packages(then, now)]
     rows = [_row("outcome", then.outcome, now.outcome), *losses, *differing]
     outcome = (
@@ -97,8 +98,31 @@ def _losses(then: dict[int, StepRecord], now: dict[int, StepRecord]) -> tuple[li
     return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference:.2g}"
 
 
-def _trains(state: RunState) -> bool:
-    return state.run.config.task == "training"
+def _results(then: RunState, now: RunState) -> tuple[list[Row], str]:
+    """What the two came to, by the task that they did."""
+    task = then.run.config.task
+    if task == "training":
+        return _losses(_steps(then), _steps(now))
+    return _calls(then, now) if task == "attention" else _tokens(then, now)
+
+
+def _calls(then: RunState, now: RunState) -> tuple[list[Row], str]:
+    """How each backend ended, and how long its calls take against before: times are never the same."""
+    before, after = (_timed(state) for state in (then, now))
+    both = sorted(before.keys() & after.keys())
+    rows = [_row(", ".join(way), before[way].outcome, after[way].outcome) for way in both]
+    pairs = [(before[way].median_seconds, after[way].median_seconds) for way in both]
+    ratios = [new / old for old, new in pairs if old and new]
+    if not ratios:
+        return rows, "no times to compare"
+    unlike = sum(row[3] == _DIFFERS for row in rows)
+    ended = f"{unlike} of {len(rows)} calls end otherwise" if unlike else f"all {len(rows)} calls end alike"
+    return rows, f"{ended}; their times are {min(ratios):.2f} to {max(ratios):.2f} of what they were"
+
+
+def _timed(state: RunState) -> dict[tuple[str, str, str], KernelTime]:
+    kernels = state.latest.kernels if state.latest else None
+    return {(each.attention, each.direction, each.mode): each for each in (kernels.times if kernels else ())}
 
 
 def _tokens(then: RunState, now: RunState) -> tuple[list[Row], str]:

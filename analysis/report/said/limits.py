@@ -48,8 +48,20 @@ def _of_calls(facts: Facts) -> Iterator[Sentence]:
             "Each shape was measured in one process: intervals say how steady it was, not what another gives."
         )
     yield Sentence("Attention alone is not a training step: what share of one it takes is not in here.")
+    yield from _clocks(facts)
     yield from _one_machine(done)
     yield from _unfinished(facts)
+
+
+def _clocks(facts: Facts) -> Iterator[Sentence]:
+    """Of the calls: all backends of a shape share them, shapes need not."""
+    known = [row for row in facts.kernels if row["sm_mhz_low"] is not None]
+    if not known:
+        return
+    low, high = min(row["sm_mhz_low"] for row in known), max(row["sm_mhz_high"] for row in known)
+    held = {word for row in known for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
+    by = f", held back at times by {listed(sorted(held))}" if held else ""
+    yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
 
 
 def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:

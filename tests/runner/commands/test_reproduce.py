@@ -1,11 +1,12 @@
-"""A repeat of a run that trains nothing is compared by the tokens that it decodes."""
+"""A repeat of a run that trains nothing is compared by the tokens that it decodes, or by its times."""
 
 import pytest
 
+from model.config import RunConfig
 from model.disk.folder import RunFolder
 from runner.commands.reproduce import compare
 from runner.state import ledger
-from tests.analysis.fabricate import inferred
+from tests.analysis.fabricate import CASE, Folder, inferred, kernels, plan
 
 
 def state(root, **options):
@@ -29,3 +30,28 @@ def test_the_first_position_that_differs_is_named(tmp_path):
 def test_where_nothing_was_decoded_nothing_is_claimed(tmp_path):
     then, now = (state(tmp_path / each, decode_seconds=None) for each in "ab")
     assert "no decoded tokens to compare" in compare(then, now).verdict
+
+
+def timed(root, **said):
+    folder = Folder(root, plan("r1", config=RunConfig(task="attention")))
+    folder.start()
+    kernels(folder, CASE, **said)
+    folder.end()
+    return ledger.state(RunFolder(folder.path))
+
+
+def test_times_are_compared_as_ratios_and_nobody_claims_that_they_are_the_same(tmp_path):
+    then, now = (
+        timed(tmp_path / "a", flash=1.0, math="oom_gpu"),
+        timed(tmp_path / "b", flash=1.1, math="oom_gpu"),
+    )
+    verdict = compare(then, now).verdict
+    assert "all 8 calls end alike; their times are 1.10 to 1.10 of what they were" in verdict
+
+
+@pytest.mark.fault
+def test_a_backend_that_ends_otherwise_is_counted_and_where_nothing_was_timed_nothing_is_claimed(tmp_path):
+    then, now = timed(tmp_path / "a", flash=1.0, math=4.0), timed(tmp_path / "b", flash=1.0, math="wrong")
+    assert "4 of 8 calls end otherwise" in compare(then, now).verdict
+    none = timed(tmp_path / "c", flash="wrong")
+    assert "no times to compare" in compare(none, none).verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -161,3 +162,32 @@ def test_what_is_certified_is_not_tried_again(given, in_process, monkeypatch):
     monkeypatch.setattr(admission, "hold", none)
     task.run(mine)
     assert outcomes(mine)["math"] == "completed"
+
+
+STUDY = """\
+title: Alone
+base: {task: attention, device: cpu, call: {dtype: float32, steps: 3, backends: math flash cudnn}}
+matrix: {call.shape: [B1 T16 H2 D16]}
+"""
+
+
+@pytest.mark.trains
+def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures_what_is_missing(
+    runner, root, tmp_path
+):
+    path = tmp_path / "alone.yaml"
+    path.write_text(STUDY)
+    runner("launch", path, rc=0, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
+    path.write_text(STUDY.replace("B1 T16 H2 D16", "B1 T16 H2 D16, B2 T16 H2 D16"))
+    again = runner("launch", path, rc=0, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
+    assert "1 to do" in again.stderr
+    runner("collect", rc=0)
+    query = "SELECT batch, attention, outcome, calls FROM kernels WHERE direction = 'both' ORDER BY ALL"
+    rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert [tuple(row.values()) for row in rows] == [
+        (batch, name, *(("unsupported", 0) if name == "cudnn" else ("completed", 3)))
+        for batch in (1, 2)
+        for name in ("cudnn", "flash", "math")
+    ]
+    runner("report", "alone", "--out", tmp_path / "report", rc=0)
+    runner("audit", tmp_path / "report", rc=0)
