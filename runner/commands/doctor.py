@@ -7,12 +7,14 @@ import platform
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 
 from model import attention
 from model.attention import Case
+from model.measure.nvml import Gpu
 from model.units import size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
@@ -101,6 +103,19 @@ def _torch() -> Iterator[Check]:
     if names and _precision() == "float32":
         found += ", without bfloat16: use --set train.dtype=float32"
     yield Check("gpu", bool(names), found)
+    if names:
+        yield _sensors(str(torch.cuda.get_device_properties(0).uuid))
+
+
+def _sensors(uuid: str) -> Check:
+    """Whether runs can record what the GPU draws, and how fast it is clocked."""
+    gpu = Gpu(uuid)
+    read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what holds them back": gpu.throttle_reasons()}
+    missing = [name for name, value in read.items() if value is None]
+    if not missing:
+        return Check("sensors", True, "runs record energy, clocks, and what holds them back")
+    why = "the driver does not tell" if find_spec("pynvml") else "pip install nvidia-ml-py"
+    return Check("sensors", False, f"runs cannot record {', '.join(missing)}: {why}")
 
 
 def _precision() -> str:

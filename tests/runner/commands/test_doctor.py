@@ -1,5 +1,7 @@
 """What `runner doctor` tells the owner of an old GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ def t4(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid="none"))
     monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
     monkeypatch.setattr(_sdpa, "refusals", lambda *a, **k: [])  # PyTorch would ask the GPU
 
@@ -32,3 +35,19 @@ def test_no_backend_tells_anybody_to_train_in_float16(t4):
         for dtype in ("bfloat16", "float32"):
             case = attention.Case("cuda", dtype, 1, 4096, 32, 8, 128)
             assert "dtype=float16" not in "; ".join(attention.load(name).unsupported_reasons(case))
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ((3.0, 1980, ""), "runs record energy, clocks, and what holds them back"),
+        ((None, 1980, ""), "runs cannot record energy: "),
+        ((None, None, None), "runs cannot record energy, clocks, what holds them back: "),
+    ],
+)
+def test_what_a_gpu_does_not_tell_of_itself_is_said(monkeypatch, told, says):
+    for name, value in zip(("joules", "sm_mhz", "throttle_reasons"), told, strict=True):
+        monkeypatch.setattr(doctor.Gpu, name, lambda _gpu, value=value: value)
+    found = doctor._sensors("a uuid that no driver knows")
+    assert found.found.startswith(says)
+    assert found.works == (None not in told)
