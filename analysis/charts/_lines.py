@@ -39,6 +39,7 @@ class Lines:
         least: how far the vertical axis reaches at least on either side of the rule, so that rounding looks
             flat.
         band: shade so far on either side of the rule; None for no shading.
+        over: what the horizontal axis counts, in the column `step`; one of steps starts at zero.
     """
 
     title: str
@@ -51,6 +52,7 @@ class Lines:
     zero: bool = False
     least: float | None = None
     band: float | None = None
+    over: str = "step"
 
     @cached_property  # asked for by every point of a figure
     def last(self) -> dict[str, Row]:
@@ -94,8 +96,8 @@ def table(lines: Lines, styles: Styles) -> Table:
     values = {(row["label"], row["step"]): row["value"] for row in lines.rows}
     labels = [label for label in styles if label in {row["label"] for row in lines.rows}]
     rows = [(label, *(number(values.get((label, step)), lines.number) for step in shown)) for label in labels]
-    thinned = f"at {len(shown)} of the {len(steps):,} steps of the lines; the CSV has all"
-    heads = ("group", *(f"step {step:,}" for step in shown))
+    thinned = f"at {len(shown)} of the {len(steps):,} {lines.over}s of the lines; the CSV has all"
+    heads = ("group", *(f"{lines.over} {step:,}" for step in shown))
     return Table(heads, tuple(rows), thinned if len(shown) < len(steps) else "")
 
 
@@ -130,10 +132,11 @@ def _only(rows: list[Row], *columns: str) -> list[Row]:
     return [{name: row[name] for name in (*columns, "step", "value")} for row in rows]
 
 
-def _x() -> alt.X:
+def _x(lines: Lines) -> alt.X:
     import altair as alt
 
-    return alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickCount=6), scale=alt.Scale(nice=False))
+    scale = alt.Scale(nice=False) if lines.over == "step" else alt.Scale(nice=False, zero=False)
+    return alt.X("step:Q", title=lines.over, axis=alt.Axis(grid=False, tickCount=6), scale=scale)
 
 
 def _y(lines: Lines, field: str = "value") -> alt.Y:
@@ -176,7 +179,7 @@ def _lines(lines: Lines, styles: Styles) -> alt.Chart:
     rows = [row for row in lines.rows if row["label"] in styles]
     mark: alt.Chart = chart(rows).mark_line(strokeWidth=1.8, clip=True)
     return mark.encode(
-        x=_x(), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=_tips(lines)
+        x=_x(lines), y=_y(lines), color=colours(styles), strokeDash=dashes(styles), tooltip=_tips(lines)
     )
 
 
@@ -185,7 +188,7 @@ def _quiet(lines: Lines, rows: list[Row]) -> alt.Chart:
     mark: alt.Chart = packed(rows, "label").mark_line(
         strokeWidth=1, stroke=INK, strokeOpacity=QUIET, clip=True
     )
-    return mark.encode(x=_x(), y=_y(lines), detail="label:N", tooltip=_tips(lines))
+    return mark.encode(x=_x(lines), y=_y(lines), detail="label:N", tooltip=_tips(lines))
 
 
 def _tips(lines: Lines) -> list[alt.Tooltip]:
@@ -193,7 +196,7 @@ def _tips(lines: Lines) -> list[alt.Tooltip]:
 
     return [
         alt.Tooltip("label:N", title="group"),
-        alt.Tooltip("step:Q"),
+        alt.Tooltip("step:Q") if lines.over == "step" else alt.Tooltip("step:Q", title=lines.over),
         alt.Tooltip("value:Q", title=lines.title, format=lines.number),
     ]
 
@@ -203,7 +206,7 @@ def _faint(lines: Lines, styles: Styles) -> list[alt.Chart]:
     if not any(row["value"] is not None for row in rows):
         return []
     mark: alt.Chart = packed(rows, "label", "run_id").mark_line(strokeWidth=0.8, opacity=0.28, clip=True)
-    return [mark.encode(x=_x(), y=_y(lines), color=colours(styles), detail="run_id:N")]
+    return [mark.encode(x=_x(lines), y=_y(lines), color=colours(styles), detail="run_id:N")]
 
 
 def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
@@ -214,7 +217,7 @@ def _names(lines: Lines, styles: Styles) -> list[alt.Chart]:
     early = [ends[label] for label in named(at) if ends[label]["step"] < longest]
     if early:
         lead = chart(early).mark_rule(strokeWidth=0.8, opacity=0.5, aria=False)
-        found.append(lead.encode(x=_x(), x2=right_edge(2), y=_y(lines), color=colours(styles)))
+        found.append(lead.encode(x=_x(lines), x2=right_edge(2), y=_y(lines), color=colours(styles)))
     return found
 
 
@@ -229,5 +232,5 @@ def _ends(lines: Lines, styles: Styles) -> list[alt.Chart]:
     ):
         if ends:
             mark: alt.Chart = chart(ends).mark_point(shape=_CROSS, size=90, strokeWidth=2)
-            found.append(mark.encode(x=_x(), y=_y(lines), tooltip=tips, **how))
+            found.append(mark.encode(x=_x(lines), y=_y(lines), tooltip=tips, **how))
     return found

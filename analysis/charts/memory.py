@@ -41,4 +41,5 @@ chart = Chart(
     build=_build,
     empty="No run completed with a memory reading.",
     warmup=False,
+    tasks=("training", "inference"),
 )

@@ -25,7 +25,7 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
         for row in rows
     }
     what = (
-        "Percent of the device's dense peak: (6 N + 12 L H Q T) FLOP per token x tokens per second / peak. "
+        f"Percent of the device's dense peak: {_formula(rows)} FLOP per token x tokens per second / peak. "
         "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
         f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
     )
@@ -37,7 +37,7 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
 def _rate(rows: list[Row], styles: Styles) -> Figure:
     devices = ", ".join(sorted({row["device"] or "an unnamed device" for row in rows}))
     what = (
-        "Model TFLOP/s of one device: (6 N + 12 L H Q T) FLOP per token x tokens per second. N excludes "
+        f"Model TFLOP/s of one device: {_formula(rows)} FLOP per token x tokens per second. N excludes "
         "the input embedding; no causal discount, no recomputation. Not comparable with a kernel's "
         "TFLOP/s."
     )
@@ -51,12 +51,20 @@ def _rate(rows: list[Row], styles: Styles) -> Figure:
     return replace(figure, title="Model TFLOP/s (peak unknown)", note=note)
 
 
+def _formula(rows: list[Row]) -> str:
+    """A study has one task, so that no axis has two formulas."""
+    if rows[0]["task"] == "inference":
+        return "of a prefill, forward only, with the output head for the last token alone: (2 N + 4 L H Q T)"
+    return "(6 N + 12 L H Q T)"
+
+
 chart = Chart(
     title="Model FLOPs utilisation",
     page="mfu",
     order=30,
-    question="What share of the device's peak does the training reach?",
+    question="What share of the device's peak do the runs reach?",
     sql=COMPLETED_RUNS,
     build=_build,
     empty="No run completed with step records after the warm-up and a known FLOP count.",
+    tasks=("training", "inference"),
 )

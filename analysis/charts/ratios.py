@@ -252,4 +252,5 @@ chart = Chart(
         "No group is compared with a baseline. Name one in the study, such as `baseline: {attention: auto}`: "
         "factors with the values that the groups are to be compared with."
     ),
+    tasks=("training", "inference"),
 )

@@ -17,4 +17,5 @@ chart = Chart(
     applies=bool,
     empty="No run of this sweep completed with tokens per second.",
     warmup=True,
+    tasks=("training", "inference"),
 )

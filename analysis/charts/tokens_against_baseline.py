@@ -89,4 +89,5 @@ chart = Chart(
     sql=_SQL,
     build=_build,
     empty="It needs a declared baseline, and another group that logged the same steps.",
+    tasks=("training", "inference"),
 )

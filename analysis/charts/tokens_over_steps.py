@@ -65,9 +65,10 @@ chart = Chart(
     title="Tokens per second over the run",
     page="tokens",
     order=21,
-    question="Is the throughput steady while a run trains?",
+    question="Is the throughput steady while a run goes on?",
     sql=_SQL,
     build=_build,
     empty="No run has step records.",
     warmup=False,
+    tasks=("training", "inference"),
 )

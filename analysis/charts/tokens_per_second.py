@@ -13,6 +13,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     what = "Tokens per second, including padding: tokens per step divided by the median seconds per step."
+    if rows[0]["task"] == "inference":
+        what = "Tokens of prompts per second: the tokens of a prefill divided by its median seconds."
     axis = Axis("tokens per second", ",.0f")
     return dots(rows, styles, axis, rate("tokens_per_second"), what)
 
@@ -21,8 +23,9 @@ chart = Chart(
     title="Tokens per second",
     page="tokens",
     order=20,
-    question="How many tokens does each group train on in a second?",
+    question="How many tokens does each group go through in a second?",
     sql=COMPLETED_RUNS,
     build=_build,
     empty="No run completed with step records after the warm-up.",
+    tasks=("training", "inference"),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 COMPLETED_RUNS = """\
 WITH done AS (
   SELECT label, place, run_id, seed, repeat, step_seconds, tokens_per_step, tokens_per_second, mfu, tflops,
-    flop_per_token, gpus, peak_flops, peak_source, device, counted_records,
+    flop_per_token, task, gpus, peak_flops, peak_source, device, counted_records,
     count(*) OVER alike = 1 OR (mfu IS NOT NULL AND count(mfu) OVER alike = 1)
       OR (tflops IS NOT NULL AND count(tflops) OVER alike = 1) AS alone
   FROM runs
@@ -21,4 +21,19 @@ WITH done AS (
 )
 SELECT done.* EXCLUDE (alone), times.counted_step_seconds
 FROM done LEFT JOIN times ON times.run_id = done.run_id
+ORDER BY place, seed, repeat, done.run_id"""
+# A run's median position takes the place of its median step, and its positions that of its steps.
+DECODED_RUNS = """\
+WITH done AS (
+  SELECT label, place, run_id, seed, repeat, deciding_attempt, batch_size, decode_seconds AS step_seconds
+  FROM runs
+  WHERE study = $study AND outcome = 'completed' AND decode_seconds > 0
+), times AS (
+  SELECT d.run_id, list(d.seconds ORDER BY d.position) AS counted_step_seconds
+  FROM decoding d JOIN done ON d.run_id = done.run_id AND d.attempt = done.deciding_attempt
+  WHERE d.study = $study AND d.seconds > 0
+  GROUP BY d.run_id
+)
+SELECT done.* EXCLUDE (deciding_attempt), times.counted_step_seconds
+FROM done JOIN times ON times.run_id = done.run_id
 ORDER BY place, seed, repeat, done.run_id"""

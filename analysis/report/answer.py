@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.report.said import calls, limits, losses, outcomes, ran, rates
+from analysis.report.said import calls, decoding, limits, losses, outcomes, ran, rates
 from analysis.report.said.sentence import Number, Sentence
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def answer(
         trust: the certificates of its backends.
         differences: what the guard found among its completed runs.
     """
-    speed, loss = rates.sentences(facts, comparison), losses.sentences(facts, comparison)
-    speed += calls.sentences(facts)
+    speed = rates.sentences(facts, comparison)
+    loss = [] if facts.infers else losses.sentences(facts, comparison)
+    speed += [*calls.sentences(facts), *(decoding.sentences(facts) if facts.infers else ())]
     unclear = [each for each in (*speed, *loss) if each.kind in ("inconclusive", "withheld")]
     return Answer(
         question=facts.question,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from analysis.findings.losses import final_loss
 from analysis.findings.memory import peak_memory_gib
 from analysis.query.ask import answer
 from analysis.query.kernels import KERNEL_TIMES
-from analysis.query.rates import COMPLETED_RUNS
+from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
 from analysis.store.database import quoted
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ GROUP BY ALL ORDER BY attention, mode, outcome, reason"""
 # By name, what a report carries besides the queries of its figures and tables.
 QUERIES = {
     "attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL,
-    "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
+    "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
 }  # fmt: skip
 
 
@@ -62,6 +63,7 @@ class Group:
         tokens_per_second, mfu: medians with intervals; None if not measured.
         peak_memory_gib: median over completed runs, with its interval.
         final_loss: median over the seeds of completed runs, with its interval.
+        prefill_milliseconds, decode_milliseconds: of a prompt and of a decoded position, with intervals.
     """
 
     label: str
@@ -71,6 +73,8 @@ class Group:
     mfu: stats.Estimate | None
     peak_memory_gib: stats.Estimate | None
     final_loss: stats.Estimate | None
+    prefill_milliseconds: stats.Estimate | None = None
+    decode_milliseconds: stats.Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,14 @@ class Facts:
         return {task(run) for run in self.runs}
 
     @property
-    def trains(self) -> bool:
-        """Whether any run trained; else all of them timed attention alone."""
-        return self.tasks != {"attention"}
+    def calls(self) -> bool:
+        """Whether all of them timed attention alone."""
+        return self.tasks == {"attention"}
+
+    @property
+    def infers(self) -> bool:
+        """Whether all of them read prompts, and decoded."""
+        return self.tasks == {"inference"}
 
     @property
     def without_steps(self) -> set[str]:
@@ -199,7 +208,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         title=newest["title"],
         description=newest["description"] or "",
         runs=runs,
-        groups=_groups(runs, rows(connection, COMPLETED_RUNS, study)),
+        groups=_groups(runs, rows(connection, COMPLETED_RUNS, study), rows(connection, DECODED_RUNS, study)),
         quarantine=rows(connection, _QUARANTINE_SQL, study),
         dictionary=rows(connection, _DICTIONARY_SQL, study),
         untimed=rows(connection, _UNTIMED_SQL, study),
@@ -207,10 +216,18 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
     )
 
 
-def _groups(runs: list[Row], measured: list[Row]) -> list[Group]:
+def _groups(runs: list[Row], measured: list[Row], decoded: list[Row]) -> list[Group]:
     speed = stats.estimates(measured, stats.rate("tokens_per_second"))
     share = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
-    return [_group(label, mine, speed, share) for label, mine in stats.by_label(runs).items()]
+    prefills, positions = (stats.estimates(rows, lambda _row, s: 1e3 * s) for rows in (measured, decoded))
+    return [
+        dataclasses.replace(
+            _group(label, mine, speed, share),
+            prefill_milliseconds=prefills.get(label),
+            decode_milliseconds=positions.get(label),
+        )
+        for label, mine in stats.by_label(runs).items()
+    ]
 
 
 def _group(

@@ -17,7 +17,7 @@ __all__ = ["Setting", "setup"]
 def setup(facts: Facts, comparison: Comparison) -> list[Setting]:
     """Every topic, in the order of the table."""
     return [
-        *(training.settings(facts.runs) if facts.trains else calls.settings(facts.runs)),
+        *(training.settings(facts.runs, facts.infers) if not facts.calls else calls.settings(facts.runs)),
         *design.settings(facts, comparison),
         *conditions.settings(facts, comparison),
     ]

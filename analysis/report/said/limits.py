@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.rates import ENOUGH
+from analysis.report.said import decoding
 from analysis.report.said.sentence import Sentence, counted, listed
 from analysis.stats.verdict import name
 
@@ -25,7 +26,7 @@ def disturbed(comparison: Comparison) -> Iterator[Sentence]:
 
 def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Difference]) -> Iterator[Sentence]:
     """What is not compared, and how far the rest reaches."""
-    if not facts.trains:
+    if facts.calls:
         yield from _of_calls(facts)
         return
     yield from _not_compared(facts, comparison)
@@ -36,7 +37,11 @@ def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Differ
     if comparison.gpus and comparison.gpus.is_limit:
         yield Sentence(comparison.gpus.sentence)
     done = [run for run in facts.runs if run["outcome"] == "completed"]
-    yield from _one_of_a_kind(done)
+    if facts.infers:
+        yield from decoding.without(facts)
+        yield from _one_machine(done)
+    else:
+        yield from _one_of_a_kind(done)
     yield from _unfinished(facts)
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 def sentence(facts: Facts) -> Sentence:
     """Model, steps, device, groups and runs."""
     runs = facts.runs
-    if not facts.trains:
+    if facts.calls:
         return _calls(facts)
-    said = f"{_model(runs)} {_length(runs)}{_where(runs)}{_groups(facts)}: {_count(facts)}."
+    did = _read(runs) if facts.infers else f"{_trained(runs)} {_length(runs)}"
+    said = f"{_model(runs)} {did}{_where(runs)}{_groups(facts)}: {_count(facts)}."
     return Sentence(said, tuple(_numbers(runs)))
 
 
@@ -44,10 +45,28 @@ def _done(runs: Sequence[Row]) -> int:
 def _model(runs: Sequence[Row]) -> str:
     sizes = sorted({size for run in runs if (size := parameters(run["config"])) is not None})
     if not sizes:
-        return "A model of unknown size was trained"
+        return "A model of unknown size"
     if len(sizes) == 1:
-        return f"A llama of {_short(sizes[0])} parameters was trained"
-    return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters were trained"
+        return f"A llama of {_short(sizes[0])} parameters"
+    return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
+
+
+def _trained(runs: Sequence[Row]) -> str:
+    sizes = {size for run in runs if (size := parameters(run["config"])) is not None}
+    return "were trained" if len(sizes) > 1 else "was trained"
+
+
+def _read(runs: Sequence[Row]) -> str:
+    """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
+    asked = [run["config"]["inference"] for run in runs]
+    steps, sizes, lengths = (
+        _span({each[key] for each in asked}) for key in ("steps", "batch_size", "prompt_length")
+    )
+    new = {each["new_tokens"] for each in asked}
+    most = _span(new - {0})
+    decoded = f" and decoded {'up to ' * (0 in new)}{most} tokens after the last" if most else ""
+    prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
+    return f"read {steps} batches of {prompts} of {lengths} tokens{decoded}"
 
 
 def _short(count: int) -> str:

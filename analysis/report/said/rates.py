@@ -42,7 +42,7 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
         which = _class(it, runs)
         classes.setdefault(("", *which[1:]) if many else which, []).append(it)
     found = [
-        (which[1], without(_sentence(*which, items, comparison), facts, items))
+        (which[1], without(_sentence(*which, items, comparison, facts.infers), facts, items))
         for which, items in classes.items()
     ]
     order = list(_SAID)
@@ -79,6 +79,7 @@ def _sentence(
     observed: str,
     items: Sequence[Compared],
     comparison: Comparison,
+    infers: bool,
 ) -> Sentence:
     kind = items[0].verdict.kind
     other = name(baseline) if baseline else "the baseline of the same settings"
@@ -89,7 +90,9 @@ def _sentence(
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
     text = _SAID[said].format(
         groups=_groups(items, comparison, margin, baseline),
-        trains="trains" if len(items) == 1 else "train",
+        trains=("reads prompts" if infers else "trains")
+        if len(items) == 1
+        else ("read prompts" if infers else "train"),
         baseline=other,
         beyond=f", by more than {share}" if share else "",
         within=f", within {share}" if share else "",

@@ -31,7 +31,7 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
     if on_gpu:
         yield Setting("Clocks and power", value(on_gpu, _clocks), "", "Machine")
         yield Setting("Clocks held back", _held_back(on_gpu), "", "Machine")
-        if facts.trains:
+        if not facts.calls:
             yield Setting(
                 "Peak for MFU", value(on_gpu, _peak, "it is in no data sheet known here"), "", "Machine"
             )

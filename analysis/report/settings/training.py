@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
+from analysis.compare.values import task
 from analysis.report import models
+from analysis.report.settings import inference
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
 
 _UNSAID = "the logs do not say"
@@ -13,15 +15,16 @@ _SHAPE = ("model.dim", "model.layers", "model.heads", "model.kv_heads", "model.f
 _Topic = tuple[str, Of, tuple[str, ...]]  # what it is called, what a run has of it, the settings behind it
 
 
-def settings(runs: Sequence[Row]) -> Iterator[Setting]:
+def settings(runs: Sequence[Row], infers: bool) -> Iterator[Setting]:
     """The three parts, in this order."""
     started = [run for run in runs if run["device"] or run["imported"]]
+    padded = [run for run in started if run["training_tokens_percentage"] is not None]
+    training = (("Training", _TRAINING, runs), ("Training", _DONE, started))
     for part, topics, mine in (
         ("Model", _MODEL, runs),
-        ("Training", _TRAINING, runs),
-        ("Training", _DONE, started),
+        *((("Inference", inference.TOPICS, runs),) if infers else training),
         ("Data", _DATA, runs),
-        ("Data", _PADDING, [run for run in started if run["training_tokens_percentage"] is not None]),
+        *(() if infers else (("Data", _PADDING, padded),)),
     ):
         for topic, of, behind in topics:
             yield Setting(topic, value(mine, of, _why(runs)), changed(runs, behind), part)
@@ -45,7 +48,8 @@ def _heads(run: Row) -> str | None:
 
 def _flop(run: Row) -> str | None:
     count = run["flop_per_token"] or models.flop(run["config"], run["sequence_length"])
-    return None if count is None else f"{count / 1e9:,.4g} GFLOP, forward and backward"
+    passes = "forward and backward" if task(run) == "training" else "forward only, of a prompt"
+    return None if count is None else f"{count / 1e9:,.4g} GFLOP, {passes}"
 
 
 def _tokens(run: Row) -> str | None:
