@@ -1,4 +1,4 @@
-"""Two tables of a study's groups, with the columns that reports of such studies have."""
+"""Tables of a study's groups, with the columns that reports of such studies have."""
 
 from __future__ import annotations
 
@@ -38,4 +38,21 @@ SELECT label AS "Backend",
   round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
 FROM runs JOIN losses USING (label)
 {_DONE}"""
-QUERIES = {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}
+# Of a prompt and of a decoded position: medians over the completed runs, of each run's median.
+INFERENCE_SUMMARY = f"""\
+SELECT label AS "Backend",
+  count(*) AS "Runs",
+  round(1000 * {_MIDDLE.format("step_seconds")}, 3) AS "Prefill, ms",
+  round({_RATE})::BIGINT AS "Tokens/sec",
+  round({_MFU}, 1) AS "MFU %",
+  round(1000 * median(decode_seconds), 3) AS "Decoded token, ms",
+  round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
+FROM runs
+{_DONE}"""
+
+
+def of(infers: bool) -> dict[str, str]:
+    """By name, the tables of a study of inference, or of training."""
+    if infers:
+        return {"inference_summary": INFERENCE_SUMMARY}
+    return {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from analysis import charts, drawings
 from analysis.compare import guard
 from analysis.drawings import Format
+from analysis.query import metrics
 from analysis.query.ask import Answer, answer, recording
-from analysis.query.metrics import QUERIES as METRICS
 from analysis.query.sweeps import SWEEP_RUNS
 from analysis.report import backends, comparison, facts, live, render, setup, summary
 from analysis.report.answer import Answer as Answered
@@ -124,7 +124,8 @@ def write_report(
             trust = backends.of_study(connection, study)
             found = comparison.of_study(connection, study, known.runs)
             queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
-            queries |= {name: facts.literal(sql, study) for name, sql in METRICS.items()}
+            summaries = metrics.of(known.infers)
+            queries |= {name: facts.literal(sql, study) for name, sql in summaries.items()}
             if len(known.quarantine) > MOST_NAMED:
                 queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
@@ -141,7 +142,7 @@ def write_report(
         carry(connection, study, out, named(queries, asked), records)
         _write_script(out, script.result())
     if extra:
-        extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in METRICS}))
+        extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in summaries}))
     seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
 
 
@@ -152,10 +153,10 @@ def _of_no_figure(study: str, asked: Set[str]) -> dict[str, str]:
 
 
 def _contents(
-    known: Facts, trust: Backends, found: Comparison, drawn: list[Drawn], metrics: dict[str, Answer]
+    known: Facts, trust: Backends, found: Comparison, drawn: list[Drawn], tables: dict[str, Answer]
 ) -> Contents:
     said = answer_of(known, found, trust, guard.among(known.runs))
-    return Contents(known, trust, found, drawn, said, setup.setup(known, found), metrics)
+    return Contents(known, trust, found, drawn, said, setup.setup(known, found), tables)
 
 
 def certificates_page(root: Path, out: Path) -> Path:

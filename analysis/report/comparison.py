@@ -73,7 +73,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     paired = {group.label for pair in compared(groups, baseline) for group in pair}
     return Comparison(
         rates=rates(measured),
-        losses=losses.loss_verdicts(runs, logged),
+        losses=losses.loss_verdicts([run for run in runs if run["task"] == "training"], logged),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(measured),

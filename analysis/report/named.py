@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis import charts
 from analysis.query.ask import answer
-from analysis.query.metrics import TRAINING_METRICS, TRAINING_SUMMARY
+from analysis.query.metrics import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.query.questions import Question, questions
 from analysis.report import backends, facts
 from analysis.store.database import open_for_reading
@@ -21,6 +21,7 @@ _TABLES = {
     "quarantine": ("Files that could not be read", facts.QUERIES["quarantine"]),
     "training_metrics": ("Rate, tokens that train, MFU and TFLOP/s of each group", TRAINING_METRICS),
     "training_summary": ("Loss, rate, MFU, time and memory of each group", TRAINING_SUMMARY),
+    "inference_summary": ("Latency of prompts and of decoded tokens of each group", INFERENCE_SUMMARY),
     "columns": ("Dictionary of columns", facts.QUERIES["columns"]),
 }
 

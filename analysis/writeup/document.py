@@ -27,7 +27,7 @@ _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report 
 \input{numbers}
 """
 _RESULTS = ("groups", "ratios", "losses")
-_APPENDIX = ("setup", "training_metrics", "training_summary", "backends")
+_APPENDIX = ("setup", "training_metrics", "training_summary", "inference_summary", "backends")
 
 
 def document(contents: Contents, tables: Iterable[str], references: Sequence[str]) -> str:

@@ -28,7 +28,10 @@ def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     yield _imported(contents)
     yield r"Table~\ref{tab:setup} gives the setup."
     yield said(f"Order of the runs: {contents.comparison.order}. Load: {contents.comparison.load}.")
-    yield from rates(contents.facts.runs, known)
+    if contents.facts.infers:
+        yield from _latencies(contents.facts.runs, known)
+    else:
+        yield from rates(contents.facts.runs, known)
     yield from _intervals(contents, known)
     yield from _comparisons(contents, known)
     yield said(contents.comparison.drift.sentence)
@@ -92,6 +95,29 @@ def rates(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
             "Model FLOPs utilisation is $(6N + 12LHQT)$ times tokens per second over the peak of the data "
             f"sheet{_cite(known, 'chowdhery2022palm')}, without a discount for causality; $N$ leaves out the "
             "input embedding."
+        )
+
+
+def _latencies(runs: Sequence[Row], known: set[str]) -> Iterator[str]:
+    steps = sorted({run["warmup_steps"] for run in runs if run["step_seconds"] is not None})
+    if not steps:
+        yield "No prefill was measured."
+        return
+    yield (
+        "A prefill reads the whole prompt of each sample up to the logits of its last position, timed by "
+        f"the device's own clock; the first {' or '.join(map(str, steps))} of a run do not count. A run's "
+        f"latency is the median of its prefills, of which its rate is derived{_cite(known, 'hoefler2015')}."
+    )
+    if any(run["decode_seconds"] for run in runs):
+        yield (
+            "Tokens are decoded greedily with a cache of keys and values; each position is timed in the "
+            "second of two passes."
+        )
+    if "chowdhery2022palm" in known:
+        yield (
+            "Model FLOPs utilisation is that of the forward alone, $(2N + 4LHQT)$ times tokens per second "
+            f"over the peak of the data sheet{_cite(known, 'chowdhery2022palm')}; $N$ leaves out the input "
+            "embedding and counts the output head for the last token of a prompt."
         )
 
 

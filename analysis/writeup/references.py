@@ -136,7 +136,7 @@ def _kernels(contents: Contents) -> Iterator[str]:
     for attention in dict.fromkeys(run["attention"] for run in own):
         yield from of_backend(attention)
     if own:
-        yield from ("touvron2023llama", "loshchilov2019adamw")
+        yield from ("touvron2023llama", *([] if contents.facts.infers else ["loshchilov2019adamw"]))
 
 
 def _methods(contents: Contents) -> Iterator[str]:

@@ -19,6 +19,9 @@ _NOTES = {
     "training_metrics": "Medians over the completed runs of each group, without the warm-up: tokens per "
     "second, the share of tokens that count in the loss, model FLOPs utilisation, and model TFLOP/s per GPU. "
     "There is no latency of inference: this study trained and did not infer.",
+    "inference_summary": "Medians over the completed runs of each group, without the warm-up: of a prefill, "
+    "which reads the whole prompt of each sample, and of a decoded position, which is one token of each "
+    "sample. Tokens per second and model FLOPs utilisation are those of prefills, forward only.",
     "training_summary": "Medians over the completed runs of each group. The training loss is that of the "
     "last step, of which repeats of a seed count once, as their mean; the time is that of the whole run, "
     "with start and compilation.",
@@ -90,12 +93,19 @@ def _setup(contents: Contents) -> str:
 
 
 def _groups(contents: Contents) -> str:
-    heads = ("Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB", "Final loss")
+    infers = contents.facts.infers
+    last = "Decoded token, ms" if infers else "Final loss"
+    heads = ("Group", "$n$", "Tokens/s", "95\\,\\% interval", "Tier", r"MFU, \%", "Memory, GiB", last)
+    what = (
+        "the last column the median over the decoded positions"
+        if infers
+        else "the loss that of the last step in nats per token, of which repeats of a seed count once, as "
+        "their mean"
+    )
     caption = (
         "Groups, in the order of the study: medians over $n$ completed runs, rates without the warm-up. The "
         "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
-        "the loss that of the last step in nats per token, of which repeats of a seed count once, as their "
-        "mean. Groups of one tier cannot be told apart; a single run has none."
+        f"{what}. Groups of one tier cannot be told apart; a single run has none."
     )
     return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
 
@@ -110,7 +120,9 @@ def _group(contents: Contents, group: Group) -> tuple[str, ...]:
         escaped(tiers) or ("observed" if group.n == 1 else _DASH),
         _middle(group.mfu, ".1f"),
         _middle(group.peak_memory_gib, ",.1f"),
-        _middle(group.final_loss, ".4f"),
+        _middle(group.decode_milliseconds, ",.4g")
+        if contents.facts.infers
+        else _middle(group.final_loss, ".4f"),
     )
 
 

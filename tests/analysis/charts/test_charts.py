@@ -29,10 +29,9 @@ from tests.analysis import fabricate
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
-# For the others see test_sweeps.py, test_kernels.py and test_step_profile.py.
-OF_EVERY_STUDY = [
-    name for name in charts.names() if not name.startswith(("sweep", "step_profile", "kernel_"))
-]
+# For the others see test_sweeps.py, test_kernels.py, test_inference.py and test_step_profile.py.
+ELSEWHERE = ("sweep", "step_profile", "kernel_", "decode_", "prefill_")
+OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith(ELSEWHERE)]
 
 
 def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
@@ -122,7 +121,7 @@ def test_the_registry_is_the_folder() -> None:
 
 
 def test_an_unknown_chart_names_the_valid_ones() -> None:
-    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: certificates, kernel_"):
+    with pytest.raises(UserError, match=r"did you mean 'mfu'\?.*valid: certificates, decode_"):
         charts.load("mfus")
 
 

@@ -35,7 +35,11 @@ def opened(demo: Path) -> Iterator[DuckDBPyConnection]:
 def test_each_named_query_is_answered(demo: Path, opened: DuckDBPyConnection, name: str) -> None:
     rows = answer(opened, find(demo, name, "backends")).rows
     # These need runs whose data has the same fingerprint, profiled steps, and a study over numbers.
-    assert rows or name in ("loss_difference", "step_profile") or name.startswith(("sweep", "kernel_"))
+    assert (
+        rows
+        or name in ("loss_difference", "step_profile")
+        or name.startswith(("sweep", "kernel_", "decode_"))
+    )
 
 
 def test_ten_questions_have_names_of_their_own_and_an_answer(demo: Path, opened: DuckDBPyConnection) -> None:

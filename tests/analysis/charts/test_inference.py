@@ -1,0 +1,139 @@
+"""Figures and pages of inference: latency of prompts and of decoded tokens, and no word of a training."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis import charts
+from analysis.audit.audit import audit
+from analysis.charts import Figure, styles
+from analysis.query.ask import answer
+from analysis.report import facts
+from analysis.report.build import build_report
+from analysis.store import database as store
+from analysis.store.collect import collect
+from analysis.writeup.write import write
+from tests.analysis.fabricate import completed, inferred
+
+DESIGN = {"order": "interleaved", "order_seed": 0, "baseline": {"attention": "auto"}, "margins": {}}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """auto reads prompts in 100 ms, flash in 80; custom decodes nothing."""
+    made = tmp_path_factory.mktemp("runs")
+    for repeat in (1, 2, 3):
+        for backend, seconds, decode in (("auto", 0.1, 0.01), ("flash", 0.08, 0.02), ("custom", 0.05, None)):
+            name, noise = f"{backend}{repeat}", 1 + repeat / 1000
+            about = {
+                "run_id": name,
+                "group": backend,
+                "repeat": repeat,
+                "factors": {"attention": backend},
+                "design": DESIGN,
+            }
+            inferred(made, backend, seconds * noise, decode and decode * noise, **about)
+    collect(made)
+    return made
+
+
+def draw(root: Path, name: str) -> Figure | None:
+    chart = charts.load(name)
+    with store.open_for_reading(root) as connection:
+        labels = facts.gather(connection, "inference").labels
+        return chart.build(answer(connection, facts.literal(chart.sql, "inference")).parsed(), styles(labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("prefill_latency", {"auto": "100.20", "flash": "80.16", "custom": "50.10"}),
+        ("decode_latency", {"auto": "10.020", "flash": "20.040"}),
+    ],
+)
+def test_a_latency_is_the_median_over_runs_in_milliseconds(
+    root: Path, name: str, values: dict[str, str]
+) -> None:
+    figure = draw(root, name)
+    assert figure
+    assert figure.table
+    assert {row[0]: row[2] for row in figure.table.rows if row[2] != "\N{EN DASH}"} == values
+    assert "milliseconds" in figure.table.columns[2]
+
+
+def test_decoding_is_drawn_over_positions(root: Path) -> None:
+    figure = draw(root, "decode_positions")
+    assert figure
+    assert figure.table
+    assert figure.table.columns == ("group", *(f"position {place:,}" for place in range(1000, 1004)))
+    assert [float(cell) for cell in figure.table.rows[0][1:]] == pytest.approx([5.01, 10.02, 10.02, 20.04])
+    assert {run[:4] for run in figure.used} == {"auto", "flas"}
+
+
+def words(page: Path) -> str:
+    """What a reader sees, without SQL."""
+    text = re.sub(r"<(script|style|pre)\b.*?</\1>", " ", page.read_text(), flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+
+
+@pytest.fixture(scope="module")
+def pages(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_report(root, "inference", tmp_path_factory.mktemp("report") / "out", extra=write).parent
+
+
+def test_the_answer_says_what_was_read_and_decoded_and_who_is_faster(pages: Path) -> None:
+    said = words(pages / "index.html")
+    assert (
+        "A llama of 8.05 billion parameters read 10 batches of 2 prompts of 1,000 tokens and decoded up to 4 tokens"
+        in said
+    )
+    assert re.search(r"a decoded token takes 10 ms under auto and 20 ms under flash", said)
+    assert "would take to decode: the study has them read prompts alone" in said
+    assert "flash" in said and "custom" in said
+
+
+def test_no_page_says_that_a_run_trained(pages: Path) -> None:
+    assert not {"loss.html", "time.html"} & {page.name for page in pages.iterdir()}
+    for page in pages.glob("*.html"):
+        found = words(page).replace("while it trained (see the table audits)", "")  # the dictionary of columns
+        assert not re.search(r"\btrained\b|\btrains (faster|more|as)|final loss", found, re.IGNORECASE), (
+            page.name
+        )
+    for name in (
+        "index.html",
+        "runs.html",
+        "prefill.html",
+        "decoding.html",
+        "comparison.html",
+        "run-auto1.html",
+    ):
+        assert not re.search("train|loss", words(pages / name), re.IGNORECASE), name
+
+
+def test_methods_state_the_formula_of_a_prefill(pages: Path) -> None:
+    assert "(2 N + 4 L H Q T)" in words(pages / "methods.html")
+    assert "(6 N" not in words(pages / "methods.html") + words(pages / "mfu.html")
+
+
+def test_a_text_has_the_latencies_and_no_loss(pages: Path) -> None:
+    latex = pages / "latex"
+    names = {path.stem for path in (latex / "tables").iterdir()}
+    assert {"inference_summary", "groups", "ratios"} <= names
+    assert not {"losses", "training_metrics", "training_summary"} & names
+    assert "Prefill, ms" in (latex / "tables" / "inference_summary.tex").read_text()
+    whole = (latex / "methods.tex").read_text() + (latex / "report.tex").read_text()
+    assert not re.search(r"\btrain|loshchilov|\bloss", whole, re.IGNORECASE)
+
+
+def test_a_report_is_made_again_from_its_records(pages: Path) -> None:
+    assert not audit(pages).findings
+
+
+def test_a_study_of_training_has_none_of_these_figures(tmp_path: Path) -> None:
+    completed(tmp_path / "runs", "r1")
+    collect(tmp_path / "runs")
+    made = build_report(tmp_path / "runs", "backends", tmp_path / "out").parent
+    assert not {"prefill.html", "decoding.html"} & {page.name for page in made.iterdir()}
