@@ -19,9 +19,9 @@ def methods(contents: Contents) -> str:
 def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
     own = [run for run in contents.facts.runs if not run["imported"]]
     ran = said(contents.answer.ran.text.removesuffix("."))
-    trained = ("touvron2023llama", "loshchilov2019adamw") if contents.facts.trains else ()
-    yield f"{ran}{_cite(known, *trained)}."
-    if not contents.facts.trains:
+    known_for = ("touvron2023llama", "loshchilov2019adamw") if not contents.facts.calls else ()
+    yield f"{ran}{_cite(known, *known_for)}."
+    if contents.facts.calls:
         yield from _calls(contents)
         return
     yield _kernels(own)

@@ -128,7 +128,7 @@ def _entry(key: str) -> str:
 
 
 def _kernels(contents: Contents) -> Iterator[str]:
-    if not contents.facts.trains:
+    if contents.facts.calls:
         for attention in {row["attention"] for row in contents.facts.kernels if row["milliseconds"]}:
             yield from of_backend(attention)
         return

@@ -30,7 +30,7 @@ _NOTES = {
 
 def tables(contents: Contents) -> dict[str, str]:
     """LaTeX by file name; a table without rows is left out."""
-    if not contents.facts.trains:
+    if contents.facts.calls:
         return {"setup": _setup(contents), "backends": _backends(contents)}
     found = {"setup": _setup(contents), "groups": _groups(contents), "ratios": _ratios(contents)}
     found |= {"losses": _losses(contents), "backends": _backends(contents)}

@@ -357,9 +357,10 @@ def inferred(
     asked = InferenceConfig(
         steps=10, warmup_steps=2, batch_size=2, prompt_length=1000, new_tokens=4 if decode_seconds else 0
     )
-    given = {"attention": backend, "task": "inference", "data": DataConfig(path="train.parquet")}
+    given = {"attention": backend, "task": "inference", "data": DataConfig(path="text.parquet")}
     config = RunConfig(**given, inference=asked)  # type: ignore[arg-type]
     run_id = changes.pop("run_id", f"{backend}-infers")
+    changes = {"data_file": "/data/text.parquet"} | changes
     run = plan(run_id, study="inference", attention=backend, config=config, **changes)
     folder = Folder(root, run)
     folder.start(flop_per_token=of_run(config))
