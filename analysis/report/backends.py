@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
@@ -35,6 +36,7 @@ SELECT certificate, name, count(*) AS checks, count(*) FILTER (NOT passed) AS fa
 FROM verifications WHERE certificate IN ($certificates)
 GROUP BY certificate, name ORDER BY certificate, min(place)"""
 _QUERIES = {"Certificates": _CERTIFICATES, "Errors by tensor": TENSORS, "Checks by kind": _KINDS}
+MOST_DETAILED = 100  # certificates that each have a section of the page
 _GENERIC = {"device_kernel", "Kernel", "Kernel2", "enable_sm90"}  # say what they run in their first argument
 # Runs that have started and have no valid certificate.
 _WITHOUT = """\
@@ -74,11 +76,23 @@ class Backends:
         certificates: rows of the table, each with its `tensors` and `kinds` of checks.
         without: the runs that have none.
         queries: (what the SQL gives, SQL) for every number here.
+        named: keys that attempts name; runs of attention alone have a certificate for each backend instead.
     """
 
     certificates: list[Row]
     without: list[Without]
     queries: list[tuple[str, str]]
+    named: frozenset[str] = frozenset()
+
+    @cached_property  # asked for in every row of a table
+    def detailed(self) -> set[str]:
+        """Keys of those with a section of their own: of very many right ones, the first of each backend."""
+        rows = self.certificates
+        if len(rows) <= MOST_DETAILED:
+            return {row["key"] for row in rows}
+        first = {(row["attention"], row["verdict"]): row["key"] for row in reversed(rows)}
+        apart = {row["key"] for row in rows if row["verdict"] != "right" or row["key"] in self.named}
+        return apart | {*first.values()}
 
     @property
     def wrong(self) -> list[Row]:
@@ -127,8 +141,12 @@ class Backends:
         return [f"{len(names)} {what}" for what, names in found if names]
 
 
-def of_study(connection: DuckDBPyConnection, study: str) -> Backends:
-    """The backends of a study's runs."""
+def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Row] = ()) -> Backends:
+    """The backends of a study's runs.
+
+    Args:
+        runs: whose pages lead to their certificates.
+    """
     groups: dict[tuple[str | None, bool, str | None, str | None], list[str]] = {}
     for row in rows(connection, _WITHOUT, study):
         groups.setdefault((row["attention"], row["imported"], row["certificate"], row["reason"]), []).append(
@@ -136,7 +154,9 @@ def of_study(connection: DuckDBPyConnection, study: str) -> Backends:
         )
     without = [Without(*group, tuple(runs)) for group, runs in groups.items()]
     certificates = _certificates(connection, _of_any_study(), study)
-    return Backends(certificates, without, [(what, literal(sql, study)) for what, sql in queries().items()])
+    asked = [(what, literal(sql, study)) for what, sql in queries().items()]
+    named = frozenset(run["certificate"] for run in runs if run["certificate"])
+    return Backends(certificates, without, asked, named)
 
 
 def queries() -> dict[str, str]:

@@ -121,7 +121,7 @@ def write_report(
             known = facts.gather(connection, study)
             details = run_pages.gather(connection, study, known.runs, root)
             drawn = every(connection, known, figures, drawer)
-            trust = backends.of_study(connection, study)
+            trust = backends.of_study(connection, study, known.runs)
             found = comparison.of_study(connection, study, known.runs)
             queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
             summaries = metrics.of(known.infers)

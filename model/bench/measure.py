@@ -127,6 +127,8 @@ def _captured(bench: _Bench, eager: dict[str, Eager]) -> dict[str, Passes]:
     for name in bench.running(eager, "eager"):
         with bench.noting(name, "graph", otherwise="unsupported"):
             found[name] = Graphs(eager[name], pool)
+        if name not in found:
+            pool = torch.cuda.graph_pool_handle()  # a capture that failed may not have left the other one
     for name, mode in bench.ended:
         if mode == "eager":
             bench.ended.setdefault((name, "graph"), bench.ended[name, mode])

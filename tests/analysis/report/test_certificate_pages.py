@@ -12,7 +12,7 @@ import pytest
 
 from analysis.audit.audit import audit
 from analysis.query.ask import ask
-from analysis.report.backends import short_kernels
+from analysis.report.backends import MOST_DETAILED, Backends, short_kernels
 from analysis.report.build import build_report, certificates_page
 from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect, collect_certificates
@@ -212,3 +212,14 @@ def test_a_machine_that_nobody_verified_is_a_users_error(tmp_path: Path) -> None
 )
 def test_kernels_have_short_names(names: list[str], short: list[str]) -> None:
     assert short_kernels(names) == short
+
+
+def test_of_very_many_certificates_those_of_interest_have_a_section_and_the_table_has_all() -> None:
+    def row(place: int, verdict: str = "right") -> dict[str, str]:
+        return {"key": f"k{place}", "attention": f"b{place % 2}", "verdict": verdict}
+
+    few = Backends([row(place) for place in range(MOST_DETAILED)], [], [])
+    assert len(few.detailed) == MOST_DETAILED
+    rows = [*(row(place) for place in range(MOST_DETAILED)), row(200, "wrong"), row(202, "wrong")]
+    many = Backends(rows, [], [], frozenset({"k7"}))
+    assert many.detailed == {"k0", "k1", "k7", "k200", "k202"}
