@@ -70,10 +70,12 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     """
     measured, logged = (rows(connection, sql, study) for sql in QUERIES.values())
     groups, baseline = groups_of(measured), declared(measured or runs)
+    trained = [run for run in runs if run["task"] == "training"]
+    at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
     paired = {group.label for pair in compared(groups, baseline) for group in pair}
     return Comparison(
         rates=rates(measured),
-        losses=losses.loss_verdicts([run for run in runs if run["task"] == "training"], logged),
+        losses=losses.loss_verdicts(trained, logged),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(measured),
@@ -82,10 +84,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         load=conditions.load_of(measured),
         busy=conditions.busy(measured),
         advice=None if baseline else _advice(measured or runs),
-        queries=[
-            ("Rates of the runs", literal(MEASURED_RUNS, study)),
-            ("Losses at the end", literal(FINAL_LOSSES, study)),
-        ],
+        queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
     )
 
 
