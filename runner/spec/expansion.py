@@ -25,6 +25,7 @@ from runner.spec.cells import baseline, options
 from runner.spec.cells.options import Setting
 from runner.spec.cells.order import places
 from runner.spec.cells.overridden import overridden
+from runner.spec.cells.unmeasured import unmeasured
 from runner.spec.cells.where import idle, matches
 from runner.spec.design import order_seed
 from runner.spec.document import KeyPath
@@ -112,7 +113,8 @@ def expand(
     _refuse_twins(cells)
     _refuse_several_tasks(cells)
     if problems := [
-        *baseline.never_completes(study, scale, ((cell.factors, cell.expected) for cell in cells))
+        *unmeasured(study, scale, cells[0].config.task),
+        *baseline.never_completes(study, scale, ((cell.factors, cell.expected) for cell in cells)),
     ]:
         raise InvalidFile(problems)
     return _placed([_repeated(study, cell, n) for n in numbers for cell in cells], study.name, design.order)
@@ -294,6 +296,9 @@ def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetail
 
 def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunConfig) -> Iterator[Problem]:
     """Checked here and not in RunConfig, so that records of backends removed since then stay readable."""
+    if not config.backends:
+        text = f"'call.backends' names no attention backend (valid: all, {', '.join(attention.names())})"
+        yield Problem(_setter(study, settings, ["call.backends"]), text)
     for name, setting in config.backends.items():
         if name not in attention.names():
             text = f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}"
@@ -303,14 +308,17 @@ def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunCon
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
     """Settings that the cell's task does not read, which would have no effect."""
     task = settings["task"][0] if "task" in settings else RunConfig.model_fields["task"].default
-    mine = SECTIONS.get(task, ())  # an unknown task is refused with the choices
-    for dotted, (_, mark) in settings.items() if mine else ():
+    if task not in list(SECTIONS):  # refused with the choices; it can be of any type, a list too
+        return
+    mine = SECTIONS[task]
+    for dotted, (_, mark) in settings.items():
         section, _, name = dotted.partition(".")
         if instead := UNREAD[task].get(dotted):
             yield Problem(mark, f"'{dotted}' has no effect on task {task}, which reads {instead}")
         elif name and section not in mine:
             text = f"'{dotted}' has no effect on task {task}, whose sections are {', '.join(mine)}"
-            yield Problem(mark, text)
+            readers = " or ".join(f"`task: {each}`" for each in SECTIONS if section in SECTIONS[each])
+            yield Problem(mark, f"{text}; it is of {readers}" if readers else text)
 
 
 def _at(config: RunConfig, dotted: str) -> Scalar:

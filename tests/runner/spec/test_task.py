@@ -83,8 +83,9 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         ),
         (
             "matrix: {train.steps: [3]}",
-            r"3:24: 'train.steps' has no effect on task attention, whose sections are call",
+            r"3:24: 'train.steps' has no effect on task attention, whose sections are call; it is of `task: training`",
         ),
+        ("matrix: {call.backends: [' ']}", r"3:26: 'call.backends' names no .* \(valid: all, auto, "),
         ("matrix: {call.backends: [math fast]}", r"3:26: unknown attention backend 'fast'"),
         ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' is not like B2 T4096 H32 K8 D128"),
         ("matrix: {call.shape: [B0 T4 H1 D8]}", r"is not like"),
@@ -93,7 +94,7 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
             r"has heads \(H\) that cannot share its key heads \(K\) evenly",
         ),
     ],
-    ids=["attention", "train", "backend", "order", "zero", "groups"],
+    ids=["attention", "train", "no backend", "backend", "order", "zero", "groups"],
 )
 def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, more, message):
     with pytest.raises(InvalidFile, match=message):
@@ -172,3 +173,37 @@ def test_what_inference_cannot_do_is_refused(tmp_path, more, wrong):
     path.write_text(INFERENCE % more)
     with pytest.raises(InvalidFile, match=wrong):
         expand(read_study(path))
+
+
+@pytest.mark.parametrize("task", ["[inference]", "{a: 1}", "3"])
+def test_a_task_of_another_type_is_refused(tmp_path, task):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"title: t\nbase: {{task: {task}, call.steps: 3}}\n")
+    with pytest.raises(InvalidFile, match=r"s\.yaml:2:\d+: .*task"):
+        expand(read_study(path))
+
+
+def test_a_margin_of_a_loss_that_no_run_has_is_refused(tmp_path):
+    path = tmp_path / "s.yaml"
+    more = "matrix: {attention: [auto, math]}\nbaseline: {attention: auto}\n"
+    path.write_text(INFERENCE % "" + more + "margins: {loss: 0.02, tokens_per_second: 1%}\n")
+    with pytest.raises(InvalidFile, match=r"s\.yaml:5:11: runs of task inference have no loss"):
+        expand(read_study(path))
+    path.write_text(INFERENCE % "" + more + "margins: {tokens_per_second: 1%}\n")
+    assert len(expand(read_study(path))) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("baseline", "{call.causal: true}"),
+        ("margins", "{tokens_per_second: 1%}"),
+        ("until", "{tokens_per_second: 1%, at_most: 3}"),
+    ],
+)
+def test_attention_alone_takes_no_key_that_compares_runs(tmp_path, key, value):
+    more = "matrix: {call.causal: [true, false]}\n"
+    base = "" if key == "baseline" else "baseline: {call.causal: true}\n"
+    place = 4 + bool(base)
+    with pytest.raises(InvalidFile, match=rf"s\.yaml:{place}:1: '{key}' has no effect on task attention"):
+        calls(tmp_path, f"{more}{base}{key}: {value}\n")
