@@ -31,17 +31,19 @@ CREATE TEMP TABLE shared AS
 SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
     d.attempt AS deciding_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same_device,
-    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at
+    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at,
+    r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
 FROM fresh f
 LEFT JOIN run_records r ON r.study = f.study AND r.run_id = f.run_id
 LEFT JOIN attempts a ON a.study = f.study AND a.run_id = f.run_id AND a.attempt = f.attempt
 LEFT JOIN deciding_attempts d ON d.study = f.study AND d.run_id = f.run_id
 LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt;
 
-INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, deciding_attempt, noted, started_at) FROM shared;
+INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, deciding_attempt, noted, started_at, given_up) FROM shared;
 
 -- If several attempts cover a step, the latest wins, and what it covers takes the place of all that was there.
--- A run whose records are one ascending series, as nearly all are, has nothing to replace.
+-- A run whose records are one ascending series, as nearly all are, has nothing to replace. An attempt of inference starts
+-- over, and goes on from none: only the deciding one counts.
 UPDATE step_lines SET superseded = true WHERE rowid IN (
 WITH ordered AS (
     SELECT file, step, lag(step) OVER () AS before, lag(file) OVER () IS NOT DISTINCT FROM file AS goes_on
@@ -51,14 +53,15 @@ WITH ordered AS (
     HAVING count(*) FILTER (NOT goes_on) > 1 OR bool_or(goes_on AND step <= before)
 ), several AS (
     SELECT run FROM shared GROUP BY run
-    HAVING min(attempt) < max(attempt) OR bool_or(file IN (FROM disordered))
+    HAVING min(attempt) < max(attempt) OR bool_or(file IN (FROM disordered)) OR bool_or(given_up)
 ), doubtful AS (
-    SELECT l.rowid AS id, run, attempt, step, steps, time
+    SELECT l.rowid AS id, run, attempt, step, steps, time, given_up
     FROM step_lines l JOIN shared USING (file) SEMI JOIN several USING (run)
 ), spans AS (
-    SELECT run, attempt, min(step - steps) AS start, max(step) AS last FROM doubtful GROUP BY run, attempt
+    SELECT run, attempt, min(step - steps) AS start, max(step) AS last
+    FROM doubtful WHERE given_up IS NOT TRUE GROUP BY run, attempt
 ), standing AS (
-    SELECT id FROM doubtful s WHERE NOT EXISTS (
+    SELECT id FROM doubtful s WHERE given_up IS NOT TRUE AND NOT EXISTS (
         FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start AND s.step <= l.last)
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY attempt DESC, time DESC, id DESC) = 1
 )

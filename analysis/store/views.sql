@@ -44,7 +44,7 @@ COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in 
 COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
+COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
 COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';

@@ -33,6 +33,35 @@ def test_a_run_has_the_latency_of_its_prefills_without_its_own_warm_up(root: Pat
     assert (run["sequence_length"], run["batch_size"]) == (1000, 2)
 
 
+@pytest.mark.parametrize(("outcome", "expected"), [("failed", (4, 2, 0.5)), ("completed", (10, 8, 0.1))])
+def test_prefills_of_two_attempts_are_never_mixed(
+    root: Path, sql: Ask, outcome: str, expected: tuple[int, int, float]
+) -> None:
+    """Each attempt starts over, so that the rates are those of the attempt that decides the outcome."""
+    folder = inferred(root, "flash", seconds=0.1)
+    folder.end(outcome, steps=10, final_loss=None)
+    folder.start(attempt=2)
+    for step in range(1, 5):
+        folder.step(step, 0.5, 1, attempt=2, tokens=2000)
+    folder.end("failed", attempt=2, steps=4, final_loss=None)
+    collect(root)
+    (run,) = sql("FROM runs")
+    steps, counted, seconds = expected
+    assert (run["outcome"], run["steps"], run["counted_records"]) == (outcome, steps, counted)
+    assert run["step_seconds"] == pytest.approx(seconds)
+    assert len(sql("FROM steps")) == steps
+
+
+def test_an_attempt_that_measured_nothing_leaves_its_run_without_rates(root: Path, sql: Ask) -> None:
+    folder = inferred(root, "flash")
+    folder.end("preempted", steps=10, final_loss=None)
+    folder.start(attempt=2)
+    folder.end("failed", attempt=2, steps=0, final_loss=None)
+    collect(root)
+    (run,) = sql("FROM runs")
+    assert (run["outcome"], run["steps"], run["step_seconds"]) == ("failed", 0, None)
+
+
 def test_the_mfu_of_a_prefill_counts_the_forward_alone(root: Path, sql: Ask) -> None:
     inferred(root, "flash", seconds=0.1)
     collect(root)
