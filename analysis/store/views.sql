@@ -286,7 +286,7 @@ COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: attention calls held to float64 while it trained (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
 COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
-COMMENT ON COLUMN runs.task IS 'What the run does: training or inference. Rates of one task must not be compared with those of another.';
+COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attention, which is in the table kernels. Rates of one task must not be compared with those of another.';
 COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';

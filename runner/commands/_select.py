@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
+from model.config import SECTIONS
 from model.disk.files import Unreadable
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
@@ -85,8 +86,9 @@ def setting(name: str, states: Iterable[RunState]) -> str:
     Raises:
         UserError: it means none, or several.
     """
-    varied = {axis: None for state in states for axis in state.brief.varied}
-    known = list(dict.fromkeys([*varied, *leaves()]))
+    briefs = [state.brief for state in states]
+    varied = {axis: None for brief in briefs for axis in brief.varied}
+    known = list(dict.fromkeys([*varied, *_read_by({brief.task for brief in briefs})]))
     if name in known:
         return name
     for tier in (_is_last, _begins, _has_word):
@@ -97,6 +99,13 @@ def setting(name: str, states: Iterable[RunState]) -> str:
                 raise UserError(f"--only {name}: this can mean {', '.join(found)}")
             return found[0]
     raise UserError(f"--only {name}: no such setting {did_you_mean(name, known)}")
+
+
+def _read_by(tasks: Set[str]) -> list[str]:
+    """The settings that runs of these tasks have; all where there are no runs."""
+    read = {section for task, sections in SECTIONS.items() if task in tasks for section in sections}
+    found = [dotted for dotted in leaves() if "." not in dotted or dotted.partition(".")[0] in read]
+    return found if read else list(leaves())
 
 
 def _is_last(last: str, name: str) -> bool:

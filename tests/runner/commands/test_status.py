@@ -179,3 +179,12 @@ def test_a_message_does_not_steer_the_terminal(capsys):
 
     say("made by assay \x1b]0;title\x07\x1b[2J\u202e\nsecond line")
     assert capsys.readouterr().err == "made by assay ?]0;title??[2J?\nsecond line\n"
+
+
+def test_a_short_name_means_a_setting_that_the_runs_have(root):
+    config = RunConfig(task="attention")
+    Folder(root, plan("a", study="alone", config=config, factors={"seed": 0}))
+    found = states(root)
+    assert setting("steps", found) == "call.steps" and setting("backends", found) == "call.backends"
+    with pytest.raises(UserError, match="no such setting"):
+        setting("learning_rate", found)
