@@ -62,7 +62,7 @@ SELECT
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
     energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
 FROM step_records WHERE NOT superseded;
-COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins.';
+COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
 COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
 COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';

@@ -38,7 +38,8 @@ def infer(
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
-        Diverged: the logits of a prompt are not finite; its record is reported first.
+        Diverged: the logits of a prompt are not finite, whose record is reported first; or those of a decoded
+            token, of which none is reported.
         Interrupted: asked to stop. Nothing is kept to go on from.
         UserError: the data file is written to meanwhile.
     """
@@ -120,13 +121,24 @@ def _decode(
 ) -> Iterator[DecodeRecord]:
     """Decode from the end of the prompts on. Only the end of the pass waits for the device."""
     asked = config.inference
-    marks, tokens = clock(torch.device(config.device)), [logits_BV.argmax(-1, keepdim=True)]
+    marks, tokens, largest = clock(torch.device(config.device)), [logits_BV.argmax(-1, keepdim=True)], []
     marks.start()
     for _ in range(asked.new_tokens):
-        tokens.append(model.extend(cache, tokens[-1]).argmax(-1, keepdim=True))
+        top = model.extend(cache, tokens[-1]).max(-1, keepdim=True)
+        tokens.append(top.indices)
+        largest.append(top.values)  # NaN where any logit is
         marks.mark()
         if should_stop():
             raise Interrupted(asked.steps, saved=False)
+    _check_finite(largest, asked.prompt_length)
     found, spans, time = torch.cat(tokens, dim=1).T.tolist(), marks.spans(), now()
     for place, (ids, seconds) in enumerate(zip(found[:-1], spans, strict=True)):
         yield DecodeRecord(position=asked.prompt_length + place, time=time, seconds=seconds, token_ids=ids)
+
+
+def _check_finite(largest: list[Tensor], prompt_length: int) -> None:
+    """Raise Diverged at the first position whose largest logits, (B, 1), are not finite."""
+    finite_N = torch.stack(largest).isfinite().flatten(1).all(1)
+    if not finite_N.all():
+        position = prompt_length + int(finite_N.int().argmin())
+        raise Diverged(f"the logits of decoded position {position} are not finite")

@@ -8,7 +8,7 @@ from model.config import RunConfig
 from model.disk.record import now
 from model.errors import Diverged, Interrupted, Unsupported
 from model.inference.infer import attend_by_length, built, infer
-from model.llama import Cache, Past
+from model.llama import Cache, Llama, Past
 from model.text import Source
 
 # Logits of random weights are about 0.5. float32 rounds 1.2e-7 of that in each of some hundred operations.
@@ -207,6 +207,23 @@ def test_logits_that_are_not_finite_end_the_run(corpus, monkeypatch):
     with pytest.raises(Diverged, match="logits of step 1"):
         infer(run_config(), Source(corpus), steps.append, pytest.fail)
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_logits_that_are_not_finite_while_decoding_end_the_run(corpus, monkeypatch, wrong):
+    """One logit of one sample at one position, after which all would be finite again."""
+    steps, extend = [], Llama.extend
+
+    def spoilt(model, cache, tokens_BT):
+        logits_BV = extend(model, cache, tokens_BT)
+        if cache.length == PROMPT + 5:
+            logits_BV[1, 7] = wrong
+        return logits_BV
+
+    monkeypatch.setattr(Llama, "extend", spoilt)
+    with pytest.raises(Diverged, match=f"logits of decoded position {PROMPT + 4} "):
+        infer(run_config(), Source(corpus), steps.append, pytest.fail)
+    assert len(steps) == 3
 
 
 @pytest.mark.parametrize(("asks", "done"), [(2, 2), (10, 3)])
