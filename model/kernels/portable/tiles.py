@@ -1,7 +1,7 @@
 """Which tiles each kernel takes on which GPU.
 
-Chosen from what ptxas says of each (`python benchmarks/tiles.py`): they fit into shared memory, and no loop spills a
-register. docs/kernel-log.md says what has been measured of them.
+Chosen from what ptxas says of each (`python benchmarks/tiles.py`): they fit into shared memory, and their loops spill
+few registers or none. docs/kernel-log.md says what has been measured of them.
 """
 
 from functools import cache
@@ -24,7 +24,7 @@ Tiles = dict[str, dict[int, Tile]]
 HOPPER: Tiles = {  # and data-centre Blackwell: 227 KiB of shared memory
     "forward": {64: Tile(128, 64, 8, 3), 128: Tile(128, 128, 8, 2), 256: Tile(128, 64, 8, 2)},
     "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
-    "dq": {64: Tile(128, 128, 8, 2), 128: Tile(128, 64, 8, 2), 256: Tile(64, 64, 8, 2)},
+    "dq": {64: Tile(128, 128, 8, 2), 128: Tile(128, 64, 8, 2), 256: Tile(128, 32, 8, 2)},
     "dkdv": {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 8, 2)},
 }
 AMPERE: Tiles = {  # A100 and Orin: 163 KiB

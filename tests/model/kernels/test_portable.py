@@ -74,6 +74,7 @@ def wrong(backend: attention.Backend, variant: Variant) -> list[str]:
         ("plain", "contiguous", {"sequence_length": 64, "kv_heads": 4}),
         ("plain", "contiguous", {"sequence_length": 1, "heads": 3, "kv_heads": 1}),
         ("plain", "contiguous", {"sequence_length": 33, "heads": 6, "kv_heads": 2}),
+        ("plain", "contiguous", {"sequence_length": 40, "heads": 2, "kv_heads": 1, "head_dim": 256}),
         ("needle", "fused qkv", {"causal": False}),
         ("large logits", "heads first", {"batch": 2}),
         ("huge logits", "head dim strided", {}),
