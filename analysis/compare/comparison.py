@@ -81,6 +81,8 @@ class Result:
         if not ("completed" in self.outcomes.a or "completed" in self.outcomes.b):
             return []
         verdicts = {"speed": self.speed, "loss": self.loss}
+        if _task(self.pair.a.runs[0]) == "inference":  # which has no loss that could be missing
+            del verdicts["loss"]
         return [
             f"{what}: {found.sentence if found else 'not measured on both sides'}"
             for what, found in verdicts.items()
@@ -139,8 +141,10 @@ def compare(a: Measured, b: Measured, options: Options) -> Comparison:
     """Compare two sources, group by group.
 
     Raises:
-        UserError: an option names a group that there is not, or no group of A is one of B.
+        UserError: an option names a group that there is not, no group of A is one of B, or their runs do
+            different work, or work whose rates are in another table.
     """
+    _refuse_other_work(a, b)
     matches = match(a.runs, b.runs, options.names)
     if not matches.pairs:
         raise UserError(_nothing_matches(a.name, b.name, matches))
@@ -150,6 +154,24 @@ def compare(a: Measured, b: Measured, options: Options) -> Comparison:
     pairs = zip(matches.pairs, sides, strict=True)
     results = [_result(pair, *both, options) for pair, both in pairs]
     return Comparison((a.name, b.name), options, results, matches.a_alone, matches.b_alone)
+
+
+def _refuse_other_work(a: Measured, b: Measured) -> None:
+    """Tokens of training and tokens of a prompt are no units of one rate."""
+    tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
+    if len(tasks) > 1:
+        apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))
+        raise UserError(f"only runs of one task can be compared: {apart}")
+    if "attention" in tasks:
+        raise UserError(
+            f"{a.name} and {b.name} time attention alone, and a run of it has no rate: compare the rows of "
+            "table `kernels`, with `runner sql`"
+        )
+
+
+def _task(run: Row) -> str:
+    found: str = run.get("task") or "training"
+    return found
 
 
 def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:

@@ -25,10 +25,11 @@ JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.d
 LEFT JOIN times t ON t.run_id = d.run_id
 ORDER BY d.place, d.seed, d.repeat, d.run_id"""
 
-# Whether a step of a run has a loss; one that is not finite is NULL. Other programs may log a loss at some of
-# their records alone: what was found in their logs tells which losses were not finite.
+# Whether a step of a run has a loss; one that is not finite is NULL. Runs of other tasks have none,
+# and other programs may log a loss at some of their records alone: what was found in their logs tells which
+# losses were not finite.
 HAS_LOSS = """\
-(s.loss IS NOT NULL OR r.imported IS NULL OR list_contains(
+(s.loss IS NOT NULL OR r.imported IS NULL AND r.config ->> '$.task' IS NULL OR list_contains(
   flatten((r.imported -> '$.findings[*].evidence.steps')::BIGINT[][]), s.step))"""
 
 # The losses of the last fifth of the steps that all completed runs reached, in studies with a baseline.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from model.config import SECTIONS, RunConfig
+from model.disk.files import Unreadable
 from model.disk.folder import RunFolder, folders
 from model.disk.imported import PREFIX
 from model.disk.record import Outcome, RunRecord, now
@@ -18,6 +19,7 @@ from model.text import Source
 from runner.plan.data import checked_sources
 from runner.plan.order import Planned, placed
 from runner.spec.expansion import Cell
+from runner.spec.problems import InvalidFile, Problem
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import Study, read_study
 from runner.state import ledger
@@ -56,10 +58,12 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
     """Check the cells' data and look up the status of their runs. Writes nothing.
 
     Raises:
-        InvalidFile: a data file or tokenizer is missing or wrong, or has too little text; at its setting.
+        InvalidFile: a data file or tokenizer is missing or wrong, or has too little text; at its setting; or
+            the study's folder holds runs of another task.
         UserError: a run's data has changed since it was planned, or the study holds imported logs.
     """
     _refuse_logs(study.name, root)
+    _refuse_another_task(cells, root, study.name)
     sources = checked_sources(study, cells, root)
     made = provenance.provenance(study.path.resolve().parent)
     common = {
@@ -81,6 +85,21 @@ def _refuse_logs(study: str, root: Path) -> None:
             f"study '{study}' under {root} holds {len(logs)} imported logs, which nothing here can run: "
             "give the study another `name:`, or use another --root"
         )
+
+
+def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
+    """A study whose file changed its task keeps its folder: no page may rank the old runs with the new."""
+    task, place = cells[0].config.task, cells[0].marks.get("task", cells[0].origin)
+    for name in folders(root / study):
+        try:
+            before = RunFolder(root / study / name).run.config.task
+        except Unreadable:  # others tell its owner
+            continue
+        if before != task:
+            text = f"study '{study}' under {root} has runs of task {before}, and one study has one task"
+            advice = "give this one another `name:`, or use another --root"
+            raise InvalidFile([Problem(place, f"{text}: {advice}")])
+        return
 
 
 def refreshed(plan: Plan) -> Plan:

@@ -269,3 +269,28 @@ def test_no_run_is_lost_where_several_share_seed_and_repeat() -> None:
     assert (speed.kind, speed.n) == ("equivalent", 3)
     assert "unpaired, 3 and 3 runs" in speed.method
     assert only(side("A", a), side("B", b[:1])).speed.kind == "observed"
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("tasks", "why"),
+    [
+        (("training", "inference"), "A has runs of task training"),
+        (("attention", "attention"), "table `kernels`"),
+    ],
+)
+def test_runs_of_different_tasks_and_attention_alone_are_refused(tasks: tuple[str, str], why: str) -> None:
+    a, b = ([run(seed, task=task) for seed in range(3)] for task in tasks)
+    with pytest.raises(UserError, match=why):
+        compare(side("A", a), side("B", b), Options(margins=MARGINS))
+
+
+def test_inference_lacks_no_loss() -> None:
+    a, b = (
+        Measured(name, rows, {each["run_id"]: Records() for each in rows})
+        for name in "AB"
+        for rows in [[run(seed, task="inference") for seed in range(3)]]
+    )
+    found = only(a, b)
+    assert found.loss is None
+    assert found.unsettled == []

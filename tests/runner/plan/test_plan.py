@@ -12,6 +12,7 @@ from runner.commands.retry import _cluster
 from runner.plan.plan import plan, planned_again, refreshed, rehearsal
 from runner.plan.write import write_runs
 from runner.spec.expansion import expand
+from runner.spec.problems import InvalidFile
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 from runner.state import ledger
@@ -122,3 +123,15 @@ def test_a_record_that_is_older_than_what_scales_say_is_read(planned):
     (run, _), *_ = planned.runs
     older = run.model_dump(mode="json", exclude={"scale_description", "overridden"})
     assert type(run).model_validate(older).overridden is None
+
+
+@pytest.mark.refused
+def test_a_study_whose_task_changed_is_refused_while_its_runs_are_there(planned, study, root):
+    """One study has one task, and the runs of before would be ranked with the new ones."""
+    path = study("", base="title: t\nbase: {device: cpu, task: attention}\n")
+    parsed = read_study(path)
+    with pytest.raises(
+        InvalidFile, match=r"tiny\.yaml:2:21: study 'tiny' under .* has runs of task training"
+    ):
+        plan(parsed, expand(parsed), "full", read_cluster("mine.yaml"), root)
+    assert len(states(root)) == 1
