@@ -90,7 +90,10 @@ def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
     scores = {leaf: _shared(words, leaf) for leaf in (leaves() if choices is None else choices)}
     best = max(scores.values(), default=0.0)
     alike = [leaf for leaf, score in scores.items() if score == best]
-    return max(alike, key=lambda leaf: SequenceMatcher(None, dotted, leaf).ratio()) if best > 0 else None
+    # The section is compared only where one was written: a short one is no nearer to a name without any.
+    written = {leaf: leaf if "." in dotted else leaf.rpartition(".")[2] for leaf in alike}
+    ratios = {leaf: SequenceMatcher(None, dotted, text).ratio() for leaf, text in written.items()}
+    return max(ratios, key=lambda leaf: ratios[leaf]) if best > 0 else None
 
 
 def _words(dotted: str) -> list[str]:
