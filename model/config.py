@@ -358,6 +358,12 @@ class RunConfig(Strict):
                 del found["train"][key]
         return found
 
+    def in_own_words(self, reason: str) -> str:
+        """A backend's reason, which names settings of training, with those of inference in their place."""
+        if self.task != "inference":
+            return reason
+        return reason.replace("train.sequence_length", self.length_key).replace("train.", "inference.")
+
     def unsupported(self) -> dict[str, str]:
         """Why this run cannot start, by setting, each with what to set instead; empty if it can."""
         if self.task == "inference":

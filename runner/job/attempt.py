@@ -9,6 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -53,6 +54,8 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
     except BaseException as error:
         _limit_memory(None)  # writing the result needs some memory
         ending = _ending(error, stop, end)
+        if ending.reason and isinstance(error, Unsupported):
+            ending = replace(ending, reason=run.config.in_own_words(ending.reason))
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
     write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))

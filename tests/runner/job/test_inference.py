@@ -66,6 +66,13 @@ def test_one_that_is_stopped_says_that_it_starts_over(attempted, monkeypatch):
     assert not done.decoded
 
 
+def test_a_reason_names_the_settings_of_inference(attempted):
+    done = attempted(backend="flash", dtype="bfloat16")
+    outcome, reason = done.settled
+    assert outcome == "unsupported"
+    assert "--set inference.dtype=float32" in reason and "train." not in reason
+
+
 def test_a_backend_that_cannot_decode_ends_unsupported_for_that_reason(attempted, monkeypatch):
     math = attention.load("math")
     alone = attention.Backend("alone", math.unsupported_reasons, math.attend, math.launches)
