@@ -124,7 +124,7 @@ def write_report(
             trust = backends.of_study(connection, study, known.runs)
             found = comparison.of_study(connection, study, known.runs)
             queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
-            summaries = metrics.of(known.infers)
+            summaries = {} if known.calls else metrics.of(known.infers)
             queries |= {name: facts.literal(sql, study) for name, sql in summaries.items()}
             if len(known.quarantine) > MOST_NAMED:
                 queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)

@@ -194,6 +194,7 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
     pages = {path.name: path.read_text() for path in (tmp_path / "report").glob("*.html")}
     assert {"index.html", "kernels.html", "certificates.html", "methods.html"} <= set(pages)
     assert not {"comparison.html", "memory.html", "time.html", "loss.html"} & set(pages)
+    assert not [*(tmp_path / "report").rglob("*training*")]
     for name in ("index.html", "kernels.html", "runs.html", "run-r01.html"):
         text = re.sub(r"<[^>]*>", " ", pages[name])
         for word in (

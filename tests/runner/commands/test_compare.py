@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from model.config import CallConfig, RunConfig
 from model.disk.record import Outcome, Provenance
 from model.errors import UserError
 from runner.cli.app import app
 from tests.analysis.demo import certify
-from tests.analysis.fabricate import Folder, plan
+from tests.analysis.fabricate import Folder, inferred, plan
 
 BEFORE, AFTER = "a" * 40, "b" * 40
 MARGINS = ("--margin", "tokens_per_second=2%", "--margin", "loss=0.005")
@@ -141,6 +142,28 @@ def test_what_cannot_be_compared_is_refused_with_what_to_type_instead(arguments,
     assert isinstance(done.exception, UserError)
     assert done.exception.exit_code == 2
     assert re.search(said, str(done.exception))
+
+
+def test_runs_of_inference_are_compared_by_speed_and_not_by_losses_that_they_lack(tmp_path: Path) -> None:
+    for side in ("first", "second"):
+        for repeat in (1, 2, 3):
+            (tmp_path / side).mkdir(exist_ok=True)
+            inferred(tmp_path / side, "flash", seconds=0.1 + repeat / 1e4, run_id=f"r{repeat}", repeat=repeat)
+    done = compare(str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS, "--across", "all", "--json")
+    (group,) = json.loads(done.stdout)["groups"]
+    assert (group["speed"]["kind"], group["loss"]) == ("equivalent", None)
+    assert done.exit_code == 0
+
+
+@pytest.mark.refused
+def test_a_study_of_attention_alone_is_refused(tmp_path: Path) -> None:
+    config = RunConfig(task="attention", call=CallConfig(shape="B1 T128 H4 D64"))
+    for side in ("first", "second"):
+        (tmp_path / side).mkdir()
+        Folder(tmp_path / side, plan("r1", config=config)).start()
+    done = compare(str(tmp_path / "first"), str(tmp_path / "second"))
+    assert isinstance(done.exception, UserError)
+    assert "times attention alone" in str(done.exception)
 
 
 def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path) -> None:
