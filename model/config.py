@@ -198,6 +198,9 @@ class CallConfig(Strict):
             raise ValueError(f"shape '{self.shape}' is not like B2 T4096 H32 K8 D128, in this order")
         if self.sizes["H"] % self.sizes["K"]:
             raise ValueError(f"shape '{self.shape}' has heads (H) that cannot share its key heads (K) evenly")
+        if self.sizes["D"] % 2:  # a certificate has a small llama in it
+            why = "no llama has one, as rotary positions need pairs, and certificates try a small llama"
+            raise ValueError(f"shape '{self.shape}' has an odd head dim (D): {why}")
         return self
 
     @property

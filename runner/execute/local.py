@@ -92,7 +92,7 @@ class Child:
 def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None:
     """Run tasks in order, `max_parallel` at a time, claiming each just before it starts.
 
-    Whatever ends the queue, its runs save a checkpoint and are recorded as cancelled.
+    Whatever ends the queue, its runs save a checkpoint, if their task has one, and are recorded as cancelled.
 
     Raises:
         UserError: the machine has too few GPUs.
@@ -106,7 +106,7 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
             _run(list(tasks), children, profile, watcher, received)
         except BaseException as error:
             with suppress(OSError):  # the terminal may be gone
-                log.info("stopping %d runs, which save a checkpoint; Ctrl-C kills them", len(children))
+                log.info("stopping %d runs, which save what they can; Ctrl-C kills them", len(children))
             _cancel(children, _reason(error, received), received)
             watcher.stop_early = True
             with suppress(OSError):
@@ -278,7 +278,7 @@ def _with(result: Result | None, ending: Ending) -> Ending:
 
 
 def _stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
-    """Have runs save a checkpoint and end; kill those that take longer than planned, or all in a hurry."""
+    """Have runs save what they can and end; kill those that take longer than planned, or all in a hurry."""
     for child in children:
         child.process.terminate()
     grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)

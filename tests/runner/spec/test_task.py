@@ -89,12 +89,13 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         ("matrix: {call.backends: [math fast]}", r"3:26: unknown attention backend 'fast'"),
         ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' is not like B2 T4096 H32 K8 D128"),
         ("matrix: {call.shape: [B0 T4 H1 D8]}", r"is not like"),
+        ("matrix: {call.shape: [B1 T4 H1 D7]}", r"3:23: shape 'B1 T4 H1 D7' has an odd head dim"),
         (
             "matrix: {call.shape: [B1 T4 H4 K3 D8]}",
             r"has heads \(H\) that cannot share its key heads \(K\) evenly",
         ),
     ],
-    ids=["attention", "train", "no backend", "backend", "order", "zero", "groups"],
+    ids=["attention", "train", "no backend", "backend", "order", "zero", "odd", "groups"],
 )
 def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, more, message):
     with pytest.raises(InvalidFile, match=message):
