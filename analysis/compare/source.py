@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _RUNS = "SELECT * FROM runs WHERE study = {study} ORDER BY place, seed, repeat, run_id"
-# What verdicts need: losses near the end, of runs that train, and the seconds of runs that have no repeats.
+# What verdicts need: losses near the end, and the seconds of runs that have no repeats.
 _STEPS = """\
 SELECT s.run_id, s.step,
-  CASE WHEN s.step > {since} AND coalesce(r.config ->> '$.task', 'training') = 'training' AND {has_loss}
-    THEN coalesce(s.loss, 'nan') END,
+  CASE WHEN s.step > {since} AND {has_loss} THEN coalesce(s.loss, 'nan') END,
   CASE WHEN s.counted AND s.step_seconds > 0 AND s.run_id IN ({single}) THEN s.step_seconds END
 FROM steps s JOIN run_records r ON r.study = s.study AND r.run_id = s.run_id
 WHERE s.study = {study} AND (s.step > {since} OR s.run_id IN ({single})) ORDER BY s.run_id, s.step"""
@@ -76,7 +75,7 @@ def read(a: Source, b: Source) -> tuple[Measured, Measured]:
     """Read two sources from what was collected.
 
     Raises:
-        UserError: no database, no such study in it, no run of that commit, or one that times attention alone.
+        UserError: no database, no such study in it, or no run of that commit.
     """
     with open_for_reading(a.root) as first, open_for_reading(b.root) as second:
         return read_open((a, first), (b, second))
@@ -98,11 +97,6 @@ def _runs(connection: DuckDBPyConnection, source: Source) -> list[Row]:
     rows = _rows(connection, _RUNS, source.study)
     if not rows:
         raise UserError(f"no collected runs of study '{source.study}' under {source.root}")
-    if any(row["task"] == "attention" for row in rows):
-        raise UserError(
-            f"study '{source.study}' times attention alone, of which no verdicts are made: its times and "
-            "their intervals are in the table `kernels`, and in its report"
-        )
     return _at_commit(rows, source) if source.commit is not None else rows
 
 

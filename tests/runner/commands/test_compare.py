@@ -163,7 +163,7 @@ def test_a_study_of_attention_alone_is_refused(tmp_path: Path) -> None:
         Folder(tmp_path / side, plan("r1", config=config)).start()
     done = compare(str(tmp_path / "first"), str(tmp_path / "second"))
     assert isinstance(done.exception, UserError)
-    assert "times attention alone" in str(done.exception)
+    assert "time attention alone" in str(done.exception)
 
 
 def test_a_single_run_before_and_after_is_compared_by_its_records(tmp_path: Path) -> None:
