@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from model.config import RunConfig
+from model.config import SECTIONS, RunConfig
 from model.errors import did_you_mean
 from runner.spec.document import KeyPath
 from runner.spec.problems import look_alike
 
+_TYPO = 0.9  # share of equal letters from which on a name is one of ours, misspelt
 Scalar = str | int | float | bool
 # What other tools call our settings, as the words of ours.
 _OTHER_NAMES = {
@@ -80,8 +81,17 @@ def unknown(dotted: str) -> str:
     section = dotted.rpartition(".")[0]
     if section in leaves():
         return f"'{section}' holds one value, so it has no '{dotted.removeprefix(section + '.')}'"
-    known = did_you_mean(dotted, leaves(), nearest(dotted))
+    choices = _of_the_same_task(section)
+    typo = next(iter(get_close_matches(dotted, choices, n=1, cutoff=_TYPO)), None)
+    known = did_you_mean(dotted, choices, typo or nearest(dotted, choices))
     return f"unknown setting '{dotted}' {known}{look_alike(dotted)}"
+
+
+def _of_the_same_task(section: str) -> tuple[str, ...]:
+    """All settings; where a task's own section was written, without those of other tasks."""
+    own = {names[0] for names in SECTIONS.values()}
+    others = own - {section} if section in own else set()
+    return tuple(leaf for leaf in leaves() if leaf.partition(".")[0] not in others)
 
 
 def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:

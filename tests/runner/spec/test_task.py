@@ -208,3 +208,18 @@ def test_attention_alone_takes_no_key_that_compares_runs(tmp_path, key, value):
     place = 4 + bool(base)
     with pytest.raises(InvalidFile, match=rf"s\.yaml:{place}:1: '{key}' has no effect on task attention"):
         calls(tmp_path, f"{more}{base}{key}: {value}\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("call.backend", "call.backends"),
+        ("inference.sequence_length", "inference.prompt_length"),
+        ("train.lr", "train.learning_rate"),
+    ],
+)
+def test_a_misspelt_setting_is_taken_for_one_of_its_own_task(tmp_path, key, meant):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"title: t\nbase: {{{key}: 3}}\n")
+    with pytest.raises(InvalidFile, match=rf"s\.yaml:2:8: unknown setting '{key}' \(did you mean '{meant}'"):
+        read_study(path)
