@@ -237,15 +237,15 @@ def test_one_number_for_the_maximum_and_the_sum_would_lose_them(device) -> None:
 
 
 FAULTS = [
-    ("forward.visible", "hides_the_diagonal", {"o"}),
-    ("forward.visible", "sees_one_more", {"o"}),
-    ("forward.visible", "forgets_the_group", {"o"}),
-    ("forward.keys_seen", "drops_the_tail", {"o"}),
-    ("backward.visible", "hides_the_diagonal", {"dq"}),
-    ("backward.visible", "sees_one_more", {"dq"}),
-    ("backward.keys_seen", "drops_the_tail", {"dq"}),
-    ("backward._rows_that_see", "starts_one_tile_late", {"dk", "dv"}),
-    ("backward._rows_that_see", "masks_no_tile", {"dk", "dv"}),
+    ("forward.visible", "hides_the_diagonal", "o"),
+    ("forward.visible", "sees_one_more", "o"),
+    ("forward.visible", "forgets_the_group", "o"),
+    ("forward.keys_seen", "drops_the_tail", "o"),
+    ("backward.visible", "hides_the_diagonal", "dq"),
+    ("backward.visible", "sees_one_more", "dq"),
+    ("backward.keys_seen", "drops_the_tail", "dq"),
+    ("backward._rows_that_see", "starts_one_tile_late", "dk dv"),
+    ("backward._rows_that_see", "masks_no_tile", "dk dv"),
 ]
 
 
@@ -258,7 +258,9 @@ def test_a_fault_in_a_kernel_is_found_wrong(device, monkeypatch, where, fault, s
 
     monkeypatch.setattr(f"model.kernels.portable.{where}", getattr(portable_faults, fault))
     checks = right.check(attention.load("portable"), Variant(replace(CPU, causal=fault != "drops_the_tail")))
-    assert spoiled <= {check.what for check in checks if check.name == "right" and not check.passed}
+    assert {*spoiled.split()} <= {
+        check.what for check in checks if check.name == "right" and not check.passed
+    }
 
 
 def test_an_offset_that_is_off_by_one_is_found_wrong(case) -> None:
