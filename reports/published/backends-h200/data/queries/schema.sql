@@ -125,41 +125,51 @@ COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they 
 COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
 COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
 
-CREATE TABLE step_records (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
-    step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
+CREATE TABLE step_files (
+    file INTEGER NOT NULL PRIMARY KEY, study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
+    warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
+);
+COMMENT ON TABLE step_files IS 'Every steps.jsonl that has a record, one row per attempt, with what its records share. Use the view step_records.';
+COMMENT ON COLUMN step_files.file IS 'Number of the file in this database; another database may number it otherwise.';
+COMMENT ON COLUMN step_files.study IS 'Name of the study.';
+COMMENT ON COLUMN step_files.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_files.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_files.warmup_steps IS 'Length of the warm-up in steps: records whose interval starts before do not count.';
+COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that the attempt resumed from: the record whose interval starts there does not count. NULL if it started from scratch.';
+COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device: otherwise no record of it counts.';
+COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
+COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_files.peak_flops IS 'Dense peak of one device in FLOP/s, of the attempt; NULL if unknown.';
+
+-- Ten million rows are written once, straight from the files, with a number in place of their attempt's key.
+CREATE TABLE step_lines (
+    file INTEGER NOT NULL, step BIGINT NOT NULL, steps BIGINT NOT NULL, time TIMESTAMP,
     loss DOUBLE, learning_rate DOUBLE, grad_norm DOUBLE, step_seconds DOUBLE,
     tokens BIGINT, training_tokens BIGINT, memory_bytes BIGINT,
     step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
     energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
-    superseded BOOLEAN NOT NULL, counted BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
+    superseded BOOLEAN NOT NULL DEFAULT false
 );
-COMMENT ON TABLE step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
-COMMENT ON COLUMN step_records.study IS 'Name of the study.';
-COMMENT ON COLUMN step_records.run_id IS 'Id of the run.';
-COMMENT ON COLUMN step_records.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_records.step IS 'Optimizer step, counted from 1.';
-COMMENT ON COLUMN step_records.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
-COMMENT ON COLUMN step_records.time IS 'When the record was written, UTC.';
-COMMENT ON COLUMN step_records.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
-COMMENT ON COLUMN step_records.learning_rate IS 'Learning rate at the step.';
-COMMENT ON COLUMN step_records.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
-COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the interval.';
-COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
-COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
-COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
-COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
-COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
-COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
-COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
-COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
-COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
-COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
+COMMENT ON TABLE step_lines IS 'What the lines of these files say, one row per line. Use the view step_records.';
+COMMENT ON COLUMN step_lines.file IS 'Number of its file in step_files.';
+COMMENT ON COLUMN step_lines.step IS 'Optimizer step, counted from 1.';
+COMMENT ON COLUMN step_lines.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
+COMMENT ON COLUMN step_lines.time IS 'When the record was written, UTC.';
+COMMENT ON COLUMN step_lines.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
+COMMENT ON COLUMN step_lines.learning_rate IS 'Learning rate at the step.';
+COMMENT ON COLUMN step_lines.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
+COMMENT ON COLUMN step_lines.step_seconds IS 'Mean seconds per step over the interval.';
+COMMENT ON COLUMN step_lines.tokens IS 'Tokens in the interval, including padding.';
+COMMENT ON COLUMN step_lines.training_tokens IS 'Tokens in the interval that count in the loss.';
+COMMENT ON COLUMN step_lines.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_lines.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
 
 -- `rows` is an SQL keyword.
 CREATE TABLE audits (
@@ -309,26 +319,56 @@ COMMENT ON COLUMN verifications.relative_error IS 'Norm of the error divided by 
 COMMENT ON COLUMN verifications.passed IS 'Whether the check passed.';
 COMMENT ON COLUMN verifications.reason IS 'What is wrong, as a sentence; NULL if the check passed.';
 
-CREATE TABLE kernels (
-    attention VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, direction VARCHAR, causal BOOLEAN,
-    batch BIGINT, sequence_length BIGINT, heads BIGINT, kv_heads BIGINT, head_dim BIGINT,
-    milliseconds DOUBLE, tflops DOUBLE, memory_bytes BIGINT, measured_at TIMESTAMP
+CREATE TABLE decoding (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
+    position BIGINT NOT NULL, time TIMESTAMP, seconds DOUBLE NOT NULL, token_ids JSON NOT NULL
 );
-COMMENT ON TABLE kernels IS 'Micro-benchmarks of attention alone. Their TFLOP/s are halved when causal and must never be compared with MFU.';
+COMMENT ON TABLE decoding IS 'decode.jsonl of every attempt of task inference: tokens decoded greedily with a KV cache, one row per position. It is the second of two passes over the same positions, so that nothing is loaded or compiled in it.';
+COMMENT ON COLUMN decoding.study IS 'Name of the study.';
+COMMENT ON COLUMN decoding.run_id IS 'Id of the run.';
+COMMENT ON COLUMN decoding.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN decoding.position IS 'Position of the tokens that go through the model, from 0: each attends to position + 1 keys.';
+COMMENT ON COLUMN decoding.time IS 'When the last position of the pass was done, UTC.';
+COMMENT ON COLUMN decoding.seconds IS 'Seconds of the position by the device''s clock: one token of each sample through the whole model.';
+COMMENT ON COLUMN decoding.token_ids IS 'Ids of these tokens, one of each sample: a JSON array.';
+
+CREATE TABLE kernels (
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
+    attention VARCHAR NOT NULL, direction VARCHAR NOT NULL, mode VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, causal BOOLEAN,
+    batch BIGINT, sequence_length BIGINT, heads BIGINT, kv_heads BIGINT, head_dim BIGINT,
+    outcome VARCHAR NOT NULL, reason VARCHAR, calls INTEGER NOT NULL,
+    milliseconds DOUBLE, milliseconds_low DOUBLE, milliseconds_high DOUBLE, tflops DOUBLE, ceiling_tflops DOUBLE,
+    memory_bytes BIGINT, sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, certificate VARCHAR, measured_at TIMESTAMP
+);
+COMMENT ON TABLE kernels IS 'kernels.json of every attempt: attention alone, one row per backend, direction and mode. All backends of an attempt were called in one process, in random order within each round. Their TFLOP/s are halved when causal and must never be compared with MFU.';
+COMMENT ON COLUMN kernels.study IS 'Name of the study.';
+COMMENT ON COLUMN kernels.run_id IS 'Id of the run: one shape.';
+COMMENT ON COLUMN kernels.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN kernels.attention IS 'Attention backend.';
-COMMENT ON COLUMN kernels.device IS 'Name of the device as its driver reports it.';
+COMMENT ON COLUMN kernels.direction IS 'forward, backward, or both: a forward and the backward after it, summed in each round.';
+COMMENT ON COLUMN kernels.mode IS 'eager, called from Python, or graph, replayed from a CUDA graph. A CPU has no graph.';
+COMMENT ON COLUMN kernels.device IS 'Name of the device as the system reports it.';
 COMMENT ON COLUMN kernels.dtype IS 'Precision of the tensors.';
-COMMENT ON COLUMN kernels.direction IS 'forward or backward.';
 COMMENT ON COLUMN kernels.causal IS 'Whether a causal mask applies.';
 COMMENT ON COLUMN kernels.batch IS 'Samples per call.';
 COMMENT ON COLUMN kernels.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN kernels.heads IS 'Query heads.';
 COMMENT ON COLUMN kernels.kv_heads IS 'Key and value heads.';
 COMMENT ON COLUMN kernels.head_dim IS 'Width of one head.';
-COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds.';
-COMMENT ON COLUMN kernels.tflops IS 'TFLOP/s, counting 4 B H S^2 D FLOP forward, half of that when causal, and 2.5 times that backward.';
-COMMENT ON COLUMN kernels.memory_bytes IS 'Peak device memory of one call in bytes.';
-COMMENT ON COLUMN kernels.measured_at IS 'When the benchmark ran, UTC.';
+COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate; oom_gpu or oom_host; or failed.';
+COMMENT ON COLUMN kernels.reason IS 'Why it did not complete; NULL if it did.';
+COMMENT ON COLUMN kernels.calls IS 'Number of calls that were timed; 0 if it did not complete.';
+COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds; NULL if it did not complete.';
+COMMENT ON COLUMN kernels.milliseconds_low IS 'Lower end of a 95 % interval of that median over the calls, between order statistics: how steady this process was, not what another would give. NULL below 6 calls.';
+COMMENT ON COLUMN kernels.milliseconds_high IS 'Upper end of the same.';
+COMMENT ON COLUMN kernels.tflops IS 'TFLOP/s in the median time, counting 4 B H S^2 D FLOP forward, half of that when causal, 2.5 times that backward, and 3.5 times for both.';
+COMMENT ON COLUMN kernels.ceiling_tflops IS 'TFLOP/s of a large square matrix product in the same precision, in its median time: it was timed between the backends of the same process.';
+COMMENT ON COLUMN kernels.memory_bytes IS 'Most bytes that PyTorch allocated at a time beyond the inputs: device memory on a GPU, host memory on a CPU. In the rows of backward and both, by a forward and its backward together.';
+COMMENT ON COLUMN kernels.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz, read after each call. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN kernels.sm_mhz_high IS 'Highest clock of the same, in MHz.';
+COMMENT ON COLUMN kernels.throttle_reasons IS 'Each different word of NVML on what held back the clocks after a call, with semicolons between; none where nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN kernels.certificate IS 'Key of the certificate that the backend was timed under, or that found it wrong; NULL if there is none.';
+COMMENT ON COLUMN kernels.measured_at IS 'When the shape was measured, UTC.';
 
 CREATE TABLE nodes (
     study VARCHAR NOT NULL, key VARCHAR NOT NULL, node VARCHAR NOT NULL, device VARCHAR NOT NULL, gpu VARCHAR, gpu_uuid VARCHAR,

@@ -1,5 +1,5 @@
 SELECT c.*, e.* EXCLUDE (certificate), u.audits, u.audits_passed, u.audit_ratio,
-  (SELECT list(DISTINCT a.run_id ORDER BY a.run_id) FROM attempts a
+  (SELECT list(DISTINCT a.run_id ORDER BY a.run_id) FROM admissions a
    WHERE a.study = 'backends' AND a.certificate = c.key) AS runs
 FROM certificates c LEFT JOIN certificate_errors e ON e.certificate = c.key
 LEFT JOIN (
@@ -7,5 +7,5 @@ LEFT JOIN (
     max(ratio) AS audit_ratio
   FROM audits JOIN attempts a USING (study, run_id, attempt) WHERE study = 'backends' GROUP BY a.certificate
 ) u ON u.certificate = c.key
-WHERE c.key IN (SELECT certificate FROM attempts WHERE study = 'backends')
+WHERE c.key IN (SELECT certificate FROM admissions WHERE study = 'backends')
 ORDER BY c.attention, c.device_name, c.shape, c.created_at, c.key

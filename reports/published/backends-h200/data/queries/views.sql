@@ -9,6 +9,47 @@ COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
 COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
 COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
 
+CREATE VIEW admissions AS
+SELECT study, run_id, attempt, certificate FROM attempts WHERE certificate IS NOT NULL
+UNION SELECT study, run_id, attempt, certificate FROM kernels WHERE certificate IS NOT NULL;
+COMMENT ON VIEW admissions IS 'Which certificates the backends of an attempt had: one row for each.';
+COMMENT ON COLUMN admissions.study IS 'Name of the study.';
+COMMENT ON COLUMN admissions.run_id IS 'Id of the run.';
+COMMENT ON COLUMN admissions.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN admissions.certificate IS 'Key of the certificate.';
+
+CREATE VIEW step_records AS
+SELECT f.study, f.run_id, f.attempt, l.* EXCLUDE (file),
+    l.step - l.steps >= f.warmup_steps AND l.step - l.steps IS DISTINCT FROM f.resumed_step AND f.same_device AS counted,
+    f.flop_per_token, f.gpus, f.peak_flops
+FROM step_lines l JOIN step_files f ON f.file = l.file;
+COMMENT ON VIEW step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
+COMMENT ON COLUMN step_records.study IS 'Name of the study.';
+COMMENT ON COLUMN step_records.run_id IS 'Id of the run.';
+COMMENT ON COLUMN step_records.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_records.step IS 'Optimizer step, counted from 1.';
+COMMENT ON COLUMN step_records.steps IS 'Steps since the previous record: the interval is (step - steps, step].';
+COMMENT ON COLUMN step_records.time IS 'When the record was written, UTC.';
+COMMENT ON COLUMN step_records.loss IS 'Mean cross-entropy at the step in nats per token; NULL if not finite.';
+COMMENT ON COLUMN step_records.learning_rate IS 'Learning rate at the step.';
+COMMENT ON COLUMN step_records.grad_norm IS 'Gradient norm before clipping; NULL if not finite.';
+COMMENT ON COLUMN step_records.step_seconds IS 'Mean seconds per step over the interval.';
+COMMENT ON COLUMN step_records.tokens IS 'Tokens in the interval, including padding.';
+COMMENT ON COLUMN step_records.training_tokens IS 'Tokens in the interval that count in the loss.';
+COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
+COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
+COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
+COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
+COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
+COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
+
 CREATE VIEW steps AS
 SELECT
     study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,
@@ -21,7 +62,7 @@ SELECT
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
     energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
 FROM step_records WHERE NOT superseded;
-COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins.';
+COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
 COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
 COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';
@@ -39,7 +80,7 @@ COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens 
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, is not where its attempt resumed, and the device is the deciding attempt''s.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the deciding attempt''s.';
 COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
@@ -121,6 +162,9 @@ WITH spent AS (
 ), audited AS (
     SELECT study, run_id, count(*) AS audits, count(*) FILTER (passed) AS audits_passed, max(ratio) AS audit_ratio
     FROM audits GROUP BY study, run_id
+), decoded AS (
+    SELECT study, run_id, attempt, count(*) AS decoded_tokens, median(seconds) AS decode_seconds
+    FROM decoding GROUP BY study, run_id, attempt
 )
 SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
@@ -139,7 +183,7 @@ SELECT
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
     CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
     r.group_id, l.label, l.place, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
-    greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
+    coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
     a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt, g.missing_since,
@@ -148,7 +192,9 @@ SELECT
     a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
     m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
-    u.audits, u.audits_passed, u.audit_ratio
+    u.audits, u.audits_passed, u.audit_ratio,
+    coalesce(r.config ->> '$.task', 'training') AS task,
+    q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -158,6 +204,7 @@ LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
 LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.attempt
+LEFT JOIN decoded q ON q.study = d.study AND q.run_id = d.run_id AND q.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
     SELECT study, run_id, min(missing_since) AS missing_since FROM files WHERE missing_since IS NOT NULL GROUP BY study, run_id) g
@@ -183,10 +230,10 @@ COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on
 COMMENT ON COLUMN runs.node IS 'Host name.';
 COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN runs.gpus IS 'Number of GPUs; 0 on a CPU.';
-COMMENT ON COLUMN runs.steps IS 'Completed optimizer steps.';
+COMMENT ON COLUMN runs.steps IS 'Completed steps: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps). Of an even number it is the geometric mean of the two in the middle, so that the median of rates is the rate at the median.';
 COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up.';
-COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
+COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount, no recomputation.';
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
@@ -206,10 +253,10 @@ COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';
 COMMENT ON COLUMN runs.scale IS 'Scale of the run: a named set of overrides in the study.';
 COMMENT ON COLUMN runs.because IS 'Why the study expects that outcome, if it says so.';
-COMMENT ON COLUMN runs.planned_steps IS 'Planned optimizer steps.';
-COMMENT ON COLUMN runs.sequence_length IS 'Tokens per sample.';
+COMMENT ON COLUMN runs.planned_steps IS 'Planned steps, the warm-up included: optimizer steps, or prefills of task inference.';
+COMMENT ON COLUMN runs.sequence_length IS 'Tokens per sample; of task inference, per prompt.';
 COMMENT ON COLUMN runs.batch_size IS 'Samples per step.';
-COMMENT ON COLUMN runs.warmup_steps IS 'Length of the warm-up: W = greatest(1, least(10, planned steps // 10)). Only step records whose interval starts at or after W steps count.';
+COMMENT ON COLUMN runs.warmup_steps IS 'Length of the warm-up: W = greatest(1, least(10, planned steps // 10)), or inference.warmup_steps. Only step records whose interval starts at or after W steps count.';
 COMMENT ON COLUMN runs.counted_records IS 'Number of step records that count: after the warm-up, on the deciding attempt''s device.';
 COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens per step, including padding, over the counted records.';
 COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, including the warm-up: the sum of step_seconds x steps.';
@@ -217,7 +264,7 @@ COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as the system 
 COMMENT ON COLUMN runs.certificate IS 'Key of the certificate that the backend had in the deciding attempt; NULL in records that are older than certificates.';
 COMMENT ON COLUMN runs.verdict IS 'Verdict of that certificate: right, wrong or unsupported; NULL if there is none or if it belongs to another backend or device.';
 COMMENT ON COLUMN runs.software IS 'Version of each package: a JSON object.';
-COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, where N excludes the input embedding.';
+COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, where N excludes the input embedding. Of a prefill, forward only, 2 N + 4 L H Q T, where the output head counts for the last token alone. No causal discount in either.';
 COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL if unknown.';
 COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
@@ -239,6 +286,10 @@ COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: attention calls held to float64 while it trained (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
 COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
+COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attention, which is in the table kernels. Rates of one task must not be compared with those of another.';
+COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
+COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
+COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 COMMENT ON COLUMN runs.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';

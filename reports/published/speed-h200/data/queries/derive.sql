@@ -1,72 +1,78 @@
 -- What is derived from the step records of some runs, once when they are collected and not by every query.
--- Moves the lines of every steps.jsonl of these runs from `loaded` to step_records, and measures the runs. Their other
--- rows are in the base tables by then. Where there is no `loaded`, it does nothing.
+-- The records of every steps.jsonl of these runs are in step_lines by then, and the files in `fresh`; their other rows are in
+-- the base tables. Records that come with the key of their attempt instead, as those of a report do, are in `loaded`.
 --
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
--- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, and not where
--- its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
+-- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, or in a run of inference
+-- as many as it says, and not where its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
 -- deciding attempt ran on: rates of two devices must not be mixed. Where nobody knows how many steps were planned,
 -- as of most imported logs, W is 10.
 
--- The first statement makes `loaded`. `file` is the number of a record's file among those of its batch: attempts and runs
--- go by numbers here, because to group and join ten million rows by text takes twice as long.
+-- The first statements make the tables that others fill before the rest is run. Attempts and runs go by numbers here,
+-- because to group and join ten million rows by text takes twice as long.
 
 CREATE TEMP TABLE IF NOT EXISTS loaded AS
-SELECT NULL::INTEGER AS file, * EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops) FROM step_records LIMIT 0;
+SELECT * EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops) FROM step_records LIMIT 0;
 
--- What was not read from a file just now has no number yet: each attempt of it gets one below zero.
-UPDATE loaded SET file = other.file FROM (
-    SELECT study, run_id, attempt, -row_number() OVER ()::INTEGER AS file
-    FROM (SELECT DISTINCT study, run_id, attempt FROM loaded WHERE file IS NULL)
-) other
-WHERE loaded.file IS NULL
-    AND loaded.study = other.study AND loaded.run_id = other.run_id AND loaded.attempt = other.attempt;
+CREATE TEMP TABLE IF NOT EXISTS fresh AS SELECT file, study, run_id, attempt FROM step_files LIMIT 0;
+
+-- What is in `loaded` takes the place of what was read from a file of the same attempt.
+DELETE FROM step_lines WHERE file IN (SELECT file FROM fresh SEMI JOIN loaded USING (study, run_id, attempt));
+DELETE FROM fresh WHERE (study, run_id, attempt) IN (SELECT study, run_id, attempt FROM loaded);
+INSERT INTO fresh
+SELECT row_number() OVER (ORDER BY study, run_id, attempt) + (SELECT coalesce(max(file), 0) FROM (
+        SELECT file FROM step_files UNION ALL SELECT file FROM fresh)) AS file, study, run_id, attempt
+FROM (SELECT DISTINCT study, run_id, attempt FROM loaded);
+INSERT INTO step_lines BY NAME
+SELECT * EXCLUDE (study, run_id, attempt) FROM loaded JOIN fresh USING (study, run_id, attempt);
 
 -- What all records of an attempt share. An attempt that was in flight when its files went has no row.
 CREATE TEMP TABLE shared AS
-SELECT l.*, dense_rank() OVER (ORDER BY l.study, l.run_id)::INTEGER AS run,
-    d.attempt AS deciding_attempt, greatest(1, least(10, r.planned_steps // 10)) AS warmup_steps,
+SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
+    d.attempt AS deciding_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same_device,
-    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at
-FROM (
-    SELECT file, any_value(study) AS study, any_value(run_id) AS run_id, any_value(attempt) AS attempt
-    FROM loaded GROUP BY file
-) l
-LEFT JOIN run_records r ON r.study = l.study AND r.run_id = l.run_id
-LEFT JOIN attempts a ON a.study = l.study AND a.run_id = l.run_id AND a.attempt = l.attempt
-LEFT JOIN deciding_attempts d ON d.study = l.study AND d.run_id = l.run_id
+    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at,
+    r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
+FROM fresh f
+LEFT JOIN run_records r ON r.study = f.study AND r.run_id = f.run_id
+LEFT JOIN attempts a ON a.study = f.study AND a.run_id = f.run_id AND a.attempt = f.attempt
+LEFT JOIN deciding_attempts d ON d.study = f.study AND d.run_id = f.run_id
 LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt;
 
+INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, deciding_attempt, noted, started_at, given_up) FROM shared;
+
 -- If several attempts cover a step, the latest wins, and what it covers takes the place of all that was there.
--- A run whose records are one ascending series, as nearly all are, has nothing to replace.
-CREATE TEMP TABLE replaced AS
+-- A run whose records are one ascending series, as nearly all are, has nothing to replace. An attempt of inference starts
+-- over, and goes on from none: only the deciding one counts.
+UPDATE step_lines SET superseded = true WHERE rowid IN (
 WITH ordered AS (
-    SELECT file, step, lag(step) OVER () AS before, lag(file) OVER () IS NOT DISTINCT FROM file AS goes_on FROM loaded
+    SELECT file, step, lag(step) OVER () AS before, lag(file) OVER () IS NOT DISTINCT FROM file AS goes_on
+    FROM step_lines SEMI JOIN fresh USING (file)
 ), disordered AS (
     SELECT file FROM ordered GROUP BY file
     HAVING count(*) FILTER (NOT goes_on) > 1 OR bool_or(goes_on AND step <= before)
 ), several AS (
     SELECT run FROM shared GROUP BY run
-    HAVING min(attempt) < max(attempt) OR bool_or(file IN (FROM disordered))
+    HAVING min(attempt) < max(attempt) OR bool_or(file IN (FROM disordered)) OR bool_or(given_up)
 ), doubtful AS (
-    SELECT loaded.rowid AS id, run, loaded.attempt, step, steps, time
-    FROM loaded JOIN shared USING (file) SEMI JOIN several USING (run)
+    SELECT l.rowid AS id, run, attempt, step, steps, time, given_up
+    FROM step_lines l JOIN shared USING (file) SEMI JOIN several USING (run)
 ), spans AS (
-    SELECT run, attempt, min(step - steps) AS start, max(step) AS last FROM doubtful GROUP BY run, attempt
+    SELECT run, attempt, min(step - steps) AS start, max(step) AS last
+    FROM doubtful WHERE given_up IS NOT TRUE GROUP BY run, attempt
 ), standing AS (
-    SELECT id FROM doubtful s WHERE NOT EXISTS (
+    SELECT id FROM doubtful s WHERE given_up IS NOT TRUE AND NOT EXISTS (
         FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start AND s.step <= l.last)
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY attempt DESC, time DESC, id DESC) = 1
 )
-SELECT id FROM doubtful ANTI JOIN standing USING (id);
+SELECT id FROM doubtful ANTI JOIN standing USING (id)
+);
 
+-- The rule of `counted` is that of the view step_records.
 CREATE TEMP VIEW derived AS
-SELECT s.*, s.rowid IN (SELECT id FROM replaced) AS superseded,
-    s.step - s.steps >= a.warmup_steps AND s.step - s.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted,
-    a.flop_per_token, a.gpus, a.peak_flops, a.deciding_attempt, a.run
-FROM loaded s JOIN shared a ON a.file = s.file;
-
-INSERT INTO step_records BY NAME SELECT * EXCLUDE (file, run, deciding_attempt) FROM derived;
+SELECT l.*, a.run, a.attempt, a.deciding_attempt,
+    l.step - l.steps >= a.warmup_steps AND l.step - l.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted
+FROM step_lines l JOIN shared a ON a.file = l.file;
 
 -- Rates come from seconds and counts, never from averages of rates.
 CREATE TEMP TABLE measured AS
@@ -105,12 +111,12 @@ FROM (
 -- Each attempt's first record: the first line of it, if there are several of that step.
 CREATE TEMP TABLE firsts AS
 WITH lowest AS (
-    SELECT file, min(step) AS step FROM loaded GROUP BY file
+    SELECT file, min(step) AS step FROM step_lines SEMI JOIN fresh USING (file) GROUP BY file
 ), places AS (
-    SELECT file, min(loaded.rowid) AS id FROM loaded JOIN lowest USING (file, step) GROUP BY file
+    SELECT file, min(l.rowid) AS id FROM step_lines l JOIN lowest USING (file, step) GROUP BY file
 )
-SELECT run, started_at, time, step_seconds, steps, loaded.rowid IN (SELECT id FROM replaced) AS superseded
-FROM loaded JOIN shared USING (file) WHERE noted AND loaded.rowid IN (SELECT id FROM places);
+SELECT run, started_at, time, step_seconds, steps, superseded
+FROM step_lines l JOIN shared USING (file) WHERE noted AND l.rowid IN (SELECT id FROM places);
 
 CREATE TEMP TABLE names AS SELECT DISTINCT run, study, run_id FROM shared;
 
@@ -174,10 +180,12 @@ DROP TABLE firsts;
 DROP TABLE names;
 DROP TABLE measured;
 DROP TABLE held;
-DROP TABLE replaced;
 DROP TABLE shared;
+DROP TABLE fresh;
 DROP TABLE loaded;
 
--- The last two statements name groups: a run that comes or goes can change the names of its whole study.
+-- AFTER ALL RUNS
+-- Groups get their names once, because a run that comes or goes can change those of its whole study.
+
 DELETE FROM labels;
 INSERT INTO labels FROM labelled;

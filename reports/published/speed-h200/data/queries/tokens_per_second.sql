@@ -1,6 +1,6 @@
 WITH done AS (
   SELECT label, place, run_id, seed, repeat, step_seconds, tokens_per_step, tokens_per_second, mfu, tflops,
-    flop_per_token, gpus, peak_flops, peak_source, device, counted_records,
+    flop_per_token, task, gpus, peak_flops, peak_source, device, counted_records,
     count(*) OVER alike = 1 OR (mfu IS NOT NULL AND count(mfu) OVER alike = 1)
       OR (tflops IS NOT NULL AND count(tflops) OVER alike = 1) AS alone
   FROM runs
