@@ -57,6 +57,7 @@ def test_a_forked_job_leaves_the_files_of_one_that_was_started_anew(runner, stud
     root.rename(tmp_path / "before")
     runner("launch", path, rc=0, PYTHONIOENCODING="utf-8")
     assert left(root) == forked
+    assert "Traceback" not in next(root.glob("tiny/*/attempt-1/stderr.log")).read_text()
 
 
 def test_a_job_whose_interpreter_or_code_would_be_another_one_is_started_anew(tmp_path):

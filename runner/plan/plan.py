@@ -89,8 +89,8 @@ def _refuse_logs(study: str, root: Path) -> None:
 
 def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
     """A study whose file changed its task keeps its folder: no page may rank the old runs with the new."""
-    task, place = cells[0].config.task, cells[0].marks.get("task", cells[0].origin)
-    for name in folders(root / study):
+    for name in folders(root / study) if cells else ():
+        task, place = cells[0].config.task, cells[0].marks.get("task", cells[0].origin)
         try:
             before = RunFolder(root / study / name).run.config.task
         except Unreadable:  # others tell its owner

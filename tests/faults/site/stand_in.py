@@ -88,4 +88,5 @@ def install():
     module("runner.job.admission", admit=lambda *arguments: SimpleNamespace(key="stand-in"))
     unmeasured = SimpleNamespace(no_ceilings="stand-in")
     module("runner.job.ceilings", known=lambda *arguments: unmeasured)
+    module("runner.job.profile", keep=lambda *arguments: None)
     sys.modules["model.attention.auto"] = Backends("model.attention.auto")
