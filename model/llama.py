@@ -194,6 +194,11 @@ class Llama(nn.Module):
         logits_BV: Tensor = self.head(self.norm(x_BTC[:, -1]))
         return logits_BV
 
+    def compile_blocks(self) -> None:
+        """Pass each block through torch.compile. They are alike, so that one compilation serves all."""
+        for block in self.blocks:
+            block.compile()
+
     def _through(self, block: nn.Module, x_BTC: Tensor) -> Tensor:
         given = x_BTC, self.cos_TD, self.sin_TD
         if self.recompute:  # nothing in a block is random

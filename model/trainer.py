@@ -106,6 +106,5 @@ def build_model(config: RunConfig, backend: attention.Backend) -> Llama:
     if config.train.float8 != "none":
         float8.convert(model.blocks, config.train.float8)
     if config.train.compile:
-        for block in model.blocks:  # alike, so that one compilation serves all
-            block.compile()
+        model.compile_blocks()
     return model

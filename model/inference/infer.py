@@ -60,8 +60,7 @@ def built(config: RunConfig) -> Llama:
     backend = attention.require(config.attention, config.attention_case)
     model = drawn(config, config.inference.room, attend_by_length(backend, config.attention_case))
     if config.inference.compile:
-        for block in model.blocks:  # alike, so that one compilation serves all
-            block.compile()
+        model.compile_blocks()
     return model.eval()
 
 
