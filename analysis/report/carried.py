@@ -185,9 +185,9 @@ def code() -> str:
     package = Path(__file__).parents[1]
     sources = {path for pattern in ("*.py", "*.sql") for path in package.rglob(pattern)}
     here = Path(model.__path__[0])
-    sources |= {here / f"{name}.py" for name in ("units", "flops", "config")}
-    sources |= set(render.templates().iterdir())
-    found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources if path.is_file()}
+    sources |= {here / name for name in ("units.py", "measure/flops.py", "config.py")}
+    sources |= {path for path in render.templates().iterdir() if path.is_file()}
+    found = {f"{path.parent.name}/{path.name}": sha256(path) for path in sources}
     found |= {f"attention/{name}": str(described(name)) for name in model.modules(here / "attention")}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
