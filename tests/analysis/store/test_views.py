@@ -433,3 +433,20 @@ def test_json_columns_are_json(root: Path, sql: Ask) -> None:
     collect(root)
     query = "SELECT factors ->> 'attention' AS a, (config -> 'train' ->> 'steps')::INT AS n FROM runs"
     assert sql(query) == [{"a": "flash", "n": 100}]
+
+
+@pytest.mark.parametrize(("known", "capped"), [(True, 70.0), (False, None)])
+def test_the_power_limit_is_counted_over_the_attempts_that_wall_seconds_counts(
+    root: Path, sql: Ask, known: bool, capped: float | None
+) -> None:
+    """Else its share of a resumed run's time would be too small."""
+    clocks = {"power_limit_watts": 700, "sm_mhz": 1980, "memory_mhz": 2619, "slowed_seconds": 0.0}
+    folder = Folder(root, plan("r1"))
+    for attempt, seconds, outcome in ((1, 40.0, "cancelled"), (2, 30.0, "completed")):
+        folder.start(attempt=attempt, clocks=clocks | {"power_capped_seconds": 100.0})
+        held = clocks | {"power_capped_seconds": 100.0 + seconds}
+        folder.end(outcome, attempt=attempt, clocks=held if known or attempt == 2 else None)
+    collect(root)
+    (run,) = sql("SELECT power_capped_seconds, slowed_seconds, wall_seconds FROM runs")
+    assert (run["power_capped_seconds"], run["wall_seconds"]) == (capped, 120)
+    assert run["slowed_seconds"] == (0 if known else None)
