@@ -152,7 +152,10 @@ WITH spent AS (
     SELECT study, run_id, count(*) AS attempts, min(started_at) AS started_at, max(ended_at) AS ended_at,
         CASE WHEN count(*) = count(wall_seconds) THEN sum(wall_seconds) END AS wall_seconds,
         -- What never started held no GPU. The log of an imported run may not say how many there were.
-        CASE WHEN count(*) = count(held) THEN sum(held) / 3600 END AS gpu_hours
+        CASE WHEN count(*) = count(held) THEN sum(held) / 3600 END AS gpu_hours,
+        count(*) FILTER (wall_seconds IS DISTINCT FROM 0) AS begun,
+        CASE WHEN begun = count(power_capped_seconds) THEN sum(power_capped_seconds) END AS power_capped_seconds,
+        CASE WHEN begun = count(slowed_seconds) THEN sum(slowed_seconds) END AS slowed_seconds
     FROM (SELECT *, CASE WHEN wall_seconds = 0 THEN 0 ELSE wall_seconds * gpus END AS held FROM attempts)
     GROUP BY study, run_id
 ), floors AS (
@@ -188,7 +191,7 @@ SELECT
     a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt, g.missing_since,
     r.data_fingerprint, r.code,
-    a.power_limit_watts, a.sm_mhz, a.memory_mhz, a.power_capped_seconds, a.slowed_seconds, a.device_users, r.imported,
+    a.power_limit_watts, a.sm_mhz, a.memory_mhz, p.power_capped_seconds, p.slowed_seconds, a.device_users, r.imported,
     a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
     m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
@@ -275,8 +278,8 @@ COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run exe
 COMMENT ON COLUMN runs.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless held back. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
-COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU, likewise.';
 COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the deciding attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
