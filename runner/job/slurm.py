@@ -44,11 +44,11 @@ def ending_before_restart(job_id: str | None) -> Ending:
     ours = [f"--name={name}"] if name else []  # an older job may have had the same number
     try:
         rows = slurm.sacct(slurm.JOB, "-D", "-X", *ours, "-j", job_id or "")
-        said = [row[1:4] for row in rows if row[0] == job_id]
-        # Every ended entry is an earlier start: accounting may not list the current one yet.
-        earlier = [ending for state, code, node in said if (ending := ending_of(state, code, node))]
-    except SchedulerError:  # no accounting on the node
-        earlier = []
+    except SchedulerError as error:  # no accounting on the node
+        return Ending(Outcome.LOST, f"Slurm requeued the job, and its accounting does not say why: {error}")
+    said = [row[1:4] for row in rows if row[0] == job_id]
+    # Every ended entry is an earlier start: accounting may not list the current one yet.
+    earlier = [ending for state, code, node in said if (ending := ending_of(state, code, node))]
     return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm requeued the job")
 
 

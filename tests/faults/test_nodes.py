@@ -160,6 +160,15 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     assert {row["attempt"] for row in rows()} == {1}
 
 
+def test_accountings_database_that_crashes_harms_no_run(slurm, study, root, rows, daemons):
+    slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
+    first_training(root)
+    daemons.end("db", signal.SIGSEGV)
+    all_completed(root, rows)
+    assert {row["attempt"] for row in rows()} == {1}
+    until(lambda: daemons.answers(["sacct", "-n"]))
+
+
 def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
     slurm, study, root, rows, daemons
 ):

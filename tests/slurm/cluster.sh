@@ -46,6 +46,14 @@ wait_for() { # SECONDS COMMAND...: until it succeeds
   done
 }
 
+keep_database() { # until it is told to end: MariaDB 10.11 has crashed on a query of accounting's
+  until setsid -w mariadbd --no-defaults --user=root --datadir="$folder/db" --socket="$socket" \
+    --pid-file="$folder/pid/db" --skip-networking --skip-grant-tables --innodb-buffer-pool-size=64M; do
+    [ -d "$folder/db" ] || break
+    sleep 0.5
+  done >>"$folder/log/db" 2>&1
+}
+
 all_idle() { [ "$(sinfo -h -t idle -o %D)" = 4 ]; }
 
 free_ports() { # the first of 110 ports none of which anybody listens on that the cluster needs
@@ -131,8 +139,7 @@ up() {
   munged --force --key-file="$folder/munge.key" --socket="$munge" --pid-file="$folder/pid/munged" \
     --log-file="$folder/log/munged" --seed-file="$folder/munge.seed" 2>>"$folder/log/munged.start"
   [ -d "$folder/db/mysql" ] || mariadb-install-db --user=root --datadir="$folder/db" --skip-test-db >"$folder/log/db.install" 2>&1
-  setsid mariadbd --no-defaults --user=root --datadir="$folder/db" --socket="$socket" --pid-file="$folder/pid/db" \
-    --skip-networking --skip-grant-tables --innodb-buffer-pool-size=64M >"$folder/log/db" 2>&1 &
+  keep_database &
   wait_for 60 mysqladmin --no-defaults --socket="$socket" ping
   mysql --no-defaults --socket="$socket" -e "create database if not exists slurm_acct_db"
   MYSQL_UNIX_PORT=$socket slurmdbd
