@@ -27,7 +27,7 @@ Positive = Annotated[int, Field(gt=0, lt=2**31)]
 Task = Literal["training", "attention", "inference"]
 # The sections of the configuration that a task reads. The first is its own: how much it does, how precisely.
 SECTIONS: dict[Task, tuple[str, ...]] = {
-    "training": ("train", "model", "data"),
+    "training": ("train", "model", "data", "parallel"),
     "attention": ("call",),
     "inference": ("inference", "model", "data"),
 }
@@ -172,6 +172,32 @@ class TrainConfig(Strict):
         return self.steps * self.batch_size * self.sequence_length
 
 
+class ParallelConfig(Strict):
+    """How many processes train a run together, and what each has of it; their number is the product.
+
+    `train.batch_size` is the batch of all of them, so that its loss is the same on any number.
+    """
+
+    replicate: Positive = Field(
+        1, description="Copies of the model (or of its shards), each with samples of its own (DDP, HSDP)."
+    )
+    shard: Positive = Field(
+        1, description="Processes that share one copy's parameters, each with samples of its own (FSDP2)."
+    )
+    context: Positive = Field(1, description="Processes that share each sample's tokens (context parallel).")
+    tensor: Positive = Field(1, description="Processes that share each block's heads and feed-forward.")
+
+    @property
+    def processes(self) -> int:
+        """All of the run's, one a GPU."""
+        return self.replicate * self.shard * self.context * self.tensor
+
+    @property
+    def samples(self) -> int:
+        """Processes, or groups of them, that train on different samples."""
+        return self.replicate * self.shard
+
+
 class CallConfig(Strict):
     """One call of attention alone, which several backends make in turn."""
 
@@ -303,6 +329,9 @@ class RunConfig(Strict):
         default=None, description="The text, for tasks that read any."
     )
     train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
+    parallel: ParallelConfig = Field(
+        default_factory=ParallelConfig, description="The processes that train the run together."
+    )
     call: CallConfig = Field(default_factory=CallConfig, description="Attention alone, for task attention.")
     inference: InferenceConfig = Field(
         default_factory=InferenceConfig, description="Prefills, and tokens decoded with a cache."
@@ -324,6 +353,7 @@ class RunConfig(Strict):
         every = {name for names in SECTIONS.values() for name in names}
         left_out = every.difference(mine) | {*UNREAD[self.task]}
         left_out |= {"task"} if self.task == "training" else set()
+        left_out |= {"parallel"} if self.parallel == ParallelConfig() else set()
         return {name: value for name, value in dump(self).items() if name not in left_out}
 
     @property

@@ -88,9 +88,9 @@ def unknown(dotted: str) -> str:
 
 
 def _of_the_same_task(section: str) -> tuple[str, ...]:
-    """All settings; where a task's own section was written, without those of other tasks."""
-    own = {names[0] for names in SECTIONS.values()}
-    others = own - {section} if section in own else set()
+    """All settings; where a task's own section was written, without those that the task does not read."""
+    read = next((set(names) for names in SECTIONS.values() if names[0] == section), None)
+    others = {name for names in SECTIONS.values() for name in names} - read if read else set()
     return tuple(leaf for leaf in leaves() if leaf.partition(".")[0] not in others)
 
 

@@ -1,0 +1,1 @@
+"""The processes that train one run together: how they meet, and what each of them holds."""

@@ -1,0 +1,22 @@
+"""Where a process stands among those of its run. Torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process of a run.
+
+    Attributes:
+        rank: among all processes of the run, from 0.
+        size: how many they are.
+        local_rank: among those of its node, from 0; its GPU's number where it sees several.
+        address: HOST:PORT at which rank 0 listens for the others; empty if it is alone.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    address: str = ""

@@ -1,0 +1,98 @@
+"""The processes of a run, as one of them sees the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from model.config import ParallelConfig
+from model.parallel.place import Place
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+AXES = ("replicate", "shard", "context", "tensor")  # of the mesh; processes of the last are neighbours
+TIMEOUT = timedelta(minutes=10)  # of a collective that not all processes reach
+Said = TypeVar("Said")
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of a run.
+
+    Attributes:
+        mesh: by `AXES`; None for a process that is alone.
+    """
+
+    place: Place = field(default_factory=Place)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    mesh: DeviceMesh | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes the run's records."""
+        return self.place.rank == 0
+
+    @property
+    def sample_rank(self) -> int:
+        """Which part of a batch's samples is this process's, of `parallel.samples`."""
+        return self.place.rank // (self.parallel.context * self.parallel.tensor)
+
+    @property
+    def context_rank(self) -> int:
+        """Which part of a sample's tokens is this process's, of `parallel.context`."""
+        return self.place.rank // self.parallel.tensor % self.parallel.context
+
+    def any(self, said: bool) -> bool:
+        """Whether any process says so; all must ask. Waits for no GPU."""
+        if self.mesh is None:
+            return said
+        flag = torch.tensor(int(said))
+        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
+        return bool(flag)
+
+    def gather(self, said: Said) -> list[Said]:
+        """What each process says, by rank; all must ask."""
+        if self.mesh is None:
+            return [said]
+        found: list[Said] = [said] * self.place.size
+        distributed.all_gather_object(found, said)
+        return found
+
+    def total(self, part: Tensor) -> Tensor:
+        """The sum of all processes' parts, in place of the part; all must ask."""
+        if self.mesh is not None:
+            distributed.all_reduce(part)
+        return part
+
+
+ALONE = World()
+
+
+def join(place: Place, parallel: ParallelConfig, device: torch.device) -> World:
+    """Meet the run's other processes; returns when all are there.
+
+    Args:
+        device: where this process computes. NCCL carries what is on GPUs, gloo what is not.
+
+    Raises:
+        RuntimeError: they did not come, or cannot be reached (torch.distributed's own errors).
+    """
+    if place.size == 1:
+        return ALONE
+    from torch.distributed.device_mesh import init_device_mesh
+
+    distributed.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        init_method=f"tcp://{place.address}",
+        rank=place.rank,
+        world_size=place.size,
+        timeout=TIMEOUT,
+        device_id=device if device.type == "cuda" else None,
+    )
+    shape = tuple(getattr(parallel, axis) for axis in AXES)
+    return World(place, parallel, init_device_mesh(device.type, shape, mesh_dim_names=AXES))

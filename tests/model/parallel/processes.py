@@ -1,0 +1,65 @@
+"""Runs a function in the processes of a run, on the CPU, connected by gloo."""
+
+import multiprocessing
+import os
+import socket
+import traceback
+
+import torch
+
+from model.config import ParallelConfig
+from model.parallel.place import Place
+from model.parallel.world import join
+from tests.conftest import PATIENCE_SECONDS
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def together(function, *given, **parallel):
+    """What `function(world, *given)` returns in each process of a run, by rank; their number follows from `parallel`."""
+    parallel = ParallelConfig(**parallel)
+    address, context = f"127.0.0.1:{free_port()}", multiprocessing.get_context("fork")
+    pipes, children = [], []
+    for rank in range(parallel.processes):
+        mine, its = context.Pipe(duplex=False)
+        place = Place(rank, parallel.processes, rank, address)
+        children.append(
+            context.Process(target=_child, args=(its, place, parallel, function, given), daemon=True)
+        )
+        children[-1].start()
+        its.close()
+        pipes.append(mine)
+    try:
+        answers = [_answer(pipe) for pipe in pipes]
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+    failures = [said for failed, said in answers if failed]
+    assert not failures, "\n".join(failures)
+    return [said for _, said in answers]
+
+
+def _answer(pipe):
+    if not pipe.poll(PATIENCE_SECONDS):
+        return True, "it did not answer in time"
+    try:
+        return pipe.recv()
+    except EOFError:
+        return True, "it died"
+
+
+def _child(pipe, place, parallel, function, given):
+    """Leaves without tearing torch down: gloo aborts if other processes are gone already."""
+    torch.set_num_threads(1)
+    try:
+        world = join(place, parallel, torch.device("cpu"))
+        pipe.send((False, function(world, *given)))
+    except BaseException:
+        pipe.send((True, traceback.format_exc()))
+    pipe.close()
+    os._exit(0)

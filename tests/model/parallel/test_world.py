@@ -1,0 +1,31 @@
+"""Processes of a run meet, and hear each other."""
+
+import torch
+
+from model.config import RunConfig
+from model.parallel.world import ALONE
+from tests.model.parallel.processes import together
+
+
+def said(world):
+    mine = (world.sample_rank, world.context_rank, world.is_first)
+    alone = world.any(world.place.rank == 2), world.any(False)
+    return mine, alone, world.gather(world.place.rank), world.total(torch.tensor(2.0)).item()
+
+
+def test_processes_know_their_parts_and_hear_each_other():
+    found = together(said, shard=2, context=2)
+    assert [mine for mine, *_ in found] == [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)]
+    assert {tuple(map(str, rest)) for _, *rest in found} == {("(True, False)", "[0, 1, 2, 3]", "8.0")}
+
+
+def test_a_process_that_is_alone_hears_itself():
+    assert said(ALONE) == ((0, 0, True), (False, False), [0], 2.0)
+
+
+def test_a_run_of_one_process_is_recorded_as_runs_always_were():
+    config = RunConfig(data={"path": "x.parquet"}, parallel={"shard": 1})
+    assert "parallel" not in config.model_dump()
+    several = RunConfig(data={"path": "x.parquet"}, parallel={"shard": 2})
+    assert several.model_dump()["parallel"] == {"replicate": 1, "shard": 2, "context": 1, "tensor": 1}
+    assert (several.parallel.processes, several.parallel.samples) == (2, 2)
