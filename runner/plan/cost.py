@@ -269,7 +269,7 @@ def _without_seed(config: RunConfig) -> RunConfig:
 def _shape(config: RunConfig) -> RunConfig:
     """The configuration with every setting that does not affect step time set to a fixed value."""
     read = {name: part for name in SECTIONS[config.task] if (part := getattr(config, name))}
-    sections = {name: part.model_copy(update=_NEUTRAL[name]) for name, part in read.items()}
+    sections = {name: part.model_copy(update=_NEUTRAL.get(name, {})) for name, part in read.items()}
     return config.model_copy(update={"seed": 0, **sections})
 
 
