@@ -6,6 +6,7 @@ Torch-free. Every field has a description: they become the JSON Schema that edit
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -67,6 +68,25 @@ class Strict(Frozen):
     model_config = ConfigDict(strict=True)
 
 
+class Mismatch(ValueError):
+    """Values that do not go together.
+
+    Attributes:
+        settings: whose values they are, by their dotted paths in the section that was validated.
+    """
+
+    def __init__(self, text: str, *settings: str) -> None:
+        super().__init__(text)
+        self.settings = settings
+
+
+def _must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> None:
+    """Raise Mismatch unless a setting's value is a multiple of the product of others, and of `times`."""
+    if value % (times * prod(by.values())):
+        factors = [str(times)] * (times > 1) + [f"{each} {number}" for each, number in by.items()]
+        raise Mismatch(f"{name} {value} is not a multiple of {' x '.join(factors)}", name, *by)
+
+
 class ModelConfig(Strict):
     """A llama: RMSNorm, rotary positions, grouped heads, SwiGLU, untied output head."""
 
@@ -86,12 +106,11 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
-        if self.dim % self.heads:
-            raise ValueError(f"dim {self.dim} is not a multiple of heads {self.heads}")
+        _must_divide("dim", self.dim, {"heads": self.heads})
         if self.head_dim % 2:
-            raise ValueError(f"head dim {self.head_dim} (dim / heads) is odd: rotary positions need pairs")
-        if self.heads % self.kv_heads:
-            raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}")
+            text = f"head dim {self.head_dim} (dim / heads) is odd: rotary positions need pairs"
+            raise Mismatch(text, "dim", "heads")
+        _must_divide("heads", self.heads, {"kv_heads": self.kv_heads})
         return self
 
 
@@ -146,10 +165,7 @@ class TrainConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_are_equal(self) -> Self:
-        if self.batch_size % self.accumulate:
-            raise ValueError(
-                f"batch_size {self.batch_size} is not a multiple of accumulate {self.accumulate}"
-            )
+        _must_divide("batch_size", self.batch_size, {"accumulate": self.accumulate})
         return self
 
     def rehearsed(self) -> Self:
@@ -221,12 +237,13 @@ class CallConfig(Strict):
     @model_validator(mode="after")
     def _is_a_shape(self) -> Self:
         if not _SHAPE.fullmatch(self.shape):
-            raise ValueError(f"shape '{self.shape}' is not like B2 T4096 H32 K8 D128, in this order")
+            raise Mismatch(f"shape '{self.shape}' is not like B2 T4096 H32 K8 D128, in this order", "shape")
         if self.sizes["H"] % self.sizes["K"]:
-            raise ValueError(f"shape '{self.shape}' has heads (H) that cannot share its key heads (K) evenly")
+            text = f"shape '{self.shape}' has heads (H) that cannot share its key heads (K) evenly"
+            raise Mismatch(text, "shape")
         if self.sizes["D"] % 2:  # a certificate has a small llama in it
             why = "no llama has one, as rotary positions need pairs, and certificates try a small llama"
-            raise ValueError(f"shape '{self.shape}' has an odd head dim (D): {why}")
+            raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
         return self
 
     @property
@@ -280,9 +297,8 @@ class InferenceConfig(Strict):
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
         if self.warmup_steps >= self.steps:
-            raise ValueError(
-                f"warmup_steps {self.warmup_steps} leave none of the {self.steps} steps to measure"
-            )
+            text = f"warmup_steps {self.warmup_steps} leave none of the {self.steps} steps to measure"
+            raise Mismatch(text, "warmup_steps", "steps")
         return self
 
     @property
@@ -343,6 +359,23 @@ class RunConfig(Strict):
             raise ValueError(NO_DATA)
         return self
 
+    @model_validator(mode="after")
+    def _is_shared_evenly(self) -> Self:
+        """Among its processes."""
+        train, parallel = self.train, self.parallel
+        if self.task != "training":
+            return self
+        if parallel.samples > 1:
+            names = ("parallel.replicate", "parallel.shard", "train.accumulate")
+            by = dict(zip(names, (parallel.replicate, parallel.shard, train.accumulate), strict=True))
+            _must_divide("train.batch_size", train.batch_size, by)
+        if parallel.context > 1:  # each process has a part of the first half, and its mirror image
+            by = {"parallel.context": parallel.context}
+            _must_divide("train.sequence_length", train.sequence_length, by, times=2)
+        for name in ("heads", "kv_heads", "ffn_dim"):
+            _must_divide(f"model.{name}", getattr(self.model, name), {"parallel.tensor": parallel.tensor})
+        return self
+
     @model_serializer(mode="wrap")
     def _read_by_its_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what its task does not read, and without the task that all runs once had.
@@ -355,6 +388,11 @@ class RunConfig(Strict):
         left_out |= {"task"} if self.task == "training" else set()
         left_out |= {"parallel"} if self.parallel == ParallelConfig() else set()
         return {name: value for name, value in dump(self).items() if name not in left_out}
+
+    @property
+    def processes(self) -> int:
+        """That run it together, one a GPU; the other tasks run in one."""
+        return self.parallel.processes if self.task == "training" else 1
 
     @property
     def section(self) -> Section:

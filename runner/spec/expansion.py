@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from model import attention
-from model.config import NO_DATA, SECTIONS, UNREAD, RunConfig
+from model.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig
 from model.disk.files import dumps
 from model.disk.record import Order, Outcome, Override
 from model.errors import UserError, did_you_mean
@@ -269,7 +269,7 @@ def _resolve(
     if unknown := [*_unknown_backends(study, settings, config)]:
         return unknown
     if reasons := config.unsupported():
-        return [Problem(_setter(study, settings, [name]), why) for name, why in reasons.items()]
+        return [Problem(_setter(study, settings, name), why) for name, why in reasons.items()]
     identity = config.identity()
     return Cell(
         run_id=_hash(study.name, identity),
@@ -290,19 +290,22 @@ def _resolve(
 def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetails) -> Problem:
     dotted = ".".join(map(str, detail["loc"]))
     if detail["type"] == "missing":  # of all settings, only data.path has no default
-        return Problem(_setter(study, settings, detail["loc"]), NO_DATA)
-    return Problem(_setter(study, settings, detail["loc"]), explain(RunConfig, detail, dotted))
+        return Problem(_setter(study, settings, dotted), NO_DATA)
+    wrong = detail.get("ctx", {}).get("error")
+    together = wrong.settings if isinstance(wrong, Mismatch) else ()
+    names = [".".join(map(str, (*detail["loc"], name))) for name in together]
+    return Problem(_setter(study, settings, *(names or [dotted])), explain(RunConfig, detail, dotted))
 
 
 def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunConfig) -> Iterator[Problem]:
     """Checked here and not in RunConfig, so that records of backends removed since then stay readable."""
     if not config.backends:
         text = f"'call.backends' names no attention backend (valid: all, {', '.join(attention.names())})"
-        yield Problem(_setter(study, settings, ["call.backends"]), text)
+        yield Problem(_setter(study, settings, "call.backends"), text)
     for name, setting in config.backends.items():
         if name not in attention.names():
             text = f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}"
-            yield Problem(_setter(study, settings, [setting]), text)
+            yield Problem(_setter(study, settings, setting), text)
 
 
 def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
@@ -328,11 +331,14 @@ def _at(config: RunConfig, dotted: str) -> Scalar:
     return cast(Scalar, value)
 
 
-def _setter(study: Study, settings: dict[str, Setting], loc: Iterable[str | int]) -> Mark:
-    """Where an invalid value was set; for a section, its newest value; `base` if it was never set."""
-    dotted = ".".join(map(str, loc))
-    marks = [mark for name, (_, mark) in settings.items() if name == dotted or name.startswith(dotted + ".")]
-    return marks[-1] if marks else study.document.mark(("base",))
+def _setter(study: Study, settings: dict[str, Setting], *wrong: str) -> Mark:
+    """Where the newest of these settings was set; of a section, its newest; `base` if none ever was."""
+    ours = [
+        mark
+        for name, (_, mark) in settings.items()
+        if any(name == each or name.startswith(each + ".") for each in wrong)
+    ]
+    return ours[-1] if ours else study.document.mark(("base",))
 
 
 def _over(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Setting]:
