@@ -19,6 +19,11 @@ class PartTime(Frozen):
 
     part: ProfilePart
     seconds: float = Field(ge=0, description="Of a step, mean over the profiled ones.")
+    hidden_seconds: float | None = Field(
+        None,
+        ge=0,
+        description="More of the same, beside other work; None in older records, and of other parts.",
+    )
 
 
 class StepProfile(Frozen):

@@ -24,7 +24,8 @@ _PRODUCTS = re.compile(
 )
 _ATTENTION = r"flash|fmha|sdpa|_attn_|scaled_dot_product"
 _COPIES = re.compile(r"^Memcpy|^Memset|^aten::copy_$")
-_COMMUNICATION = re.compile(r"nccl|^c10d::", re.IGNORECASE)
+_COMMUNICATION = re.compile(r"nccl|^c10d::|^gloo:", re.IGNORECASE)
+_HIDDEN: tuple[ProfilePart, ...] = ("copies", "communication")  # by other work; the later by the earlier
 
 
 @dataclass(frozen=True)
@@ -78,34 +79,49 @@ def split(
 ) -> list[PartTime]:
     """Seconds of a step by part; they add up to the step, or to all pieces if these take longer.
 
-    A copy that other work hides takes no time of the step. What is left of the step is idle: the device waits
-    for the host, or, on a CPU, Python is between two operators.
+    A copy, and communication, take the time of the step in which nothing else ran; for as long as other work
+    ran beside them they are hidden. Where the two ran at once, that is a copy's. What is left of the step is
+    idle: the device waits for the host, or, on a CPU, Python is between two operators.
 
     Args:
         pieces: of all profiled steps.
         step_seconds: of a step, on a GPU without the profiler, which slows the host.
     """
-    parts = [(piece, part_of(piece, spans, attention)) for piece in pieces]
-    busy = _merged([piece for piece, part in parts if part != "copies"])
-    found = dict.fromkeys(PARTS, 0.0)
-    for piece, part in parts:
-        hidden = _covered(piece, busy) if part == "copies" else 0.0
-        found[part] += (piece.microseconds - hidden) / 1e6 / steps
-    found["idle"] = max(0.0, step_seconds - sum(found.values()))
-    return [PartTime(part=part, seconds=seconds) for part, seconds in found.items()]
+    mine: dict[str, list[Piece]] = {part: [] for part in PARTS}
+    for piece in pieces:
+        mine[part_of(piece, spans, attention)].append(piece)
+    found = {part: sum(piece.microseconds for piece in mine[part]) for part in PARTS}
+    hidden: dict[str, float] = {}
+    taken = _merged(_times(piece for part in PARTS if part not in _HIDDEN for piece in mine[part]))
+    for part in _HIDDEN:
+        own = _merged(_times(mine[part]))
+        together = _merged([*taken, *own])
+        found[part] = max(0.0, _length(together) - _length(taken))
+        hidden[part] = max(0.0, _length(own) - found[part])
+        taken = together
+    seconds = {part: microseconds / 1e6 / steps for part, microseconds in found.items()}
+    seconds["idle"] = max(0.0, step_seconds - sum(seconds.values()))
+    beside = {part: microseconds / 1e6 / steps for part, microseconds in hidden.items()}
+    return [PartTime(part=part, seconds=seconds[part], hidden_seconds=beside.get(part)) for part in PARTS]
 
 
-def _merged(pieces: list[Piece]) -> list[tuple[float, float]]:
-    """When any of the pieces ran."""
-    merged: list[tuple[float, float]] = []
-    for piece in sorted(pieces, key=lambda each: each.start):
-        if merged and piece.start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], piece.end)
+_Times = list[tuple[float, float]]  # starts and ends
+
+
+def _times(pieces: Iterable[Piece]) -> _Times:
+    return [(piece.start, piece.end) for piece in pieces]
+
+
+def _merged(times: _Times) -> _Times:
+    """When any of them ran, in order and without overlaps."""
+    merged: _Times = []
+    for start, end in sorted(times):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            merged.append((piece.start, piece.end))
+            merged.append((start, end))
     return merged
 
 
-def _covered(piece: Piece, busy: list[tuple[float, float]]) -> float:
-    """For how long other work ran beside it."""
-    return sum(max(0.0, min(piece.end, end) - max(piece.start, start)) for start, end in busy)
+def _length(merged: _Times) -> float:
+    return sum(end - start for start, end in merged)

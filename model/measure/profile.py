@@ -7,7 +7,8 @@ change what the run reports, and nobody keeps what the steps update.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from model.measure.profiler import watched
 from model.optim import AdamW
 
 _MARK = "assay::"
+_GLOO = "gloo:"  # what torch.distributed names its work on a CPU
 _STEPS = {"cuda": 2, "cpu": 1}  # a step of a CPU can be long, and its first is like the others
 _LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch")
 Loss = Callable[[Llama, Tensor, Tensor, int], Tensor]
@@ -181,14 +183,35 @@ def _kernels(events: list[Any]) -> list[Piece]:
 
 
 def _operators(events: list[Any]) -> list[Piece]:
-    """The own time of each operator in the thread of the steps, without that of those that it calls."""
+    """When each operator ran in the thread of the steps, without those that it calls; and gloo in its own."""
     threads = {event.thread for event in events if event.name.startswith(_MARK)}
+    here = [event for event in events if event.thread in threads and not event.is_async]
+    ran = [(event, event.time_range) for event in events if event.name.startswith(_GLOO)]
     return [
-        Piece(event.name, start, event.self_cpu_time_total, start)
-        for event in events
-        if event.thread in threads and not _is_annotation(event)
-        for start in [event.time_range.start]
+        *(
+            Piece(event.name, start, end - start, event.time_range.start)
+            for event, start, end in _innermost(here)
+            if not _is_annotation(event)
+        ),
+        *(Piece(event.name, when.start, when.elapsed_us(), None) for event, when in ran),
     ]
+
+
+def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
+    """The event of one thread that has called no other one at the time, from when to when."""
+    within: list[Any] = []
+    now = 0.0
+    for event in [*sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end)), None]:
+        start = event.time_range.start if event else inf
+        while within and now < start:
+            until = min(within[-1].time_range.end, start)
+            if until > now:
+                yield within[-1], now, until
+                now = until
+            if within[-1].time_range.end <= now:
+                within.pop()
+        now = start
+        within.append(event)
 
 
 def _is_annotation(event: Any) -> bool:

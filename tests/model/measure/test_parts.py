@@ -85,5 +85,28 @@ def test_a_copy_takes_only_the_time_that_no_other_work_hides():
     assert parts(pieces)["copies"] == pytest.approx(2)  # from 10 to 12
 
 
+def hidden(pieces):
+    found = split(pieces, SPANS, None, 1, 0.0)
+    return {each.part: each.hidden_seconds * 1e6 for each in found if each.hidden_seconds is not None}
+
+
+def test_communication_takes_only_the_time_in_which_nothing_else_ran():
+    pieces = [piece("gemm", 0, 10, 30), piece("ncclDevKernel_AllGather", 5, 20), piece("add", 15, 5, 30)]
+    assert parts(pieces)["communication"] == pytest.approx(10)  # from 10 to 15, and from 20 to 25
+    assert hidden(pieces) == pytest.approx({"communication": 10, "copies": 0})
+
+
+def test_time_in_which_two_collectives_run_counts_once():
+    pieces = [piece("ncclDevKernel_AllGather", 0, 10), piece("ncclDevKernel_ReduceScatter", 4, 10)]
+    assert parts(pieces) == {"communication": pytest.approx(14)} and hidden(pieces)["communication"] == 0
+
+
+def test_a_copy_hides_communication_and_the_parts_add_up():
+    pieces = [piece("gloo:all_reduce", 0, 10, None), piece("Memcpy DtoD", 6, 8), piece("gemm", 12, 4, 30)]
+    found = parts(pieces, step_seconds=20e-6)
+    assert found == pytest.approx({"products": 4, "copies": 6, "communication": 6, "idle": 4})
+    assert hidden(pieces) == pytest.approx({"copies": 2, "communication": 4})
+
+
 def test_equal_pieces_each_count():
     assert parts([piece("gemm"), piece("gemm")])["products"] == pytest.approx(2)

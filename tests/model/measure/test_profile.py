@@ -1,5 +1,6 @@
 """Profiled steps are the run's own, after its end, and their time is split by what they do."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +11,12 @@ from model import attention
 from model.config import RunConfig
 from model.disk.profile import StepProfile
 from model.measure.parts import PARTS, part_of
-from model.measure.profile import _kernels, _spans, profiled
+from model.measure.profile import _kernels, _operators, _spans, profiled
+from model.measure.profiler import watched
 from model.text import Source
 from model.trainer import train
 from tests.model.conftest import run_config
+from tests.model.parallel.processes import together
 
 CASE = run_config().attention_case
 HERE = [name for name in attention.names() if not attention.load(name).unsupported_reasons(CASE)]
@@ -48,6 +51,32 @@ def test_every_part_of_a_step_on_a_cpu_is_seen(name, corpus):
     assert all(parts[part] > 0 for part in BUSY)
     assert parts["communication"] == 0
     assert sum(parts.values()) == pytest.approx(found.step_seconds, rel=1e-6)
+
+
+def _sum_beside_a_product(world):
+    """An all-reduce that a product runs beside, and one that the steps' thread waits for, as pieces."""
+    numbers, square = torch.ones(2**20), torch.ones(700, 700)
+
+    def work():
+        with torch.autograd.profiler.record_function("assay::forward"):
+            beside = torch.distributed.all_reduce(numbers, async_op=True)
+            square @ square
+            beside.wait()
+            torch.distributed.all_reduce(numbers)
+
+    work()
+    return [(each.name, each.start, each.end) for each in _operators(watched("cpu", work)[1])]
+
+
+def test_what_gloo_does_in_its_own_threads_is_communication_beside_the_work_of_the_step():
+    for found in together(_sum_beside_a_product, shard=2):
+        sums = [(start, end) for name, start, end in found if name == "gloo:all_reduce"]
+        product = [(start, end) for name, start, end in found if name == "aten::mm"]
+        (first, _), (second, _) = sorted(sums)
+        assert first < min(product)[0] and max(product)[1] < second
+        mine = [each for each in found if not each[0].startswith("gloo:")]
+        ordered = sorted((start, end) for _, start, end in mine)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ordered))
 
 
 def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
