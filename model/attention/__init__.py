@@ -36,7 +36,8 @@ class Case:
         sequence_length: of K and V, and of Q unless `queries` says otherwise.
         compile: whether torch.compile traces the model around the call.
         new_tokens: how many tokens a run decodes after this call, each by one of `decoding`'s calls.
-        queries: rows of Q in a call of forward alone without a mask; None: as many as keys.
+        queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys'
+            rows, as those of a part of a sequence are. Without it they are new tokens, in forward alone.
     """
 
     device: str
@@ -55,6 +56,16 @@ class Case:
     def decoding(self, keys: int) -> Case:
         """The call for one decoded token, whose query sees so many keys: no mask, no graph."""
         return replace(self, sequence_length=keys, causal=False, compile=False, new_tokens=0, queries=1)
+
+    @property
+    def offset(self) -> int:
+        """The key at which the first query stands under the causal mask."""
+        return self.sequence_length - self.queries if self.causal and self.queries is not None else 0
+
+    @property
+    def trains(self) -> bool:
+        """Whether gradients flow through the call."""
+        return self.queries is None or self.causal
 
     @property
     def calls(self) -> list[Case]:
@@ -79,6 +90,8 @@ class Supports:
         largest_head_dim: None means no limit.
         smallest_head_dim, head_dim_multiple, length_multiple: required by the kernel's tiles.
         capability: the lowest GPU compute capability, and the first that is too new (None: no upper limit).
+        offset: under the causal mask it takes fewer queries than keys, which are the last of the keys' rows:
+            what training with `parallel.context` asks. Forward and backward.
         cached: it takes one query without a mask against any number of keys, which may be the first part of a
             longer tensor: what decoding with a cache asks. Forward alone.
         versions: of the packages it needs, for people to read.
@@ -94,6 +107,7 @@ class Supports:
     head_dim_multiple: int = 1
     length_multiple: int = 1
     capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
+    offset: bool = False
     cached: bool = False
     versions: str = ""
 
@@ -211,15 +225,23 @@ NOT_CACHED = (
 )
 
 
+NOT_OFFSET = (
+    "takes no part of a sequence, whose queries would be the last of the keys' rows under the causal mask: "
+    "choose another backend, or use --set parallel.context=1"
+)
+
+
 def refusals(backend: Backend, case: Case) -> list[str]:
     """Every reason why the backend cannot run the calls of a case here."""
-    first, *decoding = case.calls
-    found = backend.unsupported_reasons(first)
-    if decoding and not (backend.supports and backend.supports.cached):
-        return [*found, NOT_CACHED]
-    return list(
-        dict.fromkeys([*found, *(why for call in decoding for why in backend.unsupported_reasons(call))])
-    )
+    supports, found = backend.supports or Supports(), list[str]()
+    for call in case.calls:
+        if call.offset and not supports.offset:
+            found.append(NOT_OFFSET)
+        elif not call.trains and not supports.cached:
+            found.append(NOT_CACHED)
+        else:
+            found += backend.unsupported_reasons(call)
+    return list(dict.fromkeys(found))
 
 
 def for_compile(backend: Backend) -> Backend:

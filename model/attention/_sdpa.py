@@ -1,6 +1,10 @@
 """PyTorch's scaled_dot_product_attention, with one kernel pinned, in the seam's layout.
 
 Pinning keeps a run honest: under `sdpa_kernel([X])` PyTorch runs kernel X or raises.
+
+Where there are fewer queries than keys, `is_causal` lets the first query see the first key alone. The seam
+means the last query at the last key: for that, the flash and efficient kernels know a bias; math and CPUs
+take a mask in memory. For cuDNN there is no bias, and a mask would grow with T^2.
 """
 
 from __future__ import annotations
@@ -57,15 +61,37 @@ def pin(kernel: SDPBackend, *, copies_heads: bool = False) -> Attend:
 def pinned(kernel: SDPBackend, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
     """Attention by this kernel, or a RuntimeError where PyTorch cannot run it on these tensors."""
     with sdpa_kernel([kernel]):
-        return free(q_BTHD, k_BTKD, v_BTKD, causal)
+        return _attention(q_BTHD, k_BTKD, v_BTKD, causal, kernel)
 
 
 def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
     """Attention by whichever kernel PyTorch picks; K and V heads are shared within their group."""
+    return _attention(q_BTHD, k_BTKD, v_BTKD, causal)
+
+
+def _attention(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, kernel: SDPBackend | None = None
+) -> Tensor:
     q_BHTD, k_BKTD, v_BKTD = (_dense_heads(x).transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
     grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
-    o_BHTD = scaled_dot_product_attention(q_BHTD, k_BKTD, v_BKTD, is_causal=causal, enable_gqa=grouped)
+    square = q_BHTD.shape[2] == k_BKTD.shape[2]
+    mask = _lower_right(q_BHTD, k_BKTD, kernel) if causal and not square else None
+    o_BHTD = scaled_dot_product_attention(
+        q_BHTD, k_BKTD, v_BKTD, mask, is_causal=causal and square, enable_gqa=grouped
+    )
     return o_BHTD.transpose(1, 2)
+
+
+def _lower_right(q_BHTD: Tensor, k_BKTD: Tensor, kernel: SDPBackend | None) -> Tensor:
+    """The causal mask whose last row sees all keys: a bias that stands for it, or (queries, keys) numbers."""
+    queries, keys = q_BHTD.shape[2], k_BKTD.shape[2]
+    if kernel == CUDNN:
+        raise ValueError("cudnn: PyTorch has no causal mask for it with fewer queries than keys")
+    if q_BHTD.is_cuda and kernel != MATH:
+        from torch.nn.attention.bias import causal_lower_right  # imports torch._dynamo, which takes seconds
+
+        return causal_lower_right(queries, keys)
+    return torch.ones(queries, keys, dtype=torch.bool, device=q_BHTD.device).tril(keys - queries)
 
 
 def _dense_heads(x_BTHD: Tensor) -> Tensor:
@@ -94,18 +120,20 @@ def refusals(kernel: SDPBackend, case: Case, *, copies_heads: bool = False) -> l
 def _params(case: Case, copies_heads: bool) -> SDPAParams:
     """A short sequence stands for a long one: the kernels limit dtype, heads and head dim, not length."""
     keys = min(case.sequence_length, 128)
-    queries = case.queries or keys
+    queries = min(case.queries or keys, keys)
     kv_heads = case.heads if copies_heads else case.kv_heads
     q_BHTD, k_BKTD, v_BKTD = (
         torch.empty(
             (case.batch, length, heads, case.head_dim),
             dtype=getattr(torch, case.dtype),
             device=case.device,
-            requires_grad=case.queries is None,
+            requires_grad=case.trains,
         ).transpose(1, 2)
         for length, heads in ((queries, case.heads), (keys, kv_heads), (keys, kv_heads))
     )
-    return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, 0.0, case.causal, case.heads != kv_heads)
+    # As PyTorch itself asks for the bias of `_lower_right`: about the kernel without a mask.
+    causal = case.causal and not case.offset
+    return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, 0.0, causal, case.heads != kv_heads)
 
 
 def _first_sentence(text: str) -> str:

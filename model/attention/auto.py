@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.attention import Backend, Case, Launches, Supports, _reasons, _sdpa
 
-SUPPORTS = Supports(cached=True, devices=("cuda", "cpu"))
+SUPPORTS = Supports(offset=True, cached=True, devices=("cuda", "cpu"))
 
 
 def unsupported_reasons(case: Case) -> list[str]:

@@ -6,5 +6,5 @@ backend = _sdpa.on_gpus(
     summary="PyTorch SDPA, memory-efficient kernel; repeats K and V for grouped heads",
     kernel=_sdpa.EFFICIENT,
     kernels=Kernels(forward=r"fmha_cutlassF", backward=r"fmha_cutlassB"),
-    supports=Supports(cached=True, grouped="copied", capability=((5, 0), None)),
+    supports=Supports(offset=True, cached=True, grouped="copied", capability=((5, 0), None)),
 )

@@ -30,13 +30,14 @@ def _replaced() -> list[str]:
 
 
 SUPPORTS = Supports(
+    offset=True,
     cached=True,
     devices=("cuda", "cpu"),
     dtypes=("bfloat16", "float16"),
     largest_head_dim=256,
     capability=((8, 0), None),
 )
-ON_CPU = Supports(cached=True, devices=("cpu",))
+ON_CPU = Supports(offset=True, cached=True, devices=("cpu",))
 
 backend = Backend(
     summary="PyTorch SDPA, its own FlashAttention (FlashAttention-2 on GPUs)",

@@ -56,6 +56,7 @@ def graph_break() -> str:
 
 
 SUPPORTS = Supports(
+    offset=True,
     cached=True,
     dtypes=("bfloat16", "float16"),
     layout="BTHD",

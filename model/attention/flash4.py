@@ -28,6 +28,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 
 SUPPORTS = Supports(
+    offset=True,
     cached=True,
     dtypes=("bfloat16", "float16"),
     layout="BTHD",

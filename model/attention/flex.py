@@ -28,7 +28,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     All inputs get one layout, which the model's already have: each new layout would be compiled again.
     """
     q_BHTD, k_BKTD, v_BKTD = (x.contiguous().transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
-    mask = _causal_blocks(q_BTHD.shape[1], q_BTHD.device) if causal else None
+    mask = _causal_blocks(q_BTHD.shape[1], k_BTKD.shape[1], q_BTHD.device) if causal else None
     grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
     compiled = _compiled()
     with torch._dynamo.config.patch(recompile_limit=SHAPES):
@@ -45,33 +45,49 @@ def _compiled() -> Callable[..., Tensor]:
     return compiled
 
 
+Seen = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
 def _before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return key <= query
 
 
 @cache
-def _causal_blocks(length: int, device: torch.device) -> BlockMask:
-    """The causal mask by blocks: for row i the blocks before i are whole, and the diagonal cuts block i.
+def _from(offset: int) -> Seen:
+    """Which keys a query sees if the first one stands at key `offset`: one function for each."""
 
-    Written down directly: `create_block_mask` would first build the T x T mask. In a last row that is shorter
-    than a block, every block is cut.
+    def before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return key <= query + offset
+
+    return before if offset else _before
+
+
+@cache
+def _causal_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
+    """The causal mask by blocks, the last query at the last key: before the diagonal, whole; at it, cut.
+
+    Written down directly: `create_block_mask` would first build the mask of all queries and keys. In a last
+    row that is shorter than a block, every block is cut.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
-    blocks = -(-length // BLOCK)
-    row = torch.arange(blocks, device=device, dtype=torch.int32)
-    cut_counts, whole_counts = torch.ones_like(row), row.clone()
-    cut, whole = row[:, None].repeat(1, blocks), row[None, :].repeat(blocks, 1)
-    if length % BLOCK:
-        cut_counts[-1], whole_counts[-1], cut[-1] = blocks, 0, row
+    rows, blocks, offset = -(-queries // BLOCK), -(-keys // BLOCK), keys - queries
+    row = torch.arange(rows, device=device, dtype=torch.int32)
+    block = torch.arange(blocks, device=device, dtype=torch.int32)
+    whole_counts = (row * BLOCK + offset + 1) // BLOCK
+    if queries % BLOCK:
+        whole_counts[-1] = 0
+    cut_counts = (((row + 1) * BLOCK).clamp_max(queries) + offset + BLOCK - 1) // BLOCK - whole_counts
+    cut = (whole_counts[:, None] + block).clamp_max(blocks - 1)
+    whole = block[None, :].repeat(rows, 1)
     return BlockMask.from_kv_blocks(
         cut_counts[None, None],
         cut[None, None],
         whole_counts[None, None],
         whole[None, None],
         BLOCK_SIZE=BLOCK,
-        mask_mod=_before,
-        seq_lengths=(length, length),
+        mask_mod=_from(offset),
+        seq_lengths=(queries, keys),
     )
 
 
@@ -97,6 +113,7 @@ def _wide_in_float32(case: Case) -> list[str]:
 
 
 SUPPORTS = Supports(
+    offset=True,
     layout="BHTD",
     smallest_head_dim=16,
     largest_head_dim=256,

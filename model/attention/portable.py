@@ -35,6 +35,7 @@ def _head_dim(case: Case) -> list[str]:
 
 
 SUPPORTS = Supports(
+    offset=True,
     cached=True,
     dtypes=("bfloat16", "float16"),
     layout="any",

@@ -28,10 +28,15 @@ Span = tuple[int, int]  # [first, last) positions
 
 
 class Tiling(NamedTuple):
-    """Which keys a query may see, and how many of either a tile holds."""
+    """Which keys a query may see, and how many of either a tile holds.
+
+    Attributes:
+        offset: the key at which the first query stands, under the causal mask.
+    """
 
     causal: bool
     tile: int = TILE
+    offset: int = 0
 
     def spans(self, start: int, end: int) -> list[Span]:
         """Cut [start, end) into tiles; the last one may be shorter."""
@@ -39,12 +44,16 @@ class Tiling(NamedTuple):
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, tile: int = TILE) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V with O(T) extra memory, on any device and in any float precision."""
+    """softmax(Q K^T / sqrt(D)) V with O(T) extra memory, on any device and in any float precision.
+
+    Under the causal mask the last query stands at the last key.
+    """
     B, T, H, D = q_BTHD.shape
     K = k_BTKD.shape[2]
     q_BKGTD = q_BTHD.reshape(B, T, K, H // K, D).permute(0, 2, 3, 1, 4)
     k_BKTD, v_BKTD = k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2)
-    o_BKGTD: Tensor = _Tiled.apply(q_BKGTD, k_BKTD, v_BKTD, Tiling(causal, tile))  # type: ignore[no-untyped-call]
+    tiling = Tiling(causal, tile, offset=k_BKTD.shape[2] - T)
+    o_BKGTD: Tensor = _Tiled.apply(q_BKGTD, k_BKTD, v_BKTD, tiling)  # type: ignore[no-untyped-call]
     return o_BKGTD.permute(0, 3, 1, 2, 4).reshape(B, T, H, D)
 
 
@@ -82,9 +91,9 @@ def _forward_row(
     sum_BKR1 = torch.zeros_like(max_BKR1)
     acc_BKRD = torch.zeros_like(q_BKRD)
     # Under a causal mask the tiles above the diagonal are empty: they are never visited.
-    last_key = queries[1] if tiling.causal else k_BKTD.shape[2]
+    last_key = queries[1] + tiling.offset if tiling.causal else k_BKTD.shape[2]
     for keys in tiling.spans(0, last_key):
-        s_BKRU = _scores(q_BKRD, _keys(k_BKTD, keys), queries, keys, tiling.causal)
+        s_BKRU = _scores(q_BKRD, _keys(k_BKTD, keys), queries, keys, tiling)
         new_max_BKR1 = torch.maximum(max_BKR1, s_BKRU.amax(-1, keepdim=True))
         p_BKRU = s_BKRU.sub_(new_max_BKR1).exp_()
         # The sums so far are relative to the old maximum: exp(m_old - m_new) corrects them.
@@ -108,13 +117,13 @@ def _backward(saved: tuple[Tensor, ...], do_BKGTD: Tensor, tiling: Tiling) -> tu
     delta_BKGT1 = (do_BKGTD.to(wide) * o_BKGTD.to(wide)).sum(-1, keepdim=True)
     dq_BKGTD = torch.zeros_like(q_BKGTD, dtype=wide)
     dk_BKTD, dv_BKTD = torch.empty_like(k_BKTD), torch.empty_like(v_BKTD)
-    for keys in tiling.spans(0, T):
+    for keys in tiling.spans(0, k_BKTD.shape[2]):
         k_BKUD, v_BKUD = _keys(k_BKTD, keys), _keys(v_BKTD, keys)
         dk_BKUD, dv_BKUD = torch.zeros_like(k_BKUD), torch.zeros_like(v_BKUD)
-        # Queries before this tile of keys never saw it. (keys[0] is a multiple of the tile.)
-        for queries in tiling.spans(keys[0] if tiling.causal else 0, T):
+        # Queries before this tile of keys never saw it.
+        for queries in tiling.spans(max(0, keys[0] - tiling.offset) if tiling.causal else 0, T):
             q_BKRD, do_BKRD = _rows(q_BKGTD, queries), _rows(do_BKGTD, queries)
-            s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling.causal)
+            s_BKRU = _scores(q_BKRD, k_BKUD, queries, keys, tiling)
             p_BKRU = s_BKRU.sub_(_rows(lse_BKGT1, queries)).exp_()  # line 11: P again, by way of L
             dv_BKUD += p_BKRU.mT @ do_BKRD  # line 12; the product sums over the stacked group
             dp_BKRU = do_BKRD @ v_BKUD.mT  # line 13
@@ -126,12 +135,13 @@ def _backward(saved: tuple[Tensor, ...], do_BKGTD: Tensor, tiling: Tiling) -> tu
     return (dq_BKGTD * _scale(q_BKGTD)).to(q_BKGTD.dtype), dk_BKTD, dv_BKTD
 
 
-def _scores(q_BKRD: Tensor, k_BKUD: Tensor, queries: Span, keys: Span, causal: bool) -> Tensor:
+def _scores(q_BKRD: Tensor, k_BKUD: Tensor, queries: Span, keys: Span, tiling: Tiling) -> Tensor:
     """One tile of Q K^T / sqrt(D), -inf where a query would see its future."""
     s_BKRU = (q_BKRD * _scale(q_BKRD)) @ k_BKUD.mT
-    if causal and keys[1] - 1 > queries[0]:  # the tile touches the diagonal; tiles below it have no mask
-        group = q_BKRD.shape[2] // (queries[1] - queries[0])
-        query_R = torch.arange(*queries, device=q_BKRD.device).repeat(group)
+    first = queries[0] + tiling.offset
+    if tiling.causal and keys[1] - 1 > first:  # the tile touches the diagonal; tiles below it have no mask
+        count = queries[1] - queries[0]
+        query_R = torch.arange(first, first + count, device=q_BKRD.device).repeat(q_BKRD.shape[2] // count)
         key_U = torch.arange(*keys, device=q_BKRD.device)
         s_BKRU.masked_fill_(key_U > query_R[:, None], -torch.inf)
     return s_BKRU
@@ -168,7 +178,7 @@ def _scale(x_D: Tensor) -> float:
     return float(x_D.shape[-1] ** -0.5)
 
 
-SUPPORTS = Supports(cached=True, devices=("cuda", "cpu"))
+SUPPORTS = Supports(offset=True, cached=True, devices=("cuda", "cpu"))
 # Its work is PyTorch's matrix products and exponentials; the autograd function around them identifies it.
 KERNELS = Kernels(forward=r"^_Tiled$", backward=r"^_TiledBackward$", operators=True)
 

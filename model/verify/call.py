@@ -133,9 +133,9 @@ def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
 def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tensor]:
     """Forward and backward; results by step, empty if unusable. All but their numbers is checked here.
 
-    Forward alone, in inference mode, where there are fewer queries than keys: nothing trains by such calls.
+    Forward alone, in inference mode, for a decoded token: nothing trains by such calls.
     """
-    if subject.case.queries is not None:
+    if not subject.case.trains:
         return _forward_alone(subject, inputs)
     results: dict[str, Tensor] = {}
     with subject.running("forward and backward"):

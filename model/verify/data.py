@@ -125,7 +125,7 @@ def _needle(case: Case, rng: torch.Generator) -> Inputs:
     x = _plain(case, rng)
     T, group = case.sequence_length, case.heads // case.kv_heads
     place = torch.rand(case.batch, x.q.shape[1], case.heads, 1, generator=rng, device=case.device)
-    allowed = torch.arange(1, T + 1, device=case.device)[:, None, None] if case.causal else T
+    allowed = torch.arange(case.offset + 1, T + 1, device=case.device)[:, None, None] if case.causal else T
     index = (place * allowed).long().clamp_max(T - 1).expand(-1, -1, -1, case.head_dim)
     return replace(x, q=1.5 * x.k.repeat_interleave(group, 2).gather(1, index))
 
@@ -143,7 +143,7 @@ def _offset(case: Case, rng: torch.Generator) -> Inputs:
 def _masked_gradient(case: Case, rng: torch.Generator) -> Inputs:
     """No gradient for the second half, as for padding: those rows of dQ are exactly zero."""
     x = _plain(case, rng)
-    x.do[:, case.sequence_length // 2 :] = 0
+    x.do[:, x.do.shape[1] // 2 :] = 0
     return x
 
 

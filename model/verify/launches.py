@@ -244,8 +244,8 @@ def _profiled(subject: Subject, found: Known, seen: dict[str, Seen]) -> dict[str
 
 
 def _passes(case: Case) -> tuple[str, ...]:
-    """Nothing trains by calls with fewer queries than keys."""
-    return PASSES if case.queries is None else PASSES[:1]
+    """Nothing trains by calls for decoded tokens."""
+    return PASSES if case.trains else PASSES[:1]
 
 
 def _watch(device: str, seen: Seen, work: Callable[[], Any]) -> Any:

@@ -32,7 +32,7 @@ DEPTH = 8  # products that a tensor core adds up at once, at least; then it trun
 class Inputs:
     """One call and its upstream gradient: q, do (B, T, H, D); k, v (B, T, K, D).
 
-    Without a mask, k and v may be longer than q.
+    k and v may be longer than q. Under the causal mask the last query then stands at the last key.
     """
 
     q: Tensor
@@ -96,6 +96,7 @@ class _Run:
         self.budget = elements[inputs.q.device.type]
         self.B, self.T, self.H, self.D = inputs.q.shape
         self.keys, self.K = inputs.k.shape[1:3]
+        self.offset = self.keys - self.T
         self.G = self.H // self.K
         self.scale = self.D**-0.5
         self.unit = torch.finfo(inputs.dtype).eps / 2
@@ -163,13 +164,11 @@ class _Block:
     def __init__(self, run: _Run, pairs: slice, start: int, end: int) -> None:
         self.run = run
         self.rows = (pairs, slice(None), slice(start, end))
-        self.keys = (pairs, slice(0, end if run.causal else run.keys))
+        self.keys = (pairs, slice(0, end + run.offset if run.causal else run.keys))
         self.q_NRD, self.do_NRD = (x[self.rows].flatten(1, 2) for x in (run.q_NGTD, run.do_NGTD))
         self.k_NUD, self.v_NUD = run.k_NTD[self.keys], run.v_NTD[self.keys]
         self.hidden_RU = self._hidden(start, end) if run.causal else None
-        last_R = (
-            torch.arange(start, end, device=self.q_NRD.device).repeat(run.G) if run.causal else run.keys - 1
-        )
+        last_R = self._positions(start, end) if run.causal else run.keys - 1
         self.additions_R1 = (torch.as_tensor(last_R, device=self.q_NRD.device)[..., None] + 1) / DEPTH
 
     def go(self) -> None:
@@ -232,9 +231,13 @@ class _Block:
 
     def _hidden(self, start: int, end: int) -> Tensor:
         """Where a row would see its future: (R, U)."""
-        row_R = torch.arange(start, end, device=self.q_NRD.device).repeat(self.run.G)
-        key_U = torch.arange(0, end, device=self.q_NRD.device)
-        return key_U > row_R[:, None]
+        key_U = torch.arange(0, end + self.run.offset, device=self.q_NRD.device)
+        return key_U > self._positions(start, end)[:, None]
+
+    def _positions(self, start: int, end: int) -> Tensor:
+        """The key at which each row stands: (R,)."""
+        first, last = start + self.run.offset, end + self.run.offset
+        return torch.arange(first, last, device=self.q_NRD.device).repeat(self.run.G)
 
 
 @contextmanager

@@ -6,15 +6,20 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from model.attention import flex, for_compile
 
+SQUARE = [(length, length) for length in (1, 100, 128, 300, 512)]
+OFFSET = [(1, 100), (128, 256), (128, 300), (100, 300), (256, 257), (300, 1024), (384, 1000)]
 
-@pytest.mark.parametrize("length", [1, 100, 128, 300, 512])
-def test_flex_writes_down_the_mask_that_pytorch_would_find(length: int) -> None:
-    mine = flex._causal_blocks(length, torch.device("cpu"))
-    theirs = create_block_mask(flex._before, None, None, length, length, device="cpu")
+
+@pytest.mark.parametrize(("queries", "keys"), SQUARE + OFFSET, ids=str)
+def test_flex_writes_down_the_mask_that_pytorch_would_find(queries: int, keys: int) -> None:
+    mine = flex._causal_blocks(queries, keys, torch.device("cpu"))
+    theirs = create_block_mask(flex._from(keys - queries), None, None, queries, keys, device="cpu")
     assert torch.equal(mine.to_dense(), theirs.to_dense())
     assert torch.equal(mine.kv_num_blocks, theirs.kv_num_blocks)
     assert torch.equal(mine.full_kv_num_blocks, theirs.full_kv_num_blocks)
-    assert mine.seq_lengths == theirs.seq_lengths == (length, length)
+    for row, count in enumerate(mine.kv_num_blocks.flatten()):
+        assert torch.equal(mine.kv_indices[0, 0, row, :count], theirs.kv_indices[0, 0, row, :count])
+    assert mine.seq_lengths == theirs.seq_lengths == (queries, keys)
 
 
 def test_flex_compiles_itself_inside_a_compiled_model(monkeypatch: pytest.MonkeyPatch) -> None:
