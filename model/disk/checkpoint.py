@@ -7,32 +7,22 @@
 meta.json names the step, and so the state, that it belongs to. Renaming it is the one instant at which the
 checkpoint changes: a crash before it leaves the old one whole, a crash after it the new one.
 
-The file has the format of safetensors, so that others can read it, but the library does not write or read it
-here. Tried with version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB
-left and otherwise holds all of it in memory; and a full disk is not an OSError. (An archive of torch.save has
-the same faults.) Here bytes pass through one buffer, whatever the size, and nothing is unpickled.
-
 Torch is imported where a state is saved or loaded; inspecting one does not need it.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedReader
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from model.config import Frozen, RunConfig
-from model.disk import files
+from model.disk import files, tensorfile
 from model.disk.files import Unreadable
 from model.errors import UserError
 from model.text import Position
@@ -43,9 +33,7 @@ if TYPE_CHECKING:
 
     from model.optim import AdamW
 
-PIECE = 64 * 2**20  # bytes in host memory at once, both ways
 _META = "meta.json"
-_DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
 
 
 @dataclass(frozen=True)
@@ -64,10 +52,7 @@ class State:
 
 
 class Meta(Frozen):
-    """`meta.json`: which state the file holds.
-
-    The checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
-    """
+    """`meta.json`: which state the file holds."""
 
     # 1 kept its tensors in a format of its own; with 2, fingerprints did not cover all data, and a gradient's
     # norm was rounded to bfloat16 before clipping.
@@ -99,7 +84,7 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
     try:
         part.mkdir(exist_ok=True)  # NFS may tell its maker that it exists already
         tensors = _tensors(state)
-        size, checksum = _write(part / name, tensors)
+        size, checksum = tensorfile.write(part / name, tensors)
         meta = Meta(
             step=step,
             config=_canonical(state.config),
@@ -134,7 +119,7 @@ def load(kept: Path, state: State) -> tuple[int, Position]:
     meta, path = _meta(kept)
     _refuse_another_run(path, meta, state)
     tensors = _tensors(state)
-    _check(path, _read(path, tensors), meta)
+    _check(path, tensorfile.read(path, tensors), meta)
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], state.device)
@@ -148,11 +133,7 @@ def inspect(kept: Path) -> int:
         Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
     """
     meta, path = _meta(kept)
-    checksum = 0
-    with _open(path) as file:
-        while piece := file.read(PIECE):
-            checksum = zlib.crc32(piece, checksum)
-    _check(path, checksum, meta)
+    _check(path, tensorfile.checksum(path), meta)
     return meta.step
 
 
@@ -171,8 +152,7 @@ def _meta(kept: Path) -> tuple[Meta, Path]:
     if meta.sealed() != meta:
         raise Unreadable(f"{path}: its content does not match its checksum")
     path = path.with_name(_state_name(meta.step))
-    with _open(path) as file:
-        size = file.seek(0, os.SEEK_END)
+    size = tensorfile.size(path)
     if size != meta.size:
         raise Unreadable(f"{path}: {size} bytes, where {meta.size} were written")
     return meta, path
@@ -201,67 +181,6 @@ def _tensors(state: State) -> dict[str, Tensor]:
     if state.device.type == "cuda":
         tensors["rng.cuda"] = torch.cuda.get_rng_state(state.device)
     return tensors
-
-
-def _header(tensors: Mapping[str, Tensor]) -> bytes:
-    """What precedes the tensors in the file: the length of a JSON text, and that text, which lists them."""
-    found, end = {}, 0
-    for name, tensor in tensors.items():
-        dtype = _DTYPES[str(tensor.dtype).removeprefix("torch.")]
-        start, end = end, end + tensor.nbytes
-        found[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(found).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The tensors' own memory as bytes, at most PIECE at a time."""
-    import torch
-
-    for tensor in tensors:
-        yield from torch.split(tensor.detach().view(-1).view(torch.uint8), PIECE)
-
-
-def _write(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Write and fsync; give the size in bytes and the checksum."""
-    checksum = 0
-    pieces = (piece.cpu().numpy().data for piece in _pieces(tensors.values()))
-    with path.open("wb", buffering=0) as file:
-        for piece in chain([memoryview(_header(tensors))], pieces):
-            checksum, left = zlib.crc32(piece, checksum), piece
-            while left:  # an unbuffered write may be cut short
-                left = left[file.write(left) :]
-        os.fsync(file.fileno())
-        return file.tell(), checksum
-
-
-def _read(path: Path, tensors: Mapping[str, Tensor]) -> int:
-    """Read into the tensors, and give the checksum of what was read."""
-    import torch
-
-    header, buffer = _header(tensors), torch.empty(PIECE, dtype=torch.uint8)
-    checksum = zlib.crc32(header)
-    with _open(path) as file:
-        if file.read(len(header)) != header:
-            raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
-        for piece in _pieces(tensors.values()):
-            host = buffer[: len(piece)]
-            data = host.numpy().data
-            if file.readinto(data) != len(piece):
-                raise Unreadable(f"{path}: shorter than its tensors")
-            checksum = zlib.crc32(data, checksum)
-            piece.copy_(host)
-    return checksum
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[BufferedReader]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise Unreadable(f"{path}: {error.strerror}") from error
 
 
 def _publish(part: Path, kept: Path, name: str) -> None:

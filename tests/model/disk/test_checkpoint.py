@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from model import attention, keeper, optim, trainer
-from model.disk import checkpoint
+from model.disk import checkpoint, tensorfile
 from model.disk.files import Unreadable
 from model.disk.record import StepRecord
 from model.errors import Interrupted, UserError
@@ -353,7 +353,7 @@ def test_resuming_leaves_the_earlier_checkpoint_as_it_was(copy, tiny, tmp_path):
 
 
 def test_state_that_is_larger_than_one_piece_round_trips(tiny, reference, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "PIECE", 1000)
+    monkeypatch.setattr(tensorfile, "PIECE", 1000)
     first = attempt(run_config(), tiny, tmp_path / "attempt-1", stop_after=7)
     second = attempt(run_config(), tiny, tmp_path / "attempt-2", resume=first)
     assert_same(first.records + second.records, second, reference("pack", tiny))

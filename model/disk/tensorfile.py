@@ -1,0 +1,124 @@
+"""A file of tensors, written and read through one buffer, whatever its size.
+
+The file has the format of safetensors, so that others can read it, but the library does not write or read it
+here. Tried with version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB
+left and otherwise holds all of it in memory; and a full disk is not an OSError. (An archive of torch.save has
+the same faults.) Here nothing is unpickled.
+
+Checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedReader
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.disk.files import Unreadable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PIECE = 64 * 2**20  # bytes in host memory at once, both ways
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
+
+
+def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
+    """What precedes the tensors in the file: the length of a JSON text, and that text, which lists them.
+
+    Args:
+        about: what else to say in it.
+    """
+    found: dict[str, object] = {"__metadata__": dict(about)} if about else {}
+    end = 0
+    for name, tensor in tensors.items():
+        dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        start, end = end, end + tensor.nbytes
+        found[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(found).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def write(
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """Write and fsync; give the size in bytes and the checksum.
+
+    Args:
+        about: as `header`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    found = 0
+    pieces = (piece.cpu().numpy().data for piece in _pieces(tensors.values()))
+    with path.open("wb", buffering=0) as file:
+        for piece in chain([memoryview(header(tensors, about))], pieces):
+            found, left = zlib.crc32(piece, found), piece
+            while left:  # an unbuffered write may be cut short
+                left = left[file.write(left) :]
+        os.fsync(file.fileno())
+        return file.tell(), found
+
+
+def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
+    """Read into the tensors, and give the checksum of what was read.
+
+    Raises:
+        Unreadable: it cannot be read, or its tensors are others.
+    """
+    import torch
+
+    first, buffer = header(tensors), torch.empty(PIECE, dtype=torch.uint8)
+    found = zlib.crc32(first)
+    with opened(path) as file:
+        if file.read(len(first)) != first:
+            raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
+        for piece in _pieces(tensors.values()):
+            host = buffer[: len(piece)]
+            data = host.numpy().data
+            if file.readinto(data) != len(piece):
+                raise Unreadable(f"{path}: shorter than its tensors")
+            found = zlib.crc32(data, found)
+            piece.copy_(host)
+    return found
+
+
+def checksum(path: Path) -> int:
+    """Read every byte, and give the checksum. Raises Unreadable if that fails."""
+    found = 0
+    with opened(path) as file:
+        while piece := file.read(PIECE):
+            found = zlib.crc32(piece, found)
+    return found
+
+
+def size(path: Path) -> int:
+    """In bytes. Raises Unreadable if it cannot be opened."""
+    with opened(path) as file:
+        return file.seek(0, os.SEEK_END)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """A file to read. Raises Unreadable if it cannot be opened or read."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise Unreadable(f"{path}: {error.strerror}") from error
+
+
+def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors' own memory as bytes, at most PIECE at a time."""
+    import torch
+
+    for tensor in tensors:
+        yield from torch.split(tensor.detach().view(-1).view(torch.uint8), PIECE)
