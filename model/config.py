@@ -83,8 +83,9 @@ class Mismatch(ValueError):
 def _must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> None:
     """Raise Mismatch unless a setting's value is a multiple of the product of others, and of `times`."""
     if value % (times * prod(by.values())):
-        factors = [str(times)] * (times > 1) + [f"{each} {number}" for each, number in by.items()]
-        raise Mismatch(f"{name} {value} is not a multiple of {' x '.join(factors)}", name, *by)
+        guilty = {each: number for each, number in by.items() if number > 1}
+        factors = [str(times)] * (times > 1) + [f"{each} {number}" for each, number in guilty.items()]
+        raise Mismatch(f"{name} {value} is not a multiple of {' x '.join(factors)}", name, *guilty)
 
 
 class ModelConfig(Strict):

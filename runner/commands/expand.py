@@ -10,6 +10,8 @@ from __future__ import annotations
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, Only, ProfileName, ScaleName, Sets, StudyPath
 from runner.commands._study import cells_of
+from runner.plan.layout import refused
+from runner.spec.problems import InvalidFile
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 
@@ -23,8 +25,10 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     parsed = read_study(study)
-    at = parsed.scale_for(scale, read_cluster(profile).profile.scale)
-    found = cells_of(parsed, at, sets, only)
+    cluster = read_cluster(profile)
+    found = cells_of(parsed, parsed.scale_for(scale, cluster.profile.scale), sets, only)
+    if problems := refused(found, cluster):
+        raise InvalidFile(problems)
     if as_json:
         print_json([cell.as_json() for cell in found])  # in the order of the file
         return

@@ -17,6 +17,7 @@ from model.disk.record import Outcome, RunRecord, now
 from model.errors import UserError
 from model.text import Source
 from runner.plan.data import checked_sources
+from runner.plan.layout import refused
 from runner.plan.order import Planned, placed
 from runner.spec.expansion import Cell
 from runner.spec.problems import InvalidFile, Problem
@@ -59,9 +60,11 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
 
     Raises:
         InvalidFile: a data file or tokenizer is missing or wrong, or has too little text; at its setting; or
-            the study's folder holds runs of another task.
+            the study's folder holds runs of another task; or the profile cannot give a run its processes.
         UserError: a run's data has changed since it was planned, or the study holds imported logs.
     """
+    if problems := refused(cells, cluster):
+        raise InvalidFile(problems)
     _refuse_logs(study.name, root)
     _refuse_another_task(cells, root, study.name)
     sources = checked_sources(study, cells, root)

@@ -48,7 +48,9 @@ _ABOUT = ("expected_outcome", "because", "title", "description", "scale_descript
 _LIMITS = (
     "profile",
     "profile_file",
-    *Shape.__dataclass_fields__,
+    "memory_bytes",
+    "time_limit_seconds",
+    "cpus",
     "checkpoint_seconds",
     "grace_seconds",
     "requeue",

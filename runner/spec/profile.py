@@ -14,10 +14,10 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from model.config import Positive, Strict
 from model.errors import UserError, did_you_mean
 from runner.spec import container as containers
-from runner.spec import one_gpu
+from runner.spec import counts
 from runner.spec.container import Container, NoContainer, refuse_second, require_python
+from runner.spec.counts import SbatchOption, SetupLine, SrunWord
 from runner.spec.document import Document, read_document
-from runner.spec.one_gpu import SbatchOption, SetupLine, SrunWord
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.quantities import Memory, Time, parse_memory, parse_time
 from runner.spec.shell import Inert, Setting, Variable, Word
@@ -54,8 +54,8 @@ class Slurm(Strict):
 class Resources(Strict):
     """Resources for some of a study's runs; they override the profile's."""
 
-    cpus: Positive | None = Field(None, description="CPUs per run.")
-    memory: Memory | None = Field(None, description="Host memory per run, enforced on its process.")
+    cpus: Positive | None = Field(None, description="CPUs per process of a run.")
+    memory: Memory | None = Field(None, description="Host memory per process of a run, enforced on it.")
     time_limit: Time | None = Field(None, description="Time limit per run, H:MM:SS.")
 
 
@@ -94,19 +94,25 @@ class Profile(Strict):
         description="`local`: a queue on this machine. `slurm`: Slurm jobs, through submitit."
     )
     scale: str = Field("full", description="Scale to use if the command line does not name one.")
-    cpus: Positive = Field(1, description="CPUs per run.")
-    gpus: Annotated[int, AfterValidator(one_gpu.at_most_one)] = Field(
-        0, ge=0, description="GPUs per run: 0 or 1.", json_schema_extra={"maximum": 1}
+    cpus: Positive = Field(1, description="CPUs per process of a run.")
+    gpus: Annotated[int, AfterValidator(counts.at_most_one)] = Field(
+        0, ge=0, description="GPUs per process of a run: 0 or 1.", json_schema_extra={"maximum": 1}
     )
     gpus_per_node: int | None = Field(
         None,
         gt=0,
-        description="GPUs per node. With whole-node allocation (`slurm.exclusive`, or this machine), as many "
-        "runs as fit share a node, one slot each.",
+        description="GPUs per node, which runs of several processes need to know. With whole-node allocation "
+        "(`slurm.exclusive`, or this machine), as many runs as fit share a node, one slot each.",
+    )
+    processes_per_node: Positive | None = Field(
+        None,
+        description="Without GPUs: processes of a run that a node takes; default: 8 with executor local; on "
+        "Slurm, runs of several processes need it.",
     )
     memory: Memory | None = Field(
         None,
-        description="Host memory per run, such as 3GiB, enforced on its process; default: the scheduler's.",
+        description="Host memory per process of a run, such as 3GiB, enforced on it; default: the "
+        "scheduler's.",
     )
     gpu_memory: Memory | None = Field(
         None, description="Memory of one GPU, such as 79GiB: a launch names runs that will not fit."
@@ -165,7 +171,7 @@ class Profile(Strict):
 
     @property
     def memory_bytes(self) -> int | None:
-        """Host memory per run; None for no limit."""
+        """Host memory per process of a run; None for no limit."""
         return parse_memory(self.memory) if self.memory else None
 
     @property
@@ -188,13 +194,13 @@ class Profile(Strict):
 
     @property
     def slots(self) -> int:
-        """Runs that fit on a node, each with its own GPUs; 1 unless nodes are allocated whole."""
+        """Runs of one process that fit on a node; 1 unless nodes are allocated whole."""
         whole = self.slurm is None or self.slurm.exclusive
         return self.gpus_per_node if whole and self.gpus and self.gpus_per_node else 1
 
     @property
     def runs_per_job(self) -> int:
-        """Runs that share one job on a whole node, capped at `max_parallel`."""
+        """Runs of one process that share one job on a whole node, capped at `max_parallel`."""
         return min(self.slots, self.max_parallel)
 
     @property
@@ -223,6 +229,15 @@ class Profile(Strict):
     def _needs_slurm(cls, value: object, info: ValidationInfo) -> object:
         if info.data.get("executor") == "local":
             raise ValueError(f"`{info.field_name}` needs executor: slurm")
+        return value
+
+    @field_validator("processes_per_node")
+    @classmethod
+    def _needs_no_gpus(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value and info.data.get("gpus"):
+            raise ValueError(
+                "`processes_per_node` is for runs without GPUs: with gpus: 1, set `gpus_per_node`"
+            )
         return value
 
     @field_validator("grace")
@@ -313,5 +328,5 @@ def _idle_gpus(profile: Profile, document: Document) -> Iterator[Problem]:
     slurm, used = profile.slurm or Slurm(), max(1, profile.gpus) * profile.runs_per_job
     settings = {("slurm", "gres"): slurm.gres, ("slurm", "options", "gres"): slurm.options.get("gres")}
     for path, gres in settings.items():
-        if problem := one_gpu.idle_gpus(gres, used):
+        if problem := counts.idle_gpus(gres, used):
             yield Problem(document.mark(path), problem)

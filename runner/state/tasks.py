@@ -13,16 +13,22 @@ from runner.state.brief import RunBrief
 
 @dataclass(frozen=True)
 class Shape:
-    """The resources that a run requests besides GPUs; the same for all runs of a job array."""
+    """The resources that a run requests; the same for all runs of a job array.
+
+    Attributes:
+        memory_bytes, cpus: of each process.
+        processes: of the run, one a GPU.
+    """
 
     memory_bytes: int | None
     time_limit_seconds: int | None
     cpus: int | None
+    processes: int = 1
 
     @classmethod
     def of(cls, run: RunRecord) -> Shape:
         """The resources that the run was planned with."""
-        return cls(run.memory_bytes, run.time_limit_seconds, run.cpus)
+        return cls(run.memory_bytes, run.time_limit_seconds, run.cpus, run.config.processes)
 
 
 @dataclass(frozen=True)

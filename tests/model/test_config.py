@@ -31,8 +31,8 @@ def test_what_processes_can_share_evenly_is_read_from_a_record(parallel, process
 @pytest.mark.parametrize(
     ("parallel", "settings"),
     [
-        ({"shard": 8}, ("train.batch_size", "parallel.replicate", "parallel.shard", "train.accumulate")),
-        ({"replicate": 3}, ("train.batch_size", "parallel.replicate", "parallel.shard", "train.accumulate")),
+        ({"shard": 8}, ("train.batch_size", "parallel.shard", "train.accumulate")),
+        ({"replicate": 3}, ("train.batch_size", "parallel.replicate", "train.accumulate")),
         ({"context": 32}, ("train.sequence_length", "parallel.context")),
         ({"tensor": 4}, ("model.kv_heads", "parallel.tensor")),
     ],

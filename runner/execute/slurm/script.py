@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from runner import slurm as job
+from runner.plan.layout import Layout, layout
 from runner.spec import container
-from runner.spec.profile import Profile
+from runner.spec.counts import counts_gpus, gres_for
+from runner.spec.profile import Profile, Slurm
 from runner.state.code import snapshot
 from runner.state.tasks import Shape, Task
 
@@ -43,7 +45,7 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     """The batch script that `submit` would pass to sbatch for `count` runs of a shape. Needs no Slurm."""
     from submitit.slurm import slurm
 
-    share = profile.runs_per_job
+    share = layout(profile, shape.processes).runs
     runs = [f"RUN_{number}/1" for number in range(count)]
     packs = [runs[start : start + share] for start in range(0, count, share)]
     parameters = _parameters(profile, name, shape, profile.max_parallel // share)
@@ -99,19 +101,21 @@ def _command(
 
 
 def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[str, Any]:
-    slurm = profile.slurm
-    assert slurm
-    memory, seconds, share = shape.memory_bytes, shape.time_limit_seconds, profile.runs_per_job
+    assert profile.slurm
+    job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
+    tasks, memory = job.per_node, shape.memory_bytes
+    slurm = _for_several(profile.slurm, profile, job)
     exports = [f"export {key}={shlex.quote(value)}" for key, value in profile.env.items()]
     reservation = {"reservation": slurm.reservation} if slurm.reservation else {}
     requeue = {"requeue": True} if profile.requeue else {"no-requeue": True}  # the default varies by cluster
     asked: dict[str, Any] = {
         "job_name": name,
         "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up
-        "mem": f"{memory * share // 2**20}M" if memory and slurm.ask_memory else None,
+        "mem": f"{memory * tasks // 2**20}M" if memory and slurm.ask_memory else None,
         "cpus_per_task": shape.cpus or profile.cpus,
-        "gpus_per_node": profile.gpus * share if profile.gpus and not slurm.gres else None,
-        "ntasks_per_node": share if share > 1 else None,
+        "gpus_per_node": profile.gpus * tasks if profile.gpus and not slurm.gres else None,
+        "nodes": job.nodes,
+        "ntasks_per_node": tasks if tasks > 1 else None,
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,
@@ -119,7 +123,11 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
         "gres": slurm.gres,
         "exclusive": slurm.exclusive or None,
         "array_parallelism": limit,
-        "srun_args": [*_slot_args(profile), *slurm.srun_args, *container.srun_args(profile.container)],
+        "srun_args": [
+            *_fate(slurm, profile, job),
+            *slurm.srun_args,
+            *container.srun_args(profile.container),
+        ],
         "setup": [*slurm.setup, *exports],
         # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles
         # it, and kills the run. Runs use their own deadline instead, so request a signal that does nothing.
@@ -129,10 +137,27 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
     return {**given, "wckey": None}  # clusters that track wckeys reject submitit's default
 
 
-def _slot_args(profile: Profile) -> list[str]:
-    """Options of srun that isolate runs on a shared node: separate GPUs; a failed run leaves the others."""
-    if profile.runs_per_job == 1:
+def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:
+    """The options for runs of several processes, which see all GPUs of their node, to copy between them."""
+    if job.processes == 1 or not profile.gpus:
+        return slurm
+    gpus, options = profile.gpus * job.per_node, slurm.options
+    if "gres" in options:
+        options = {**options, "gres": gres_for(str(options["gres"]), gpus)}
+    arguments = [word for word in slurm.srun_args if not counts_gpus(word)]
+    gres = slurm.gres and gres_for(slurm.gres, gpus)
+    return slurm.model_copy(update={"gres": gres, "options": options, "srun_args": arguments})
+
+
+def _fate(slurm: Slurm, profile: Profile, job: Layout) -> list[str]:
+    """Options of srun that say which processes end together, and that part the GPUs of runs on one node.
+
+    A run that fails leaves the other runs of its job; a process that fails ends those of its own run.
+    """
+    if job.runs == job.processes == 1:
         return []
-    assert profile.slurm
-    bound = any(word.startswith("--gpus-per-task") for word in profile.slurm.srun_args)
+    if job.runs == 1:
+        order = ["--distribution=block"] if job.nodes > 1 else []  # ranks next to each other share a node
+        return [*order, "--kill-on-bad-exit=1", "--wait=60"]
+    bound = job.processes > 1 or any(word.startswith("--gpus-per-task") for word in slurm.srun_args)
     return [*([] if bound else [f"--gpus-per-task={profile.gpus}"]), "--kill-on-bad-exit=0", "--wait=0"]

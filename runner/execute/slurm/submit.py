@@ -23,6 +23,7 @@ from types import FrameType
 from model.errors import UserError
 from runner.execute.slurm import client
 from runner.execute.slurm.script import Array, submitted
+from runner.plan.layout import layout
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
@@ -86,7 +87,8 @@ def submit(
     Raises:
         SubmitLimit: the queue is full; the error has the tasks that are left, with their claims released.
         SchedulerError: sbatch refused; claims of tasks that were not submitted are released.
-        UserError: another user could change what the jobs would run.
+        UserError: another user could change what the jobs would run, or the profile cannot give a run its
+            processes.
     """
     _own_folder(folder)
     guard.require_own(
@@ -94,14 +96,15 @@ def submit(
     )
     for code in {task.code for task in tasks if task.code}:
         snapshot.own(folder.parent, code)
-    share, size = profile.runs_per_job, client.max_array_size()
-    kinds = Counter(map(_kind, tasks))
-    arrays = sum(-(-count // (size * share)) for count in kinds.values())
-    lanes = Lanes(max(1, profile.max_parallel // share), arrays)
+    size, kinds = client.max_array_size(), Counter(map(_kind, tasks))
+    shares = {kind: layout(profile, kind[0].processes).runs for kind in kinds}
+    arrays = sum(-(-count // (size * shares[kind])) for kind, count in kinds.items())
+    lanes = Lanes(max(1, profile.max_parallel // max(shares.values(), default=1)), arrays)
     waiting = list(tasks)
     while waiting:
         fits = min(size, _room(profile, waiting, len(tasks)))
         kind = _kind(waiting[0])
+        share = shares[kind]
         same = [task for task in waiting if _kind(task) == kind]
         rest = [task for task in waiting if _kind(task) != kind] + same[fits * share :]
         claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm")]

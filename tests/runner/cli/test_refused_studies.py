@@ -126,13 +126,14 @@ ADDED = {
     "float8 of odd sizes": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [rowwise], model.ffn_dim: [24]}\n", "7:66", "needs multiples of 16, unlike model.ffn_dim (24)"),
     "uneven parts": ("matrix: {train.accumulate: [4], train.batch_size: [6]}\n", "7:52", "batch_size 6 is not a multiple of accumulate 4"),
     "heads in the base": ("rules: [{where: {train.steps: 6}, set: {model.heads: 3, model.layers: 1}}]\nmatrix: {train.steps: [6]}\n", "7:41", "dim 32 is not a multiple of heads 3"),
-    "uneven samples": ("matrix: {parallel.shard: [1, 3]}\n", "7:30", "train.batch_size 2 is not a multiple of parallel.replicate 1 x parallel.shard 3 x train.accumulate 1"),
-    "uneven parts of samples": ("matrix: {train.accumulate: [2], parallel.replicate: [2]}\n", "7:54", "train.batch_size 2 is not a multiple of parallel.replicate 2 x parallel.shard 1 x train.accumulate 2"),
+    "uneven samples": ("matrix: {parallel.shard: [1, 3]}\n", "7:30", "train.batch_size 2 is not a multiple of parallel.shard 3"),
+    "uneven parts of samples": ("matrix: {train.accumulate: [2], parallel.replicate: [2]}\n", "7:54", "train.batch_size 2 is not a multiple of parallel.replicate 2 x train.accumulate 2"),
     "uneven chunks": ("matrix: {parallel.context: [1, 5]}\n", "7:32", "train.sequence_length 32 is not a multiple of 2 x parallel.context 5"),
     "uneven heads": ("matrix: {parallel.tensor: [1, 3]}\n", "7:31", "model.heads 2 is not a multiple of parallel.tensor 3"),
     "uneven key heads": ("matrix: {parallel.tensor: [1, 2]}\n", "7:31", "model.kv_heads 1 is not a multiple of parallel.tensor 2"),
     "uneven feed-forward": ("matrix: {model.ffn_dim: [9], model.kv_heads: [2], parallel.tensor: [2]}\n", "7:69", "model.ffn_dim 9 is not a multiple of parallel.tensor 2"),
     "uneven zip of processes": ("zip: [{parallel.shard: [2, 4], train.batch_size: [2, 6]}]\n", "7:54", "train.batch_size 6 is not"),
+    "samples and another axis": ("matrix: {parallel.shard: [3], parallel.replicate: [1]}\n", "7:27", "train.batch_size 2 is not a multiple of parallel.shard 3"),
     "no process": ("matrix: {parallel.shard: [0]}\n", "7:27", "'parallel.shard' must be greater than 0"),
     "processes as text": ("matrix: {parallel.context: ['2']}\n", "7:29", "must be a whole number, got '2'"),
     "negative processes": ("matrix: {parallel.tensor: [-1]}\n", "7:28", "must be greater than 0"),
@@ -176,6 +177,28 @@ def test_a_bad_study_is_refused_with_its_place_and_line(cli, root, tmp_path, cas
     assert "Traceback" not in err
     assert out == ""
     assert not root.exists()
+
+
+@pytest.mark.parametrize("verb", ["expand", "launch"])
+def test_cells_whose_processes_the_profile_cannot_give_are_named(cli, root, tmp_path, verb):
+    (tmp_path / "c.yaml").write_text("executor: slurm\nprocesses_per_node: 2\nslurm: {}\n")
+    axes = "matrix: {parallel.shard: [1, 2, 3], parallel.context: [1, 2], train.batch_size: [6]}\n"
+    (tmp_path / "s.yaml").write_text(TINY + axes)
+    code, out, err = cli(verb, "s.yaml", "--profile", "c.yaml")
+    assert (code, out) == (2, "")
+    said = (
+        "profile c: 3 processes would leave some of the node's places idle, since `processes_per_node` is 2"
+    )
+    assert f"s.yaml:7:33: {said}: use 2 or 4" in err
+    assert err.count("s.yaml:") == 1, "six processes fill three nodes"
+    assert not root.exists()
+
+
+def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):
+    (tmp_path / "s.yaml").write_text(TINY.replace("cpu", "cuda") + "matrix: {parallel.shard: [2]}\n")
+    code, out, err = cli("expand", "s.yaml", "--profile", "local")
+    assert (code, out) == (2, "")
+    assert "s.yaml:7:27: profile local: 2 processes need a GPU each, and `gpus` is 0: set it to 1" in err
 
 
 # These are found only when the data is looked at, which `expand` does not do.

@@ -1,6 +1,7 @@
 """What sbatch is given, whatever its user's environment and the cluster's settings say."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -80,3 +81,22 @@ def test_where_arrays_are_off_each_run_is_submitted_alone(sbatch, tasks, root, t
     asked = (tmp_path / "asked").read_text()
     assert asked.count("sbatch") == 3
     assert all(ledger.state(task.folder).event("intent").count == 1 for task in three)
+
+
+def test_runs_of_two_processes_share_jobs_by_two_where_runs_of_one_do_by_four(says, tasks, root):
+    says("srun")
+    says("scontrol", "MaxArraySize = 1001")
+    says("sbatch", "Submitted batch job 7")
+    keys = {
+        "executor": "slurm",
+        "gpus": 1,
+        "gpus_per_node": 4,
+        "max_parallel": 8,
+        "slurm": {"exclusive": True},
+    }
+    every = tasks(8)
+    pairs = [replace(task, shape=replace(task.shape, processes=2)) for task in every[5:]]
+    submit([*every[:5], *pairs], Profile.model_validate(keys), jobs_folder(root / "tiny"), "tiny")
+    intents = [ledger.state(task.folder).event("intent") for task in every]
+    assert [(event.index, event.slot) for event in intents[:5]] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
+    assert [(event.index, event.slot) for event in intents[5:]] == [(0, 0), (0, 1), (1, 0)]

@@ -1,7 +1,7 @@
-"""Refuses Slurm settings that start several tasks of a run or leave GPUs idle.
+"""Refuses Slurm settings that count tasks, nodes or GPUs: these numbers follow from the runs.
 
-A run uses one task and one GPU. Each task of its job would run the same attempt, and the hours of idle GPUs
-would not be counted.
+A job has one task for each process of its runs, and one GPU for each task. Another task would run an attempt
+again, and the hours of idle GPUs would not be counted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from model.errors import UserError
 from runner.spec.shell import Inert, Option, Setting
 
 _TASKS = (
@@ -20,13 +21,17 @@ _TASKS = (
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task")
 _SHORT = re.compile(r"-[nN]|-G(?!1$)")
 _DIRECTIVE = re.compile(r"#(SBATCH|PBS|BSUB)\b")  # sbatch takes options from all three
-_PACKING = "to run on several GPUs of a node at once, set `gpus_per_node` and `slurm.exclusive`"
+_TASKS_FOLLOW = "tasks and nodes follow from the study's `parallel` and the profile's `gpus_per_node`"
+_PACKING = (
+    "runs of several GPUs set `parallel` in the study; to run on several GPUs of a node at once, set "
+    "`gpus_per_node` and `slurm.exclusive`"
+)
 
 
 def _sbatch_option(text: str) -> str:
     name = text.replace("_", "-")
     if _among(name, _TASKS):
-        raise ValueError(f"'{text}' is not allowed: a run uses one task on one node; {_PACKING}")
+        raise ValueError(f"'{text}' is not allowed: {_TASKS_FOLLOW}")
     if _among(name, _GPUS):
         raise ValueError(f"'{text}' is not allowed: set `gpus` at the top of the profile; {_PACKING}")
     return text
@@ -36,15 +41,21 @@ def _srun_word(text: str) -> str:
     name, _, value = text.partition("=")
     long = name.removeprefix("--") if name.startswith("--") else None
     if long and _among(long, _TASKS):
-        raise ValueError(f"'{text}' is not allowed: a run uses one task on one node; {_PACKING}")
+        raise ValueError(f"'{text}' is not allowed: {_TASKS_FOLLOW}")
     if _SHORT.match(text) or (long and _among(long, _GPUS) and value != "1"):
-        raise ValueError(f"'{text}' is not allowed: a run uses one task and one GPU; {_PACKING}")
+        raise ValueError(f"'{text}' is not allowed: a task is one process with one GPU; {_PACKING}")
     return text
 
 
 def _among(name: str, options: tuple[str, ...]) -> bool:
     """Whether this is one of the options; sbatch and srun also take the first letters of a name."""
     return any(option.startswith(name) for option in options)
+
+
+def counts_gpus(word: str) -> bool:
+    """Whether an argument of srun says how many GPUs there are."""
+    name = word.partition("=")[0]
+    return bool(word.startswith("-G") or (name.startswith("--") and _among(name[2:], _GPUS)))
 
 
 def _setup_line(text: str) -> str:
@@ -61,7 +72,7 @@ SetupLine = Annotated[Inert, AfterValidator(_setup_line)]
 def at_most_one(gpus: int) -> int:
     """Check a profile's `gpus`. Raises ValueError."""
     if gpus > 1:
-        raise ValueError(f"gpus: {gpus} would leave GPUs idle, since a run uses at most one; {_PACKING}")
+        raise ValueError(f"gpus: {gpus} would leave GPUs idle, since a process uses at most one; {_PACKING}")
     return gpus
 
 
@@ -75,3 +86,17 @@ def idle_gpus(gres: str | int | None, used: int) -> str | None:
     asked = sum(int(words[-1]) if words[-1].isdigit() else 1 for words in parts if words[0] == "gpu")
     text = f"gres {gres} asks for {asked} GPUs, but the runs of a job use {used}: ask for gpu:{used}"
     return text if asked > used else None
+
+
+def gres_for(gres: str, gpus: int) -> str:
+    """The --gres of a job that needs another number of GPUs a node, such as `gpu:h100:4` for `gpu:h100:1`.
+
+    Raises:
+        UserError: it asks for more than GPUs of one kind.
+    """
+    words = gres.removeprefix("gres:").split(":")
+    if words[0] != "gpu" or {",", "("} & set(gres):
+        text = f"slurm.gres {gres} cannot be changed to ask for {gpus} GPUs"
+        raise UserError(f"{text}, which runs of several processes need: write gpu:TYPE, or leave it out")
+    kind = words[:-1] if words[-1].isdigit() else words
+    return ":".join([*kind, str(gpus)])

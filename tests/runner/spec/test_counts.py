@@ -1,4 +1,4 @@
-"""A run uses one task and one GPU: what would start it several times or leave GPUs idle is refused."""
+"""Tasks, nodes and GPUs of a job follow from its runs: settings that would count them otherwise are refused."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def refused(read):
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        *((name, "one task on one node") for name in TASKS),
+        *((name, "tasks and nodes follow from the study's `parallel`") for name in TASKS),
         *((name, "set `gpus` at the top") for name in GPUS),
     ],
 )

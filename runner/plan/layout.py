@@ -1,0 +1,93 @@
+"""How the processes of a run lie on nodes, and which numbers of processes a profile cannot give. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.errors import UserError
+from runner.spec.expansion import Cell
+from runner.spec.problems import Mark, Problem
+from runner.spec.profile import Cluster, Profile
+
+HERE = 8  # processes of a run without GPUs on this machine, where its profile does not say
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the processes of a job lie on its nodes, the same number on each.
+
+    Attributes:
+        processes: of a run.
+        nodes: of the job.
+        runs: that share the job; one where it has several nodes.
+    """
+
+    processes: int
+    nodes: int
+    runs: int
+
+    @property
+    def per_node(self) -> int:
+        """Processes on a node, of all the runs that share it."""
+        return self.runs * self.processes // self.nodes
+
+
+def layout(profile: Profile, processes: int) -> Layout:
+    """The layout of a job for runs of this many processes.
+
+    Raises:
+        UserError: the profile cannot give them; names its key.
+    """
+    if processes == 1:
+        return Layout(1, 1, profile.runs_per_job)
+    key = "gpus_per_node" if profile.gpus else "processes_per_node"
+    room = getattr(profile, key)
+    if profile.executor == "local":
+        return _here(processes, key, room if profile.gpus else room or HERE)
+    if room is None:
+        raise UserError(f"{processes} processes need a profile that says `{key}`: add it")
+    nodes, whole = -(-processes // room), bool(profile.gpus and profile.slurm and profile.slurm.exclusive)
+    idle = processes % nodes or (whole and (room % processes if nodes == 1 else processes % room))
+    if idle:
+        text = f"{processes} processes would leave some of the node's places idle, since `{key}` is {room}"
+        raise UserError(f"{text}: use {_instead(processes, room)}")
+    sharing = min(room // processes, profile.max_parallel) if whole and nodes == 1 else 1
+    return Layout(processes, nodes, sharing)
+
+
+def _here(processes: int, key: str, room: int | None) -> Layout:
+    """On this machine. How many GPUs it has the queue finds out, where the profile does not say."""
+    if room is not None and processes > room:
+        raise UserError(f"{processes} processes are more than this machine takes, since `{key}` is {room}")
+    return Layout(processes, 1, 1)
+
+
+def _instead(processes: int, room: int) -> str:
+    if processes > room:
+        full = processes // room * room
+        return f"{full} or {full + room}"
+    return " or ".join(str(number) for number in range(1, room + 1) if room % number == 0)
+
+
+def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
+    """The cells that the profile cannot give their processes, each at the setting that says how many."""
+    return sorted({problem for cell in cells if (problem := _refused(cell, cluster))})
+
+
+def _refused(cell: Cell, cluster: Cluster) -> Problem | None:
+    processes, profile = cell.config.processes, cluster.profile
+    try:
+        if processes > 1 and cell.config.device == "cuda" and not profile.gpus:
+            raise UserError(f"{processes} processes need a GPU each, and `gpus` is 0: set it to 1")
+        layout(profile, processes)
+    except UserError as error:
+        return Problem(_place(cell), f"profile {cluster.name}: {error}")
+    return None
+
+
+def _place(cell: Cell) -> Mark:
+    """Where the newest of the settings was set that make the processes more than one."""
+    several = {f"parallel.{axis}" for axis, number in cell.config.parallel if number > 1}
+    marks = [mark for dotted, mark in cell.marks.items() if dotted in several]
+    return marks[-1] if marks else cell.origin
