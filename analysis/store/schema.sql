@@ -355,7 +355,7 @@ COMMENT ON COLUMN kernels.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN kernels.heads IS 'Query heads.';
 COMMENT ON COLUMN kernels.kv_heads IS 'Key and value heads.';
 COMMENT ON COLUMN kernels.head_dim IS 'Width of one head.';
-COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate; oom_gpu or oom_host; or failed.';
+COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.';
 COMMENT ON COLUMN kernels.reason IS 'Why it did not complete; NULL if it did.';
 COMMENT ON COLUMN kernels.calls IS 'Number of calls that were timed; 0 if it did not complete.';
 COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds; NULL if it did not complete.';

@@ -38,6 +38,7 @@ class Case:
         new_tokens: how many tokens a run decodes after this call, each by one of `decoding`'s calls.
         queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys'
             rows, as those of a part of a sequence are. Without it they are new tokens, in forward alone.
+        any_size: it stands for calls of any batch, length and number of heads that are otherwise alike.
     """
 
     device: str
@@ -51,6 +52,7 @@ class Case:
     compile: bool = False
     new_tokens: int = 0
     queries: int | None = None
+    any_size: bool = False
 
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:

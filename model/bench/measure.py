@@ -2,22 +2,23 @@
 
 So that nothing but the backend differs: all of them read the same new numbers in a round, from cold caches,
 at whatever clocks the device has then. A large matrix product is timed between them, as what the device can
-do.
+do. In one of the rounds, each backend's own one, it is checked what its timed call gave.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
 
 import torch
 
 from model.attention import Backend, Case
+from model.bench.check import checked
 from model.bench.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
 from model.bench.passes import Eager, Graphs, Inputs, Passes
-from model.disk.kernels import DIRECTIONS, MODES, Direction, Ending, KernelTime, Mode
+from model.disk.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
 from model.verify.call import is_out_of_memory
 
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
@@ -47,11 +48,13 @@ class _Bench:
     case: Case
     device: Cpu | Cuda
     inputs: Inputs
-    rng: random.Random
+    seed: int
+    rng: Random
     timed: dict[Key, Timed] = field(default_factory=dict)
     ended: dict[tuple[str, Mode], tuple[Ending, str]] = field(default_factory=dict)
     memory: dict[tuple[str, Direction], int] = field(default_factory=dict)
     product: Timed = field(default_factory=Timed)
+    checks: dict[tuple[str, Mode], KernelCheck] = field(default_factory=dict)
 
     @contextmanager
     def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
@@ -74,19 +77,48 @@ class _Bench:
     def rounds(self, passes: Mapping[str, Passes], mode: Mode, count: int) -> None:
         """Call each of them once in each round. What a backend had before it ended is no measurement."""
         multiply = _product(self.case) if mode == "eager" and passes else None
-        for _ in range(count):
+        looked_at = {name: self._draw(name, mode).randrange(count) for name in passes}
+        for number in range(count):
             self.inputs.renew()
             left = self.running(passes, mode)
             for name in _shuffled(self.rng, [*left, *([_PRODUCT] if multiply else [])]):
                 if name == _PRODUCT and multiply:
                     self.device.time(multiply, self.product)
                 else:
-                    with self.noting(name, mode):
+                    with self.noting(name, mode), _dropping(left[name]):
                         self._both(name, left[name], mode)
+                        if number == looked_at[name]:
+                            self._check(name, left[name], mode, number)
+
+    def _draw(self, name: str, mode: Mode) -> Random:
+        """Chooses the round in which a backend is checked, and what is looked at."""
+        return Random(f"{self.seed} {name} {mode}")  # noqa: S311  no secret
+
+    def _check(self, name: str, passes: Passes, mode: Mode, number: int) -> None:
+        """Outside of the timed regions. What cannot be checked has no time either."""
+        try:
+            found, wrong = checked(self.case, self.inputs, passes.results, self._draw(name, mode), number)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self.ended[name, mode] = "failed", "there was not enough memory to check what it gave"
+            return
+        self.checks[name, mode] = found
+        if wrong:
+            self.ended[name, mode] = "wrong", f"in round {number + 1}, {wrong}"
 
     def _both(self, name: str, passes: Passes, mode: Mode) -> None:
         for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
             self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
+
+
+@contextmanager
+def _dropping(passes: Passes) -> Iterator[None]:
+    """Free what came out of the body's calls."""
+    try:
+        yield
+    finally:
+        passes.drop()
 
 
 def measure(backends: Mapping[str, Backend], case: Case, seed: int, rounds: int) -> Found:
@@ -98,14 +130,14 @@ def measure(backends: Mapping[str, Backend], case: Case, seed: int, rounds: int)
         rounds: calls of each backend in each direction and mode.
     """
     inputs = Inputs(case, seed)
-    bench = _Bench(case, device(case.device), inputs, random.Random(seed))  # noqa: S311  no secret
+    bench = _Bench(case, device(case.device), inputs, seed, Random(seed))  # noqa: S311  no secret
     inputs.renew()
     eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
     modes = MODES[case.device]
     for name, passes in eager.items():
         with bench.noting(name, *modes):
             bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
-            passes.o_BTHD = None
+            passes.o_BTHD = None  # its memory is not the next call's
             bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
             for _ in range(WARM_UP):
                 passes.both()
@@ -150,7 +182,7 @@ def _product(case: Case) -> Callable[[], object]:
     return multiply
 
 
-def _shuffled(rng: random.Random, names: list[str]) -> list[str]:
+def _shuffled(rng: Random, names: list[str]) -> list[str]:
     return rng.sample(names, len(names))
 
 
@@ -168,4 +200,5 @@ def _time(bench: _Bench, name: str, direction: Direction, mode: Mode) -> KernelT
         memory_bytes=bench.memory[name, direction],
         sm_mhz=timed.sm_mhz,
         throttle_reasons=sorted(timed.throttle_reasons),
+        checked=bench.checks[name, mode],
     )

@@ -50,6 +50,13 @@ class Passes(Protocol):
     def backward(self) -> None:
         """The gradients of Q, K and V."""
 
+    @property
+    def results(self) -> tuple[Tensor, ...]:
+        """Output and gradients of the last forward and backward: o, dq, dk, dv."""
+
+    def drop(self) -> None:
+        """Free them, where that can be done."""
+
 
 @dataclass
 class Eager:
@@ -59,21 +66,27 @@ class Eager:
     case: Case
     inputs: Inputs
     o_BTHD: Tensor | None = None
+    results: tuple[Tensor, ...] = ()
 
     def forward(self) -> None:
         """As in training: with what the backward needs."""
         self.o_BTHD = attention.attend(self.backend, self.case, *self.inputs.leaves)
 
     def backward(self) -> None:
-        """Frees what the forward kept."""
+        """Frees what the forward kept but its output."""
         assert self.o_BTHD is not None
         o_BTHD, self.o_BTHD = self.o_BTHD, None
-        torch.autograd.grad(o_BTHD, self.inputs.leaves, self.inputs.do_BTHD)
+        self.results = o_BTHD, *torch.autograd.grad(o_BTHD, self.inputs.leaves, self.inputs.do_BTHD)
 
     def both(self) -> None:
-        """One after the other."""
+        """One after the other; what comes out is dropped."""
         self.forward()
         self.backward()
+        self.drop()
+
+    def drop(self) -> None:
+        """Free the results, so that the next call finds the memory that it found before."""
+        self.results = ()
 
 
 class Graphs:
@@ -83,8 +96,8 @@ class Graphs:
         """Capture both passes.
 
         Args:
-            pool: memory that all backends capture into. Each may overwrite what others left there: a backward
-                is always replayed right after its own forward.
+            pool: memory that all backends capture into. Each may overwrite what others left there but its
+                results: a backward is always replayed right after its own forward.
 
         Raises:
             RuntimeError: the backend does something that no graph can hold, such as a copy to the host.
@@ -95,6 +108,8 @@ class Graphs:
             eager.forward()
         with torch.cuda.graph(self._backward, pool=pool):
             eager.backward()
+        self.results = eager.results  # every replay writes them there
+        eager.drop()
 
     def forward(self) -> None:
         """Replay the forward."""
@@ -103,6 +118,9 @@ class Graphs:
     def backward(self) -> None:
         """Replay the backward of the last forward."""
         self._backward.replay()
+
+    def drop(self) -> None:
+        """Nothing: the graph writes there again."""
 
 
 def _beside(work: Callable[[], None]) -> None:

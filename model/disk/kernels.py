@@ -22,6 +22,23 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # that are timed; `
 MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager",)}
 
 
+class KernelCheck(Frozen):
+    """What was held to float64, by the rule of certificates, of one backend's timed forward and backward.
+
+    Of one sample all rows of the query heads that share one key head, output and gradients; and all heads of
+    some single rows, output and dQ. Rounds count from 1, the rest from 0.
+    """
+
+    round: int = Field(ge=1)
+    sample: int
+    first_head: int
+    heads: int
+    rows: list[tuple[int, int]] = Field(description="Sample and row of each single row.")
+    error: float | None = Field(
+        description="The largest, as a share of what is allowed; None if something is not finite."
+    )
+
+
 class KernelTime(Frozen):
     """One backend's calls in one direction; without times, why there are none."""
 
@@ -39,6 +56,10 @@ class KernelTime(Frozen):
     sm_mhz: list[float] = Field(default=[], description="The GPU's clock after each call; none on a CPU.")
     throttle_reasons: list[str] = Field(default=[], description="Each different word of NVML on them.")
     certificate: str | None = Field(None, description="Key of the one that it was timed under.")
+    checked: KernelCheck | None = Field(
+        None,
+        description="Of the forward and the backward in this mode; None in older records, and without times.",
+    )
 
     @property
     def median_seconds(self) -> float | None:

@@ -127,6 +127,36 @@ def around(case: Case, compiled: bool) -> list[Variant]:
     return found if compiled else [*found, Variant(odd), Variant(long, "offset")]
 
 
+def shared(case: Case) -> Case:
+    """Of the one certificate for all calls that differ from this in batch, length and number of heads alone.
+
+    Which kernel runs depends on the precision, the head dim, the mask, and the heads that share a key head
+    (a single key head is a case of its own). Where the length matters too, `sizes` has some on either side.
+    """
+    batch, length, kv_heads = {"cpu": (2, 256, 2), "cuda": (4, 2048, 8)}[case.device]
+    kv_heads = 1 if case.kv_heads == 1 else kv_heads
+    heads = kv_heads * (case.heads // case.kv_heads)
+    return replace(case, batch=batch, sequence_length=length, heads=heads, kv_heads=kv_heads, any_size=True)
+
+
+def sizes(case: Case, compiled: bool) -> list[Variant]:
+    """For a certificate of many sizes, beside what is `around` a call: on and off the multiples of tiles.
+
+    PyTorch's CPU kernel takes queries in blocks of 32, from 192 tokens on of 64, and from 768 on of 256.
+    """
+    few = replace(case, heads=_few(case), kv_heads=_few_kv(case))
+    one = replace(few, batch=1, heads=few.heads // few.kv_heads, kv_heads=1)
+    long = {"cpu": 4160, "cuda": 8320}[case.device]
+    found = [Variant(replace(few, batch=1, sequence_length=777), "needle")]
+    more = [
+        Variant(replace(few, batch=5, sequence_length=64)),
+        Variant(replace(few, batch=3, sequence_length=129), "needle"),
+        Variant(replace(few, batch=1, sequence_length=1024), "needle"),
+        Variant(replace(one, sequence_length=long), "offset"),
+    ]
+    return found if compiled else [*found, *more]
+
+
 def decoding(case: Case) -> list[Variant]:
     """For a gate of a run that decodes: its first and last call, and some between.
 

@@ -93,8 +93,8 @@ def key(
 
 
 def said(case: Case) -> dict[str, Any]:
-    """A case by its fields. Those of decoding came later and are left out where nothing is decoded."""
-    later = ("new_tokens", "queries")
+    """A case by its fields. Those that came later are left out where they say nothing."""
+    later = ("new_tokens", "queries", "any_size")
     return {name: value for name, value in asdict(case).items() if value or name not in later}
 
 
@@ -102,8 +102,13 @@ def describe(case: Case) -> str:
     """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is.
 
     Where there are fewer queries than keys, `B2 Q1 T257 ...`; where tokens are decoded, `then 20 tokens`.
+    For many sizes: `any size, 4 heads a key head, D64 bfloat16 causal`.
     """
     mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
+    if case.any_size:
+        return (
+            f"any size, {case.heads // case.kv_heads} heads a key head, D{case.head_dim} {case.dtype} {mask}"
+        )
     length = (
         f"T{case.sequence_length}" if case.queries is None else f"Q{case.queries} T{case.sequence_length}"
     )

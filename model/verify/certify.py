@@ -40,19 +40,23 @@ def certify(name: str, device: str, tell: Tell = lambda *_: None) -> Certificate
 def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certificate:
     """A certificate for a run: its own shape first, then what breaks kernels near it.
 
+    That of a case of `any_size` looks at several, of which the first takes the place of the run's own.
+
     Raises:
         UserError: there is no such backend, or it is not a `Backend`.
         torch.OutOfMemoryError, MemoryError, RuntimeError: there is not enough memory. At the run's own shape
             that is the run's outcome.
     """
     before = surroundings.settings()
-    square = replace(case, new_tokens=0)
+    square = replace(case, new_tokens=0, any_size=False)
     trial = _Trial(name, attention.load(name), case.device, before, tell, square, asked=case)
     own, *near = cases.around(square, trial.backend.compiles)
+    sizes = cases.sizes(square, trial.backend.compiles) if case.any_size else []
     try:
-        return trial.held([own, *near], [each.case for each in near])
+        return trial.held([own, *near, *sizes], [each.case for each in near])
     finally:
-        data.known.cache_clear()  # the run needs the memory
+        if not case.any_size:  # whose numbers are small, and the next backend's too
+            data.known.cache_clear()  # the run needs the memory
 
 
 def without_trial(name: str, device: str, reason: str) -> Certificate:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -71,20 +71,43 @@ def admit(
 
 
 def admit_each(
-    backends: Sequence[str], case: Case, root: Path, options: Sequence[str], tell: Callable[[Stage], None]
+    asked: Mapping[str, Case], root: Path, options: Sequence[str], tell: Callable[[Stage], None]
 ) -> dict[str, Certificate | Exception]:
-    """Admit several backends to one case, or say what `admit` would raise; one process holds all trials."""
+    """Admit several backends, each to a case of one device, or say what `admit` would raise.
+
+    One process holds all trials, and runs that lack the same certificates wait for the first of them.
+    """
+    keys = {backend: key_of(backend, case.device, case) for backend, case in asked.items()}
     found: dict[str, Certificate | Exception] = {}
-    kept = {backend: _kept(root, key_of(backend, case.device, case)) for backend in backends}
-    lacking = [Trial(backend, case) for backend, certificate in kept.items() if certificate is None]
-    answers = zip(lacking, hold(lacking, case.device, Options(options, tell=tell)), strict=True)
-    answered = {trial.backend: answer for trial, answer in answers}
-    for backend in backends:
-        try:
-            found[backend] = _allowed(kept[backend] or _settled(answered[backend], root), root)
-        except Exception as error:
-            found[backend] = error
+    with _after_others({name: key for name, key in keys.items() if _kept(root, key) is None}, root, tell):
+        lacking = [Trial(name, asked[name]) for name, key in keys.items() if _kept(root, key) is None]
+        device = next((case.device for case in asked.values()), "")
+        answers = hold(lacking, device, Options(options, tell=tell))
+        answered = {trial.backend: answer for trial, answer in zip(lacking, answers, strict=True)}
+        for backend, key in keys.items():
+            try:
+                found[backend] = _allowed(_kept(root, key) or _settled(answered[backend], root), root)
+            except Exception as error:
+                found[backend] = error
     return found
+
+
+@contextmanager
+def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage], None]) -> Iterator[None]:
+    """Wait for a run that is making these certificates, by backend the key; at once where none is lacking."""
+    if not lacking:
+        yield
+        return
+    backend, key = next(iter(lacking.items()))
+    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, _waiting(backend, tell)) as mine:
+        yield
+        if mine:
+            mine.done(certified=_kept(root, key) is not None)
+
+
+def _waiting(backend: str, tell: Callable[[Stage], None]) -> Callable[[], None]:
+    what = "another run makes its certificate, and this one waits for it"
+    return partial(tell, Stage(backend=backend, begun=0, total=0, what=what))
 
 
 def _allowed(found: Certificate, root: Path) -> Certificate:
@@ -147,8 +170,7 @@ def _is_ours(path: Path) -> bool:
 
 def _in_turn(trial: Trial, key: str, root: Path, options: Options) -> Certificate:
     """One of the runs that need this certificate makes it; the others wait for it."""
-    what = "another run makes its certificate, and this one waits for it"
-    waiting = partial(options.tell, Stage(backend=trial.backend, begun=0, total=0, what=what))
+    waiting = _waiting(trial.backend, options.tell)
     with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as mine:
         try:
             found = _kept(root, key) or _made(trial, root, options)

@@ -1,15 +1,19 @@
 """Times attention alone, on one shape: each backend under a certificate of its own, all in this process.
 
-A backend that cannot take the shape, is wrong, or runs out of memory has rows that say so, and no time.
+Shapes that differ in batch, length and number of heads alone share a certificate; whether a backend is right
+at this one too is seen from what was timed. One that cannot take the shape, is wrong, or runs out of memory
+has rows that say so, and no time.
 """
 
 from __future__ import annotations
 
 from model import attention
+from model.attention import Case
 from model.disk.files import write
 from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes
 from model.disk.record import now
 from model.errors import AssayError, Unsupported
+from model.verify import cases
 from model.verify.certificate import Certificate
 from runner.job import admission, phase
 from runner.job.admission import Killed, Refused
@@ -59,10 +63,18 @@ def _admitted(given: Given) -> dict[str, Certificate | Exception]:
     for name in config.call.names:
         if reasons := attention.load(name).unsupported_reasons(config.attention_case):
             found[name] = Unsupported(reasons)
-    left = [name for name in config.call.names if name not in found]
+    left = {
+        name: _certified_as(name, config.attention_case) for name in config.call.names if name not in found
+    }
     root = given.folder.path.parent.parent
     with phase.shown(given.attempt) as tell:
-        return found | admission.admit_each(left, config.attention_case, root, given.options, tell)
+        return found | admission.admit_each(left, root, given.options, tell)
+
+
+def _certified_as(name: str, case: Case) -> Case:
+    """The case of the certificate that a backend needs: its own one, if it does not take the shared one."""
+    shared = cases.shared(case)
+    return case if attention.load(name).unsupported_reasons(shared) else shared
 
 
 def _rows(name: str, error: Exception, device: str) -> list[KernelTime]:

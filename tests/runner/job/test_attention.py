@@ -14,6 +14,7 @@ from model.bench import measure as bench
 from model.config import CallConfig, RunConfig
 from model.disk.folder import RunFolder
 from model.errors import Unsupported
+from model.verify import cases
 from model.verify.certify import certify_case
 from runner.job import admission
 from runner.job.manifest import first_manifest
@@ -42,11 +43,12 @@ def given(tmp_path, monkeypatch):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Trials in this process, which knows planted backends."""
-    answers = {}
+    """Trials in this process, which knows planted backends: what they answer instead, and which were held."""
+    answers = {"held": []}
 
     def hold(trials, device, options):
         for trial in trials:
+            answers["held"].append(trial.backend)
             yield answers.get(trial.backend) or certify_case(trial.backend, trial.case)
 
     monkeypatch.setattr(admission, "hold", hold)
@@ -191,3 +193,42 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
     ]
     runner("report", "alone", "--out", tmp_path / "report", rc=0)
     runner("audit", tmp_path / "report", rc=0)
+
+
+@pytest.mark.fault
+def test_a_backend_that_is_wrong_at_the_runs_shape_alone_has_rows_that_name_its_certificate(
+    given, in_process, monkeypatch
+):
+    def wrong_here(q, k, v, causal):
+        return plain(q, k, v, causal) * (1.05 if q.shape[1] == 32 else 1)
+
+    mine = given(CALL.model_copy(update={"backends": "math tiled"}))
+    in_process["tiled"] = certify_case("tiled", cases.shared(mine.run.config.attention_case))
+    plant(monkeypatch, "tiled", wrong_here)
+    task.run(mine)
+    assert outcomes(mine) == {"math": "completed", "tiled": "wrong"}
+    wrong = [each for each in mine.folder.attempt(1).kernels.times if each.outcome == "wrong"]
+    assert all(each.certificate == in_process["tiled"].key and "in round" in each.reason for each in wrong)
+
+
+def test_shapes_that_differ_in_size_alone_share_certificates(given, in_process):
+    mine = given(CALL.model_copy(update={"backends": "math"}))
+    task.run(mine)
+    other = CALL.model_copy(update={"backends": "math", "shape": "B3 T48 H2 K1 D16"})
+    config = mine.run.config.model_copy(update={"call": other})
+    task.run(replace(mine, run=mine.run.model_copy(update={"config": config})))
+    assert in_process["held"] == ["math"] and outcomes(mine) == {"math": "completed"}
+
+
+def test_a_backend_that_does_not_take_the_shared_shape_has_a_certificate_of_its_own(
+    given, in_process, monkeypatch
+):
+    math = attention.load("math")
+    short = replace(math, unsupported_reasons=lambda case: ["is long"] if case.sequence_length > 32 else [])
+    load = attention.load
+    monkeypatch.setattr(attention, "load", lambda asked: short if asked == "math" else load(asked))
+    mine = given(CALL.model_copy(update={"backends": "math"}))
+    task.run(mine)
+    assert outcomes(mine) == {"math": "completed"}
+    (path,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
+    assert not json.loads(path.read_text())["case"].get("any_size")

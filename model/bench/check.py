@@ -1,0 +1,99 @@
+"""Whether a timed call gave what it should: some of its results, held to float64 by the rule of certificates.
+
+A certificate is shared by calls of many sizes, so a backend that is wrong at one of them alone shows here.
+All rows of one key head's queries are looked at: the gradients of K and V need all of their scores. And of
+all heads single rows, for what is wrong elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from random import Random
+
+import torch
+from torch import Tensor
+
+from model.attention import Case
+from model.audit import Audit, Taken
+from model.bench.passes import Inputs
+from model.disk.kernels import KernelCheck
+from model.disk.record import finite
+from model.verify import reference
+from model.verify.numbers import Error, compare
+from model.verify.reference import STEPS
+from model.verify.right import ELEMENTS, judge
+
+ROWS = 8  # single rows
+
+
+@torch.no_grad()
+def checked(
+    case: Case, inputs: Inputs, results: tuple[Tensor, ...], rng: Random, number: int
+) -> tuple[KernelCheck, str]:
+    """What was looked at, and what is wrong; empty if nothing is.
+
+    Args:
+        results: o, dq, dk, dv of a call on the inputs: (B, T, heads, D).
+        rng: draws the sample, the heads and the rows.
+        number: of the round, from 0.
+    """
+    found = dict(zip(STEPS, results, strict=True))
+    sample, kv_head = rng.randrange(case.batch), rng.randrange(case.kv_heads)
+    rows = [(rng.randrange(case.batch), rng.randrange(case.sequence_length)) for _ in range(ROWS)]
+    wrong = [f"{step} contains NaN or infinity" for step, x in found.items() if not bool(x.isfinite().all())]
+    shares: list[float] = []
+    if not wrong:
+        record = judge(_heads(case, inputs, found, Audit(number + 1, 0, sample, kv_head)), case.causal)
+        assert record  # the inputs are normal numbers
+        wrong += [f"sample {sample}: {record.reason}"] if record.reason else []
+        errors = [_row(case, inputs, found, *place) for place in rows]
+        wrong += [each for place, error in zip(rows, errors, strict=True) for each in _said(*place, error)]
+        shares = [
+            each.measured / each.tolerance if each.measured is not None else torch.inf
+            for each in record.tensors.values()
+        ]
+        shares += [each.measured / each.tolerance for error in errors for each in error.values()]
+    group = case.heads // case.kv_heads
+    looked_at = KernelCheck(
+        round=number + 1,
+        sample=sample,
+        first_head=kv_head * group,
+        heads=group,
+        rows=rows,
+        error=finite(max(shares, default=torch.inf)),
+    )
+    return looked_at, "; ".join(wrong)
+
+
+def _heads(case: Case, inputs: Inputs, found: dict[str, Tensor], audit: Audit) -> Taken:
+    """The query heads that share a key head, in one sample, as `model.audit` takes them from a step."""
+    group = case.heads // case.kv_heads
+    given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD, **found}
+    ours = slice(audit.kv_head * group, (audit.kv_head + 1) * group)
+    theirs = slice(audit.kv_head, audit.kv_head + 1)
+    sample = slice(audit.sample, audit.sample + 1)
+    return Taken(
+        audit, group, {name: x[sample, :, ours if name[-1] in "qo" else theirs] for name, x in given.items()}
+    )
+
+
+def _row(case: Case, inputs: Inputs, found: dict[str, Tensor], sample: int, row: int) -> dict[str, Error]:
+    """The errors of o and dQ in one row of a sample: no other row of Q has a part in them."""
+    mine = slice(sample, sample + 1), slice(row, row + 1)
+    keys = mine[0], slice(0, row + 1 if case.causal else None)
+    one = reference.Inputs(
+        inputs.q_BTHD[mine], inputs.k_BTKD[keys], inputs.v_BTKD[keys], inputs.do_BTHD[mine]
+    )
+    plain, exact = reference.same_precision(one, False, ELEMENTS), reference.exact(one, False, ELEMENTS)
+    return {step: compare(step, found[step][mine], plain[step], exact, audit=True) for step in ("o", "dq")}
+
+
+def _said(sample: int, row: int, errors: dict[str, Error]) -> Iterator[str]:
+    for step, error in errors.items():
+        if not error.passed:
+            head = re.search(r"head \d+", error.where)
+            yield (
+                f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
+                f"(sample {sample}, row {row}, {head[0] if head else 'all heads'})"
+            )
