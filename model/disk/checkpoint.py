@@ -7,6 +7,9 @@
 meta.json names the step, and so the state, that it belongs to. Renaming it is the one instant at which the
 checkpoint changes: a crash before it leaves the old one whole, a crash after it the new one.
 
+A run of several processes has a state file of each of them. `model.parallel.shards` saves and loads these;
+here they are inspected.
+
 Torch is imported where a state is saved or loaded; inspecting one does not need it.
 """
 
@@ -14,14 +17,16 @@ from __future__ import annotations
 
 import shutil
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
-from model.config import Frozen, RunConfig
+from model.config import Frozen, ParallelConfig, RunConfig
 from model.disk import files, tensorfile
 from model.disk.files import Unreadable
 from model.errors import UserError
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from model.optim import AdamW
 
 _META = "meta.json"
+_READERS = 8  # files that are inspected at once
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,24 @@ class State:
         return next(self.model.parameters()).device
 
 
-class Meta(Frozen):
+class StateFile(Frozen):
+    """A file of a checkpoint."""
+
+    name: str = Field(pattern=r"^state-[0-9-]+\.safetensors$")  # and so no path to elsewhere
+    size: int = Field(description="In bytes.")
+    checksum: int
+
+
+class _Sealed(Frozen):
+    """A record with a field `checksum` of its own text; as a field of this class it would not be the last."""
+
+    def sealed(self) -> Self:
+        """The same with its own checksum."""
+        bare = self.model_copy(update={"checksum": 0})
+        return self.model_copy(update={"checksum": zlib.crc32(bare.model_dump_json().encode())})
+
+
+class Meta(_Sealed):
     """`meta.json`: which state the file holds."""
 
     # 1 kept its tensors in a format of its own; with 2, fingerprints did not cover all data, and a gradient's
@@ -65,10 +88,27 @@ class Meta(Frozen):
     state_checksum: int
     checksum: int = Field(0, description="Of this record, with 0 in this place.")
 
-    def sealed(self) -> Meta:
-        """The same with its own checksum."""
-        bare = self.model_copy(update={"checksum": 0})
-        return self.model_copy(update={"checksum": zlib.crc32(bare.model_dump_json().encode())})
+    @property
+    def files(self) -> list[StateFile]:
+        """The one that holds it."""
+        return [StateFile(name=_state_name(self.step), size=self.size, checksum=self.state_checksum)]
+
+
+class ShardsMeta(_Sealed):
+    """`meta.json` of a run of several processes: which state their files hold together."""
+
+    schema_version: Literal[4] = 4
+    step: int = Field(ge=1, description="The last step done.")
+    config: str = Field(description="Canonical JSON of the run's configuration, apart from `parallel`.")
+    parallel: ParallelConfig
+    data_fingerprint: str
+    position: Position = Field(description="Where the batches of the next step start.")
+    files: list[StateFile] = Field(description="What each process wrote, by rank.")
+    checksum: int = Field(0, description="Of this record, with 0 in this place.")
+
+
+class _AnyMeta(RootModel[Annotated[Meta | ShardsMeta, Field(discriminator="schema_version")]]):
+    """Of one process, or of several."""
 
 
 def save(kept: Path, state: State, step: int, position: Position) -> None:
@@ -79,7 +119,7 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
     Raises:
         OSError: it cannot be written. The earlier checkpoint is still there.
     """
-    part, name = kept.with_name(f"{kept.name}.part"), _state_name(step)
+    part, name = part_of(kept), _state_name(step)
     shutil.rmtree(part, ignore_errors=True)  # what a killed save left
     try:
         part.mkdir(exist_ok=True)  # NFS may tell its maker that it exists already
@@ -87,20 +127,15 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
         size, checksum = tensorfile.write(part / name, tensors)
         meta = Meta(
             step=step,
-            config=_canonical(state.config),
+            config=canonical(state.config),
             data_fingerprint=state.data_fingerprint,
             position=position,
             size=size,
             state_checksum=checksum,
         )
-        files.write(part / _META, meta.sealed())
-        _publish(part, kept, name)
+        publish(kept, meta)
     finally:
         shutil.rmtree(part, ignore_errors=True)  # a full disk needs the space
-    with suppress(OSError):  # the new checkpoint is whole, whatever becomes of the old one
-        for old in kept.glob("state-*"):
-            if old.name != name:
-                old.unlink()
 
 
 def load(kept: Path, state: State) -> tuple[int, Position]:
@@ -116,10 +151,12 @@ def load(kept: Path, state: State) -> tuple[int, Position]:
     """
     import torch
 
-    meta, path = _meta(kept)
-    _refuse_another_run(path, meta, state)
-    tensors = _tensors(state)
-    _check(path, tensorfile.read(path, tensors), meta)
+    meta = read_meta(kept)
+    refuse_another_run(kept, meta, state)
+    (file,) = meta.files
+    tensors, path = _tensors(state), kept / file.name
+    _check_size(path, file)
+    _check(path, tensorfile.read(path, tensors), file)
     torch.set_rng_state(tensors["rng.cpu"])
     if "rng.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["rng.cuda"], state.device)
@@ -132,61 +169,102 @@ def inspect(kept: Path) -> int:
     Raises:
         Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
     """
-    meta, path = _meta(kept)
-    _check(path, tensorfile.checksum(path), meta)
+    meta = read_meta(kept)
+    with ThreadPoolExecutor(_READERS) as readers:
+        list(readers.map(partial(verify, kept), meta.files))
     return meta.step
+
+
+def verify(kept: Path, file: StateFile) -> None:
+    """Read every byte of a checkpoint's file. Raises Unreadable if it is not what was written."""
+    path = kept / file.name
+    _check_size(path, file)
+    _check(path, tensorfile.checksum(path), file)
+
+
+def read_meta(kept: Path) -> Meta | ShardsMeta:
+    """The record of a checkpoint. Raises Unreadable."""
+    path = kept / _META
+    meta = files.read(path, _AnyMeta).root
+    if meta.sealed() != meta:
+        raise Unreadable(f"{path}: its content does not match its checksum")
+    return meta
+
+
+def is_of_several(kept: Path) -> bool:
+    """Whether several processes saved it. Raises Unreadable."""
+    return isinstance(read_meta(kept), ShardsMeta)
+
+
+def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: State) -> None:
+    """Raise UserError if the checkpoint is of another run; how many processes saved it does not matter."""
+    only = "a run resumes with exactly the configuration and data that it began with"
+    if meta.config != canonical(state.config):
+        raise UserError(f"{kept} is a checkpoint of another configuration; {only}")
+    if meta.data_fingerprint != state.data_fingerprint:
+        raise UserError(f"{kept} is a checkpoint of a run on other data; {only}")
+
+
+def canonical(config: RunConfig) -> str:
+    """What has to be the same for a run to go on: all but its number of processes."""
+    found = config.identity()
+    found.pop("parallel", None)
+    return files.dumps(found)
+
+
+def part_of(kept: Path) -> Path:
+    """Where a checkpoint is while it is written."""
+    return kept.with_name(f"{kept.name}.part")
+
+
+def publish(kept: Path, meta: Meta | ShardsMeta) -> None:
+    """Have the state files that are whole in `part_of(kept)` take the place of the checkpoint before.
+
+    First the files move, then the record that makes them count; each is on disk before what follows it.
+
+    Raises:
+        OSError: it cannot be done. The earlier checkpoint is still there.
+    """
+    part, names = part_of(kept), [file.name for file in meta.files]
+    files.write(part / _META, meta.sealed())
+    kept.mkdir(exist_ok=True)
+    files.to_disk(kept.parent)
+    for moved in (names, [_META]):
+        for name in moved:
+            (part / name).replace(kept / name)
+        files.to_disk(kept)
+    with suppress(OSError):  # the new checkpoint is whole, whatever becomes of the old one
+        for old in kept.glob("state-*"):
+            if old.name not in names:
+                old.unlink()
 
 
 def _state_name(step: int) -> str:
     return f"state-{step}.safetensors"
 
 
-def _canonical(config: RunConfig) -> str:
-    return files.dumps(config.identity())
+def _check_size(path: Path, file: StateFile) -> None:
+    if (size := tensorfile.size(path)) != file.size:
+        raise Unreadable(f"{path}: {size} bytes, where {file.size} were written")
 
 
-def _meta(kept: Path) -> tuple[Meta, Path]:
-    """The record of a checkpoint, and its state file, which has the right size."""
-    path = kept / _META
-    meta = files.read(path, Meta)
-    if meta.sealed() != meta:
-        raise Unreadable(f"{path}: its content does not match its checksum")
-    path = path.with_name(_state_name(meta.step))
-    size = tensorfile.size(path)
-    if size != meta.size:
-        raise Unreadable(f"{path}: {size} bytes, where {meta.size} were written")
-    return meta, path
-
-
-def _check(path: Path, checksum: int, meta: Meta) -> None:
-    if checksum != meta.state_checksum:
+def _check(path: Path, checksum: int, file: StateFile) -> None:
+    if checksum != file.checksum:
         raise Unreadable(f"{path}: its content does not match its checksum")
 
 
-def _refuse_another_run(path: Path, meta: Meta, state: State) -> None:
-    only = "a run resumes with exactly the configuration and data that it began with"
-    if meta.config != _canonical(state.config):
-        raise UserError(f"{path} is a checkpoint of another configuration; {only}")
-    if meta.data_fingerprint != state.data_fingerprint:
-        raise UserError(f"{path} is a checkpoint of a run on other data; {only}")
+def trained(state: State) -> dict[str, Tensor]:
+    """The tensors that change with a step; the optimizer's settings follow from configuration and step."""
+    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
+    return tensors | {f"optimizer.{name}": tensor for name, tensor in state.optimizer.state().items()}
 
 
 def _tensors(state: State) -> dict[str, Tensor]:
-    """All that the next step depends on; the optimizer's settings follow from configuration and step."""
+    """All that the next step depends on."""
     import torch
 
-    tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
-    tensors |= {f"optimizer.{name}": tensor for name, tensor in state.optimizer.state().items()}
+    tensors = trained(state)
     tensors["rng.cpu"] = torch.get_rng_state()
     if state.device.type == "cuda":
         tensors["rng.cuda"] = torch.cuda.get_rng_state(state.device)
     return tensors
-
-
-def _publish(part: Path, kept: Path, name: str) -> None:
-    """Move the state, then the record that makes it count; each is on disk before what follows it."""
-    kept.mkdir(exist_ok=True)
-    files.to_disk(kept.parent)
-    for file in (name, _META):
-        (part / file).replace(kept / file)
-        files.to_disk(kept)

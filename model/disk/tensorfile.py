@@ -11,10 +11,12 @@ Checksums are CRC-32 over every byte, so that any torn page or flipped bit shows
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
@@ -23,10 +25,24 @@ from typing import TYPE_CHECKING
 from model.disk.files import Unreadable
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 PIECE = 64 * 2**20  # bytes in host memory at once, both ways
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file.
+
+    Attributes:
+        start: where its first byte is.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
 
 
 def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> bytes:
@@ -58,7 +74,7 @@ def write(
         OSError: it cannot be written.
     """
     found = 0
-    pieces = (piece.cpu().numpy().data for piece in _pieces(tensors.values()))
+    pieces = (piece.cpu().numpy().data for piece in _pieces(each.contiguous() for each in tensors.values()))
     with path.open("wb", buffering=0) as file:
         for piece in chain([memoryview(header(tensors, about))], pieces):
             found, left = zlib.crc32(piece, found), piece
@@ -89,6 +105,54 @@ def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
             found = zlib.crc32(data, found)
             piece.copy_(host)
     return found
+
+
+def listed(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
+    """The tensors of a file that is whole, and what else its header says.
+
+    Raises:
+        Unreadable: it cannot be read, or is no such file.
+    """
+    import torch
+
+    with opened(path) as file:
+        length = int.from_bytes(file.read(8), "little")
+        text = file.read(length)
+    dtypes = {word: getattr(torch, name) for name, word in DTYPES.items()}
+    try:
+        found = json.loads(text)
+        about = found.pop("__metadata__", {})
+        return {
+            name: Stored(dtypes[each["dtype"]], tuple(each["shape"]), 8 + length + each["data_offsets"][0])
+            for name, each in found.items()
+        }, about
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"{path}: no list of tensors at its start") from error
+
+
+def read_box(file: BufferedReader, stored: Stored, offsets: Sequence[int], box: Tensor) -> None:
+    """Read the part of a stored tensor that begins at `offsets` into a tensor of the part's shape.
+
+    Whole rows are read, also where the part has only some columns.
+
+    Raises:
+        Unreadable: the file is shorter.
+    """
+    import torch
+
+    if not stored.shape:
+        stored, offsets, box = replace(stored, shape=(1,)), (0,), box.unsqueeze(0)
+    row = math.prod(stored.shape[1:]) * stored.dtype.itemsize
+    at_once = max(1, PIECE // max(1, row))
+    file.seek(stored.start + offsets[0] * row)
+    for rows in torch.split(box, at_once) if box.numel() else ():
+        data = torch.empty(len(rows) * row, dtype=torch.uint8)
+        if file.readinto(data.numpy().data) != len(data):
+            raise Unreadable(f"{file.name}: shorter than its tensors")
+        found = data.view(stored.dtype).view(len(rows), *stored.shape[1:])
+        for dim in range(1, box.dim()):
+            found = found.narrow(dim, offsets[dim], box.shape[dim])
+        rows.copy_(found)
 
 
 def checksum(path: Path) -> int:
