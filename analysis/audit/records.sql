@@ -101,6 +101,11 @@ FROM run_records WHERE seed::VARCHAR <> config ->> '$.seed';
 SELECT study || '/' || run_id, planned_steps || ' planned steps', 'the configuration: ' || (config ->> '$.train.steps')
 FROM run_records WHERE planned_steps::VARCHAR <> config ->> '$.train.steps';
 
+-- run_records
+SELECT study || '/' || run_id, processes || ' processes', 'the configuration: ' || (config -> '$.parallel')
+FROM run_records WHERE processes <> list_product([coalesce((config ->> ('$.parallel.' || axis))::BIGINT, 1)
+    FOR axis IN ['replicate', 'shard', 'context', 'tensor']]);
+
 -- certificates
 SELECT c.attention || ' ' || key, failed || ' of ' || checks || ' checks failed',
     count(*) FILTER (NOT passed) || ' of ' || count(passed)

@@ -28,7 +28,7 @@ _SAME_NAME = (
     "because",
     *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
-_SHORT = ("attempt", "gpus", "nodes", "profiled_steps")  # columns of 32 bits
+_SHORT = ("attempt", "gpus", "nodes", "processes", "profiled_steps")  # columns of 32 bits
 Read = TypeVar("Read")
 _NO_DESIGN = dict.fromkeys(DesignRecord.model_fields)  # the keys of a design of which nothing is known
 
@@ -191,6 +191,7 @@ def _run_row(run: RunRecord) -> Row:
         "planned_steps": plan.steps,
         "sequence_length": plan.sequence_length,
         "batch_size": plan.batch_size,
+        "processes": config.parallel.processes,
         "expected_outcome": str(run.expected_outcome),
         "why": dumps(run.why),
         "memory_limit_bytes": run.memory_bytes,

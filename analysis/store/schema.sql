@@ -24,7 +24,7 @@ CREATE TABLE run_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, group_id VARCHAR, title VARCHAR, description VARCHAR, scale_description VARCHAR, study_file VARCHAR,
     attention VARCHAR, seed BIGINT, repeat BIGINT DEFAULT 1, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
     position BIGINT, block BIGINT, design JSON, overridden JSON,
-    planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT,
+    planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT, processes INTEGER,
     expected_outcome VARCHAR, because VARCHAR, why JSON,
     memory_limit_bytes BIGINT, time_limit_seconds BIGINT, data_file VARCHAR, tokenizer VARCHAR, data_fingerprint VARCHAR,
     command JSON, version VARCHAR, git_sha VARCHAR, git_dirty BOOLEAN, git_diff VARCHAR, code VARCHAR, created_at TIMESTAMP, imported JSON,
@@ -51,7 +51,8 @@ COMMENT ON COLUMN run_records.scale IS 'Scale of the run: a named set of overrid
 COMMENT ON COLUMN run_records.profile IS 'Name of the cluster profile.';
 COMMENT ON COLUMN run_records.planned_steps IS 'Planned optimizer steps.';
 COMMENT ON COLUMN run_records.sequence_length IS 'Tokens per sample.';
-COMMENT ON COLUMN run_records.batch_size IS 'Samples per step.';
+COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all processes together.';
+COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one a GPU. NULL in an imported run, and in records of versions in which every run was one process.';
 COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects.';
 COMMENT ON COLUMN run_records.because IS 'Why the study expects that outcome, if it says so.';
 COMMENT ON COLUMN run_records.why IS 'FILE:LINE:COL of each entry in the study that led to this run: a JSON array.';
@@ -127,7 +128,7 @@ COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if
 
 CREATE TABLE step_files (
     file INTEGER NOT NULL PRIMARY KEY, study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
-    warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
+    warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, processes INTEGER, peak_flops DOUBLE
 );
 COMMENT ON TABLE step_files IS 'Every steps.jsonl that has a record, one row per attempt, with what its records share. Use the view step_records.';
 COMMENT ON COLUMN step_files.file IS 'Number of the file in this database; another database may number it otherwise.';
@@ -139,6 +140,7 @@ COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that t
 COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device: otherwise no record of it counts.';
 COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
 COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one a GPU; on a CPU as run_records.processes. NULL if unknown.';
 COMMENT ON COLUMN step_files.peak_flops IS 'Dense peak of one device in FLOP/s, of the attempt; NULL if unknown.';
 
 -- Ten million rows are written once, straight from the files, with a number in place of their attempt's key.
@@ -166,7 +168,7 @@ COMMENT ON COLUMN step_lines.step_seconds_min IS 'Seconds of the shortest step o
 COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
 COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
-COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
@@ -223,8 +225,8 @@ COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including pa
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
-COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
-COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
@@ -412,12 +414,13 @@ COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';
 
 CREATE TABLE step_profile (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
-    seconds DOUBLE NOT NULL, share DOUBLE
+    seconds DOUBLE NOT NULL, share DOUBLE, hidden_seconds DOUBLE
 );
 COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
 COMMENT ON COLUMN step_profile.study IS 'Name of the study.';
 COMMENT ON COLUMN step_profile.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_profile.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies (that nothing hides), communication, or idle: on a GPU without work, on a CPU between operators.';
+COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies and communication (of both, what nothing hides), or idle: on a GPU without work, on a CPU between operators.';
 COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
+COMMENT ON COLUMN step_profile.hidden_seconds IS 'Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.';
 COMMENT ON COLUMN step_profile.share IS 'Share of the step, a fraction of 1: seconds over the sum of all parts.';

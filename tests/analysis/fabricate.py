@@ -295,9 +295,19 @@ def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, An
     return {"ceilings": key, "floor": floor(run.config, measured)}
 
 
-def profile(folder: Folder, attempt: int = 1, **seconds: float) -> None:
-    """Where the time of a step goes, as the attempt wrote it; `seconds` are its parts."""
-    parts = [{"part": part, "seconds": value} for part, value in seconds.items()]
+def profile(
+    folder: Folder, attempt: int = 1, hidden: dict[str, float] | None = None, **seconds: float
+) -> None:
+    """Where the time of a step goes, as the attempt wrote it.
+
+    Args:
+        hidden: seconds of parts that other work hides.
+        seconds: its parts.
+    """
+    parts = [
+        {"part": part, "seconds": value, "hidden_seconds": (hidden or {}).get(part)}
+        for part, value in seconds.items()
+    ]
     values = {"run_id": folder.run.run_id, "attempt": attempt, "steps": 2, "parts": parts}
     made = StepProfile.model_validate(values | {"step_seconds": sum(seconds.values())})
     files.write(folder.path / f"attempt-{attempt}" / FILE, made)

@@ -205,6 +205,18 @@ def test_a_profile_is_a_row_a_part_with_its_share_of_the_step(root: Path, sql: A
     assert (collect(root).updated, store.database(root).stat().st_mtime_ns) == (0, before)
 
 
+def test_what_other_work_hid_of_a_part_is_beside_its_seconds_and_no_share_of_the_step(
+    root: Path, sql: Ask
+) -> None:
+    folder = completed(root, "r1")
+    profile(folder, hidden={"communication": 0.2}, products=0.3, communication=0.1)
+    collect(root)
+    assert sql("SELECT part, seconds, hidden_seconds AS hidden, share FROM step_profile") == [
+        {"part": "products", "seconds": 0.3, "hidden": None, "share": pytest.approx(0.75)},
+        {"part": "communication", "seconds": 0.1, "hidden": 0.2, "share": pytest.approx(0.25)},
+    ]
+
+
 def test_a_step_that_could_not_be_profiled_has_the_reason_and_no_parts(root: Path, sql: Ask) -> None:
     folder = completed(root, "r1")
     made = StepProfile(run_id="r1", attempt=1, steps=0, reason="OutOfMemoryError: no")

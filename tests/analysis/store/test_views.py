@@ -11,7 +11,7 @@ from analysis import stats
 from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
-from model.config import DataConfig, RunConfig, TrainConfig
+from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.measure.flops import flop_per_token
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
@@ -41,6 +41,39 @@ def test_tflops_and_mfu_are_a_gpus_share(root: Path, sql: Ask) -> None:
     assert run["tokens_per_second"] == pytest.approx(40960)
     assert run["tflops"] == pytest.approx(40960 * 51_541_204_992 / 4 / 1e12)
     assert run["mfu"] == pytest.approx(100 * 40960 * 51_541_204_992 / (4 * 989.4e12))
+
+
+def in_parallel(**parallel: int) -> RunConfig:
+    changes = {"parallel": ParallelConfig(**parallel), "train": TrainConfig(steps=100, batch_size=8)}
+    return plan("r0").config.model_copy(update=changes)
+
+
+def test_the_processes_of_a_run_are_its_gpus_and_on_a_cpu_those_that_it_asks_for(
+    root: Path, sql: Ask
+) -> None:
+    for run_id, gpus in (("gpus", 4), ("on a cpu", 0)):
+        folder = Folder(root, plan(run_id.replace(" ", "-"), config=in_parallel(replicate=2, shard=2)))
+        folder.start(gpus=gpus, nodes=2)
+        folder.step(20, seconds=0.1)
+    folder = Folder(root, plan("alone"))
+    folder.start(gpus=0)
+    collect(root)
+    columns = "run_id, gpus, nodes, processes, tokens_per_second_per_process AS each"
+    assert sql(f"SELECT {columns} FROM runs ORDER BY run_id") == [
+        {"run_id": "alone", "gpus": 0, "nodes": 1, "processes": 1, "each": None},
+        {"run_id": "gpus", "gpus": 4, "nodes": 2, "processes": 4, "each": pytest.approx(81920)},
+        {"run_id": "on-a-cpu", "gpus": 0, "nodes": 2, "processes": 4, "each": pytest.approx(81920)},
+    ]
+    rates = "SELECT round(tflops, 9) AS tflops, round(mfu, 9) AS mfu FROM"
+    assert sql(f"{rates} runs WHERE nodes = 2 GROUP BY ALL") == sql(f"{rates} steps GROUP BY ALL")
+
+
+def test_gpu_hours_are_those_of_all_gpus(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1", config=in_parallel(shard=8)))
+    folder.start(gpus=8, nodes=2)
+    folder.end(seconds=1800)
+    collect(root)
+    assert sql("SELECT gpu_hours FROM runs") == [{"gpu_hours": pytest.approx(4)}]
 
 
 def test_an_unknown_peak_gives_no_mfu(root: Path, sql: Ask) -> None:
@@ -404,7 +437,7 @@ def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
 
 CONTRACT = {
     "runs": """run_id study attention seed repeat position block design factors config profile outcome expected_outcome reason attempts gpu node
-        nodes gpus steps step_seconds tokens_per_second mfu tflops training_tokens_percentage final_loss
+        nodes gpus processes steps step_seconds tokens_per_second tokens_per_second_per_process mfu tflops training_tokens_percentage final_loss
         peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at gpu_uuid""",
     "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
         training_tokens_percentage mfu tflops memory_bytes step_seconds_min step_seconds_median step_seconds_max
