@@ -94,6 +94,14 @@ def _host(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("host", f"{said}.")
 
 
+def _processes(a: Side, b: Side) -> Iterator[Difference]:
+    """Breaks the speed: more GPUs are another machine. How much faster it is, is what scaling charts say."""
+    mine, theirs = (values(side.runs, of.processes) for side in (a, b))
+    if mine and theirs and mine != theirs:
+        said = f"{a.name} trained with {listed(mine)}, {b.name} with {listed(theirs)}"
+        yield Difference("processes", f"{said}: their rates are those of machines of two sizes.", SPEED)
+
+
 def _throttling(a: Side, b: Side) -> Iterator[Difference]:
     """Breaks if heat slowed one side alone. Under the power limit a GPU at work always is, more or less."""
     for column, what, breaks in (
@@ -249,6 +257,7 @@ CHECKS: tuple[Check, ...] = (
     _commit,
     _diff,
     _compared(of.DEVICE, SPEED, SPEED),
+    _processes,
     _host,
     _compared(of.CLOCKS, SPEED, NOTHING),
     _throttling,

@@ -16,6 +16,7 @@ TOPICS = (
         "commit",
         "diff",
         "device",
+        "processes",
         "host",
         "clocks",
         "throttling",

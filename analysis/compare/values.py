@@ -33,12 +33,21 @@ class Topic:
 
 
 def device(run: Row) -> str | None:
-    """`2 x NVIDIA H200 on 2 nodes`; None if unknown."""
+    """`2 x NVIDIA H200 on 2 nodes`, `2 processes on a CPU`; None if unknown."""
     if not run["device"]:
         return None
-    count = f"{run['gpus']} x " if (run["gpus"] or 0) > 1 else ""
+    several = "{} x " if run["gpus"] else "{} processes on "
+    count = several.format(run["processes"]) if (run["processes"] or 1) > 1 else ""
     nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
     return f"{count}{run['device']}{nodes}"
+
+
+def processes(run: Row) -> str | None:
+    """`8 processes on 2 nodes`; None if unknown."""
+    if run["processes"] is None:
+        return None
+    nodes = f" on {run['nodes']} nodes" if (run["nodes"] or 1) > 1 else ""
+    return f"{run['processes']} process{'' if run['processes'] == 1 else 'es'}{nodes}"
 
 
 def task(run: Row) -> str:
@@ -99,7 +108,7 @@ def starved(runs: Sequence[Row]) -> float | None:
 
 
 COMMIT = Topic("commit", "ran at", "commit", commit)
-DEVICE = Topic("device", "ran on", "device", device)
+DEVICE = Topic("device", "ran on", "device", lambda run: run["device"] or None)
 HOST = Topic("host", "ran on", "host", lambda run: run["node"])
 DRIVER = Topic("driver", "ran with", "driver", lambda run: (run["software"] or {}).get("driver"))
 CLOCKS = Topic("clocks", "ran at", "clock and power limit", clocks)

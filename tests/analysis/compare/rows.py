@@ -31,6 +31,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "gpus": 1,
         "gpu_uuid": None,
         "nodes": 1,
+        "processes": 1,
         "node": "nid001",
         "software": {"python": "3.11.7", "torch": "2.13.0", "driver": "570.86"},
         "data_fingerprint": "f" * 32,
