@@ -16,6 +16,7 @@ from pathlib import Path
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.job.phase import Stage, current
+from runner.plan.layout import layout
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
@@ -60,7 +61,7 @@ class Child:
 
     task: Task
     process: subprocess.Popen[bytes]
-    slot: int
+    gpus: tuple[str, ...]  # that it alone sees; none if it sees all
     deadline: float
     kills: int
     read: int = 0
@@ -95,15 +96,17 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
     Whatever ends the queue, its runs save a checkpoint, if their task has one, and are recorded as cancelled.
 
     Raises:
-        UserError: the machine has too few GPUs.
+        UserError: the machine has too few GPUs, or its profile cannot give a run its processes.
         KeyboardInterrupt: after a SIGINT, a SIGTERM, or the SIGHUP of a terminal that was closed.
     """
-    _gpus(profile, 0)  # refuses before anything is claimed
+    for task in tasks:
+        layout(profile, task.shape.processes)
+    devices = _gpus(profile, tasks)  # both refuse before anything is claimed
     children = list[Child]()
     watcher.queued(tasks)
     with _signals() as received:
         try:
-            _run(list(tasks), children, profile, watcher, received)
+            _run(list(tasks), children, profile, devices, watcher, received)
         except BaseException as error:
             with suppress(OSError):  # the terminal may be gone
                 log.info("stopping %d runs, which save what they can; Ctrl-C kills them", len(children))
@@ -122,6 +125,7 @@ def _run(
     waiting: list[Task],
     children: list[Child],
     profile: Profile,
+    devices: Sequence[str],
     watcher: Watcher,
     received: Sequence[signal.Signals],
 ) -> None:
@@ -130,9 +134,10 @@ def _run(
         if watcher.stop_early:
             waiting.clear()
         while waiting and len(children) < profile.max_parallel and not received:
+            if (gpus := _free(devices, children, waiting[0])) is None:
+                break
             if _claimed(task := waiting.pop(0)):
-                slot = min(set(range(profile.max_parallel)) - {child.slot for child in children})
-                children.append(_start(task, profile, slot))
+                children.append(_start(task, profile, gpus))
                 watcher.started(task)
         time.sleep(POLL_SECONDS)
         children[:] = [child for child in children if not _finished(child, watcher)]
@@ -188,24 +193,36 @@ def _claimed(task: Task) -> bool:
     return False
 
 
-def _gpus(profile: Profile, slot: int) -> dict[str, str]:
-    """Environment that gives a slot its own GPUs; with one run at a time, the run sees all GPUs.
+def _gpus(profile: Profile, tasks: Sequence[Task]) -> tuple[str, ...]:
+    """The GPUs of this machine, to give out to runs; none if each run sees all, since it is alone.
 
     Raises:
-        UserError: the machine has fewer GPUs than the slots need.
+        UserError: the machine has fewer GPUs than the runs need.
     """
-    if not profile.gpus or profile.max_parallel == 1:
-        return {}
+    several = profile.max_parallel > 1 or any(task.shape.processes > 1 for task in tasks)
+    if not (profile.gpus and several):
+        return ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     numbers = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
-    devices = visible.split(",") if visible else numbers
+    devices = tuple(visible.split(",") if visible else numbers)
+    here = f"is more than the {len(devices)} GPUs of this machine"
     if profile.max_parallel * profile.gpus > len(devices):
-        need = f"max_parallel {profile.max_parallel} x gpus {profile.gpus}"
-        raise UserError(f"{need} is more than the {len(devices)} GPUs of this machine")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(devices[slot * profile.gpus : (slot + 1) * profile.gpus])}
+        raise UserError(f"max_parallel {profile.max_parallel} x gpus {profile.gpus} {here}")
+    if (most := max(task.shape.processes for task in tasks)) > len(devices):
+        raise UserError(f"a run of {most} processes, one a GPU, {here}")
+    return devices
 
 
-def _start(task: Task, profile: Profile, slot: int) -> Child:
+def _free(devices: Sequence[str], children: Sequence[Child], task: Task) -> tuple[str, ...] | None:
+    """GPUs for a run, one for each process; None while too few are free."""
+    taken = {device for child in children for device in child.gpus}
+    free = [device for device in devices if device not in taken]
+    wanted = task.shape.processes if devices else 0
+    return tuple(free[:wanted]) if len(free) >= wanted else None
+
+
+def _start(task: Task, profile: Profile, gpus: tuple[str, ...]) -> Child:
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
     folder = task.folder.attempt(task.attempt).path
     command = [
         *profile.python_command,
@@ -221,7 +238,7 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**os.environ, **_gpus(profile, slot), **profile.env, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **visible, **profile.env, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -231,7 +248,7 @@ def _start(task: Task, profile: Profile, slot: int) -> Child:
         raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
     limit = task.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    return Child(task, process, slot, deadline, _oom_kills())
+    return Child(task, process, gpus, deadline, _oom_kills())
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:
