@@ -26,6 +26,6 @@ def test_a_process_that_is_alone_hears_itself():
 def test_a_run_of_one_process_is_recorded_as_runs_always_were():
     config = RunConfig(data={"path": "x.parquet"}, parallel={"shard": 1})
     assert "parallel" not in config.model_dump()
-    several = RunConfig(data={"path": "x.parquet"}, parallel={"shard": 2})
+    several = RunConfig(data={"path": "x.parquet"}, train={"batch_size": 2}, parallel={"shard": 2})
     assert several.model_dump()["parallel"] == {"replicate": 1, "shard": 2, "context": 1, "tensor": 1}
     assert (several.parallel.processes, several.parallel.samples) == (2, 2)
