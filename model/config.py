@@ -471,19 +471,21 @@ class RunConfig(Strict):
 
     @property
     def attention_case(self) -> Case:
-        """What this run asks of its attention backend."""
-        section = self.section
+        """What this run asks of its attention backend in each of its processes."""
+        section, parallel = self.section, self.parallel
         if isinstance(section, CallConfig):
             return self._call_case
         return Case(
             device=self.device,
             dtype=section.dtype,
-            batch=section.part_size,
+            batch=section.part_size // parallel.samples,
             sequence_length=section.sequence_length,
-            heads=self.model.heads,
-            kv_heads=self.model.kv_heads,
+            heads=self.model.heads // parallel.tensor,
+            kv_heads=self.model.kv_heads // parallel.tensor,
             head_dim=self.model.head_dim,
-            compile=section.compile,
+            # Keys of other processes come from outside of a graph.
+            compile=section.compile and parallel.context == 1,
+            context=parallel.context,
             new_tokens=self.inference.new_tokens if self.task == "inference" else 0,
         )
 

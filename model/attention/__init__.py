@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -39,6 +39,7 @@ class Case:
         queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys'
             rows, as those of a part of a sequence are. Without it they are new tokens, in forward alone.
         any_size: it stands for calls of any batch, length and number of heads that are otherwise alike.
+        context: processes that share each sample's tokens, and make `parts`' calls.
     """
 
     device: str
@@ -53,6 +54,7 @@ class Case:
     new_tokens: int = 0
     queries: int | None = None
     any_size: bool = False
+    context: int = 1
 
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:
@@ -71,10 +73,23 @@ class Case:
 
     @property
     def calls(self) -> list[Case]:
-        """This call alone, and where tokens are decoded after it, the first and the last such call."""
+        """This call alone, or its parts; where tokens are decoded after it, the first and last such call."""
         lengths = dict.fromkeys((self.sequence_length + 1, self.sequence_length + self.new_tokens))
         after = [self.decoding(keys) for keys in lengths] if self.new_tokens else []
-        return [replace(self, new_tokens=0), *after]
+        return [*(self.parts or [replace(self, new_tokens=0)]), *after]
+
+    @cached_property
+    def parts(self) -> list[Case]:
+        """The calls of all processes that share a sample's tokens, in order; none where one has them all.
+
+        Each sequence is cut into two parts for each process. A part's queries see all keys up to its end. The
+        calls stay outside of a graph, as the keys come from other processes.
+        """
+        count = 2 * self.context if self.context > 1 else 0
+        rows = self.sequence_length // max(1, count)
+        part = replace(self, context=1, compile=False)
+        ends = [rows * (n + 1) for n in range(count)]
+        return [replace(part, sequence_length=end, queries=rows if end > rows else None) for end in ends]
 
 
 Attend = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor", bool], "torch.Tensor"]
@@ -265,9 +280,16 @@ def attend(
 ) -> torch.Tensor:
     """Call a backend through the seam, which checks every tensor against the case's layout.
 
+    Where several processes share a sample's tokens, all of their calls are made, one after another.
+
     Raises:
         ValueError: a tensor's shape is not the (B, T, heads, head dim) of the case.
     """
+    if case.parts:
+        from model.attention import _parts  # imports torch
+
+        calls = [partial(attend, backend, part) for part in case.parts]
+        return _parts.joined(calls, q_BTHD, _parts.shared(k_BTKD, case), _parts.shared(v_BTKD, case))
     queries, keys = case.queries or case.sequence_length, case.sequence_length
     _check("q", q_BTHD, queries, case.heads, case)
     _check("k", k_BTKD, keys, case.kv_heads, case)

@@ -93,15 +93,16 @@ def key(
 
 
 def said(case: Case) -> dict[str, Any]:
-    """A case by its fields. Those that came later are left out where they say nothing."""
-    later = ("new_tokens", "queries", "any_size")
-    return {name: value for name, value in asdict(case).items() if value or name not in later}
+    """A case by its fields. Later ones are left out at their defaults, so that keys stay what they were."""
+    later = {"new_tokens": 0, "queries": None, "any_size": False, "context": 1}
+    return {name: x for name, x in asdict(case).items() if name not in later or x != later[name]}
 
 
 def describe(case: Case) -> str:
     """`B2 T257 H8 K2 D64 bfloat16 causal`, and `compiled` where the run is.
 
-    Where there are fewer queries than keys, `B2 Q1 T257 ...`; where tokens are decoded, `then 20 tokens`.
+    Where there are fewer queries than keys, `B2 Q1 T257 ...`; where processes share the tokens, `over 4
+    processes`; where tokens are decoded, `then 20 tokens`.
     For many sizes: `any size, 4 heads a key head, D64 bfloat16 causal`.
     """
     mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
@@ -113,5 +114,6 @@ def describe(case: Case) -> str:
         f"T{case.sequence_length}" if case.queries is None else f"Q{case.queries} T{case.sequence_length}"
     )
     shape = f"B{case.batch} {length} H{case.heads} K{case.kv_heads} D{case.head_dim}"
+    over = f", over {case.context} processes" if case.context > 1 else ""
     after = f", then {case.new_tokens} tokens" if case.new_tokens else ""
-    return f"{shape} {case.dtype} {mask}{after}"
+    return f"{shape} {case.dtype} {mask}{over}{after}"

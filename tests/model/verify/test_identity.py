@@ -69,6 +69,7 @@ def test_the_code_covers_every_file_that_a_backend_computes_with(name: str) -> N
         "__init__.py",
         "errors.py",
         "attention/__init__.py",
+        "attention/_parts.py",
         "attention/_reasons.py",
         f"attention/{name}.py",
     }
