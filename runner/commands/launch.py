@@ -229,7 +229,7 @@ def _total(cost: Estimate) -> str:
 
 
 def _paid(cost: Estimate) -> str:
-    hours = f"{_hours(cost.gpu_hours or 0.0)} GPU-hours" if cost.gpus else ""
+    hours = f"{_hours(cost.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in cost.runs) else ""
     nodes = "" if cost.node_hours is None else f" ({_hours(cost.node_hours)} node-hours)"
     return f"{hours}{nodes}".strip()
 

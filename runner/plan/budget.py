@@ -116,7 +116,7 @@ class Reserved(Frozen):
     """
 
     gpus: int
-    nodes: float = Field(description="The run's share of its node.")
+    nodes: float = Field(description="The run's share of its node; several, if it has them.")
     seconds: float
     node_seconds: float = Field(
         description="How long the node is held: until the longest of the runs that share it ends."
@@ -230,7 +230,10 @@ def _caveats(usage: Usage) -> str:
 def _write(folder: Path, planned: Estimate) -> None:
     runs = {
         run.run_id: Reserved(
-            gpus=planned.gpus, nodes=1 / len(pack), seconds=run.wall_seconds or 0.0, node_seconds=longest
+            gpus=run.gpus,
+            nodes=run.layout.nodes / len(pack),
+            seconds=run.wall_seconds or 0.0,
+            node_seconds=longest,
         )
         for pack in planned.packs
         for longest in [max(run.wall_seconds or 0.0 for run in pack)]
@@ -293,18 +296,18 @@ class _Nodes:
     """Usage of whole nodes: time that several runs share on one node counts once."""
 
     def __init__(self) -> None:
-        self.spans: dict[str, list[tuple[float, float]]] = {}
+        self.spans: dict[tuple[str, int], list[tuple[float, float]]] = {}
 
-    def add(self, job: str, start: float, end: float) -> None:
-        self.spans.setdefault(job, []).append((start, end))
+    def add(self, use: _Use) -> None:
+        self.spans.setdefault((use.job, use.nodes), []).append((use.start, use.end))
 
     @property
     def hours(self) -> float:
         seconds = 0.0
-        for spans in self.spans.values():
+        for (_, nodes), spans in self.spans.items():
             until = float("-inf")
             for start, end in sorted(spans):
-                seconds += max(0.0, end - max(start, until))
+                seconds += nodes * max(0.0, end - max(start, until))
                 until = max(until, end)
         return seconds / 3600
 
@@ -317,6 +320,7 @@ class _Use:
     start: float
     end: float
     gpus: int
+    nodes: int
     over: bool
 
     @property
@@ -331,8 +335,8 @@ def _uses(folder: RunFolder) -> Iterator[_Use]:
         end = attempt.ended_at or (attempt.noted[-1].time if attempt.released else now())
         start = attempt.started_at if manifest and attempt.started_at else end  # never started: no cost
         job = manifest.slurm.get("SLURM_JOB_ID") if manifest else None
-        gpus = (manifest.gpus if manifest else 0) or 0
-        yield _Use(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, over)
+        gpus, nodes = (manifest.gpus or 0, manifest.nodes or 1) if manifest else (0, 1)
+        yield _Use(job or str(folder.path), start.timestamp(), end.timestamp(), gpus, nodes, over)
 
 
 def _add(usage: Usage, folder: RunFolder, limit: Limit, found: _Found | None, whole: _Nodes) -> None:
@@ -347,7 +351,7 @@ def _add(usage: Usage, folder: RunFolder, limit: Limit, found: _Found | None, wh
             _hold(usage, max(used, rates.hours(limit.unit)))
             usage.unreserved += found is None
         elif limit.unit == "node_hours":
-            whole.add(attempt.job, attempt.start, attempt.end)
+            whole.add(attempt)
         else:
             usage.spent += used
     if found and all(attempt.over for attempt in attempts) and _pending(found[1], attempts):

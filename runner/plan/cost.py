@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from model.config import SECTIONS, RunConfig
 from model.disk.record import Outcome, RunRecord
 from model.errors import UserError
+from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
 from runner.spec.profile import Profile
 from runner.state.tasks import Shape
@@ -106,12 +107,19 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True)
 class RunCost:
-    """Estimated wall time of one run; None if nothing is known."""
+    """Estimated wall time of one run; None if nothing is known.
+
+    Attributes:
+        gpus: that the run uses.
+        layout: of its job.
+    """
 
     run_id: str
     wall_seconds: float | None
     basis: Basis
     shape: Shape
+    gpus: int
+    layout: Layout
 
     @property
     def limit_passed(self) -> int | None:
@@ -134,36 +142,37 @@ class Estimate:
     """
 
     runs: tuple[RunCost, ...]
-    gpus: int
     parallel: int
     profile: str = ""
     profile_file: str | None = None
-    slots: int | None = None
+    whole: bool = False
     note: str | None = None
 
     @property
     def gpu_hours(self) -> float | None:
-        """GPU-hours of all runs; None if any run's wall time is unknown."""
-        seconds = self._known()
-        return None if seconds is None else sum(seconds) * self.gpus / 3600
+        """GPU-hours of all runs and all their GPUs; None if any run's wall time is unknown."""
+        if self._known() is None:
+            return None
+        return sum((run.wall_seconds or 0.0) * run.gpus for run in self.runs) / 3600
 
     @property
     def node_hours(self) -> float | None:
         """Node-hours with runs packed in order, each node held until its last run ends; None if unknown."""
-        if self._known() is None or self.slots is None:
+        if self._known() is None or not self.whole:
             return None
-        return sum(max(run.wall_seconds or 0.0 for run in pack) for pack in self.packs) / 3600
+        longest = (max(run.wall_seconds or 0.0 for run in pack) * pack[0].layout.nodes for pack in self.packs)
+        return sum(longest) / 3600
 
     @property
     def packs(self) -> list[tuple[RunCost, ...]]:
-        """The runs grouped by node, in order; only runs of the same shape share one."""
-        size, alike = self.slots or 1, defaultdict(list)
+        """The runs grouped by job, in order; only runs of the same shape share one."""
+        alike = defaultdict(list)
         for run in self.runs:
             alike[run.shape].append(run)
         return [
-            tuple(runs[start : start + size])
+            tuple(runs[start : start + runs[0].layout.runs])
             for runs in alike.values()
-            for start in range(0, len(runs), size)
+            for start in range(0, len(runs), runs[0].layout.runs)
         ]
 
     @property
@@ -199,22 +208,22 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Esti
     index = _Index(past.runs)
     whole = profile.slurm is not None and profile.slurm.exclusive
     return Estimate(
-        runs=tuple(_cost(run, index) for run in runs),
-        gpus=profile.gpus,
+        runs=tuple(_cost(run, index, profile) for run in runs),
         parallel=profile.max_parallel,
         profile=runs[0].profile if runs else "",
         profile_file=runs[0].profile_file if runs else None,
-        slots=profile.runs_per_job if whole else None,
+        whole=whole,
         note=past.note,
     )
 
 
-def _cost(run: RunRecord, index: _Index) -> RunCost:
+def _cost(run: RunRecord, index: _Index, profile: Profile) -> RunCost:
     seconds, basis = index.look_up(run)
     shape, limit = Shape.of(run), run.time_limit_seconds
-    if seconds is not None:
-        return RunCost(run.run_id, seconds, basis, shape)
-    return RunCost(run.run_id, limit, Basis.LIMIT if limit else Basis.UNKNOWN, shape)
+    if seconds is None:
+        seconds, basis = limit, Basis.LIMIT if limit else Basis.UNKNOWN
+    job = layout(profile, shape.processes)
+    return RunCost(run.run_id, seconds, basis, shape, profile.gpus * shape.processes, job)
 
 
 _Key = tuple[str, RunConfig]

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from model.config import DataConfig, RunConfig, TrainConfig
 from model.disk.files import append
 from model.disk.record import LedgerEvent, Outcome, now
 from runner.plan import budget, cost
@@ -174,6 +175,20 @@ def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
     assert budget.measure(tmp_path, nodes).reserved == 1
     with pytest.raises(InvalidFile, match="this profile shares nodes"):
         reserve(tmp_path, "backends", [nodes], asks("e"))
+
+
+def test_every_gpu_and_every_node_of_a_run_is_reserved_and_spent(tmp_path):
+    """Eight processes on two nodes."""
+    config = RunConfig(data=DataConfig(path="x"), train=TrainConfig(batch_size=8), parallel={"shard": 8})
+    runs = [plan(name, config=config, time_limit_seconds=3600) for name in ("a", "b")]
+    whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=4)
+    limits = [limit(30.0), limit(5.0, "node_hours")]
+    reserve(tmp_path, "backends", limits, estimate(runs, whole, History()))
+    assert [budget.measure(tmp_path, each).reserved for each in limits] == [16, 4]
+    for run in runs:
+        (folder := Folder(tmp_path, run)).start(gpus=8, nodes=2, slurm={"SLURM_JOB_ID": run.run_id})
+        folder.end(seconds=1800)
+    assert [budget.measure(tmp_path, each).spent for each in limits] == [8, 2]
 
 
 @pytest.mark.fault

@@ -165,6 +165,34 @@ def test_whole_nodes_are_held_until_the_longest_of_the_runs_that_share_one_ends(
     assert of(3600, 3600).node_hours is None, "nodes are shared with others"
 
 
+def several(run_id, hours, **parallel):
+    """A run of several processes, that may take so many hours."""
+    config = RunConfig(
+        data=DataConfig(path="train.parquet"), train=TrainConfig(batch_size=8), parallel=parallel
+    )
+    return plan(run_id, config=config, time_limit_seconds=3600 * hours)
+
+
+def test_all_gpus_of_a_run_count():
+    runs = [several("a", 1), several("b", 2, shard=2), several("c", 3, replicate=4, context=2)]
+    found = estimate(runs, profile(gpus_per_node=4), History())
+    assert found.gpu_hours == 1 + 2 * 2 + 8 * 3
+    assert "at most 29.0 GPU-hours" in lines(found)
+    cpus = estimate(runs, profile(gpus=0, processes_per_node=4), History())
+    assert cpus.gpu_hours == 0
+    assert "GPU" not in lines(cpus)
+
+
+def test_all_whole_nodes_of_a_run_count_and_runs_of_as_many_processes_share_one():
+    """One GPU, then two pairs and a third alone, then two nodes."""
+    pairs = [several(f"p{number}", 2, shard=2) for number in range(3)]
+    runs = [several("a", 1), *pairs, several("c", 3, replicate=8)]
+    whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=8)
+    found = estimate(runs, whole, History())
+    assert found.node_hours == 1 + 2 + 2 + 2 * 3
+    assert found.gpu_hours == 1 + 3 * 2 * 2 + 8 * 3
+
+
 def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said():
     runs = [plan(f"r{i}", seed=i) for i in range(8)] + [
         plan(f"m{i}", attention="math", seed=i) for i in (0, 1)
