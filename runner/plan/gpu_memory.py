@@ -25,7 +25,11 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     Args:
         memory: of one GPU, in bytes; None: nobody said.
     """
-    groups = {run.group: run for run in runs if _trains_on_a_gpu(run.config)}
+    trained = {run.group: run for run in runs if _trains_on_a_gpu(run.config)}
+    groups = {group: run for group, run in trained.items() if run.config.processes == 1}
+    if shared := len(trained) - len(groups):
+        said = "1 configuration" if shared == 1 else f"{shared} configurations"
+        yield f"GPU memory: not known beforehand of {said} whose runs have several processes"
     needs = {group: peak_memory(run.config) for group, run in groups.items()}
     if not needs:
         return

@@ -8,8 +8,15 @@ from tests.analysis.fabricate import plan
 GIB = 2**30
 
 
-def planned(run_id="a", expected=Outcome.COMPLETED, device="cuda", **train):
-    config = {"attention": "cudnn", "device": device, "data": {"path": "x"}, "train": train}
+def planned(run_id="a", expected=Outcome.COMPLETED, device="cuda", shard=1, **train):
+    parallel = {"shard": shard}
+    config = {
+        "attention": "cudnn",
+        "device": device,
+        "data": {"path": "x"},
+        "train": train,
+        "parallel": parallel,
+    }
     run = plan(run_id, config=RunConfig.model_validate(config))
     return run.model_copy(update={"expected_outcome": expected, "group": run_id})
 
@@ -44,3 +51,10 @@ def test_many_are_counted():
     lines = [*forecast(runs, GIB)]
     assert len(lines) == 5
     assert lines[-1] == "and so will 6 more"
+
+
+def test_what_each_of_several_gpus_needs_is_not_guessed():
+    shared = [planned(f"s{shard}", shard=shard, batch_size=8) for shard in (2, 4)]
+    unknown = "GPU memory: not known beforehand of 2 configurations whose runs have several processes"
+    assert [*forecast(shared, GIB)] == [unknown]
+    assert [*forecast([planned(), *shared], None)] == [unknown, "GPU memory, estimated: 71.6 GiB a run"]
