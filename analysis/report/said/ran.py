@@ -19,7 +19,7 @@ def sentence(facts: Facts) -> Sentence:
     runs = facts.runs
     if facts.calls:
         return _calls(facts)
-    did = _read(runs) if facts.infers else f"{_trained(runs)} {_length(runs)}"
+    did = _read(runs) if facts.infers else f"{_was(runs, _trained(runs))} {_length(runs)}"
     said = f"{_model(runs)} {did}{_where(runs)}{_groups(facts)}: {_count(facts)}."
     return Sentence(said, tuple(_numbers(runs)))
 
@@ -30,12 +30,19 @@ def _calls(facts: Facts) -> Sentence:
     shapes = {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
     rounds = _span({run["planned_steps"] for run in runs})
     said = (
-        f"Attention alone was timed{_where(runs)} at {counted(len(shapes), 'shape')}, both ways in "
-        f"{rounds} rounds of all backends: {counted(len(runs), 'run')}, of which {_done(runs):,d} completed."
+        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {counted(len(shapes), 'shape')}, "
+        f"both ways in {rounds} rounds of all backends: {counted(len(runs), 'run')}, "
+        f"of which {_done(runs):,d} completed."
     )
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
     numbers = (Number(name, count, None, None, name.split()[-1]) for name, count in counts.items())
     return Sentence(said, tuple(numbers))
+
+
+def _was(runs: Sequence[Row], said: str) -> str:
+    """`was trained`, but `was to be trained` where no run completed."""
+    was, _, done = said.partition(" ")
+    return said if _done(runs) else f"{was} to be {done}"
 
 
 def _done(runs: Sequence[Row]) -> int:
@@ -52,8 +59,12 @@ def _model(runs: Sequence[Row]) -> str:
 
 
 def _trained(runs: Sequence[Row]) -> str:
-    sizes = {size for run in runs if (size := parameters(run["config"])) is not None}
-    return "were trained" if len(sizes) > 1 else "was trained"
+    return "were trained" if _many(runs) else "was trained"
+
+
+def _many(runs: Sequence[Row]) -> bool:
+    """Whether they have models of several sizes."""
+    return len({size for run in runs if (size := parameters(run["config"])) is not None}) > 1
 
 
 def _read(runs: Sequence[Row]) -> str:
@@ -64,9 +75,11 @@ def _read(runs: Sequence[Row]) -> str:
     )
     new = {each["new_tokens"] for each in asked}
     most = _span(new - {0})
-    decoded = f" and decoded {'up to ' * (0 in new)}{most} tokens after the last" if most else ""
+    decode = "decoded" if _done(runs) else "decode"
+    decoded = f" and {decode} {'up to ' * (0 in new)}{most} tokens after the last" if most else ""
     prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
-    return f"read {steps} batches of {prompts} of {lengths} tokens{decoded}"
+    read = "read" if _done(runs) else f"{'were' if _many(runs) else 'was'} to read"
+    return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"
 
 
 def _short(count: int) -> str:

@@ -53,8 +53,8 @@ def run(given: Given) -> None:
         measured_at=now(),
     )
     write(given.attempt / FILE, record)
-    given.progress.steps = config.call.steps
     _refuse_nothing(record)
+    given.progress.steps = config.call.steps
 
 
 def _admitted(given: Given) -> dict[str, Certificate | Exception]:

@@ -7,6 +7,7 @@ import pytest
 from analysis.compare.difference import Difference
 from analysis.report.answer import Answer, answer
 from analysis.report.backends import Backends
+from analysis.report.said import ran
 from tests.analysis.findings.rows import DESIGN
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
 
@@ -39,6 +40,32 @@ def test_what_was_run_is_one_sentence_with_its_numbers() -> None:
         "under each of 2 attention backends: 6 runs, 3 of each, of which 6 completed."
     )
     assert {number.name: number.value for number in ran.numbers}["runs"] == 6
+
+
+CALL = {"shape": "B1 T16 H2 D16", "causal": True, "dtype": "float32", "backends": "flash", "steps": 3}
+PROMPTS = {"steps": 60, "batch_size": 1, "prompt_length": 4096, "new_tokens": 128}
+
+
+@pytest.mark.parametrize(
+    ("config", "did", "was_to"),
+    [
+        ({}, " was trained for 100 steps", " was to be trained for 100 steps"),
+        ({"task": "attention", "call": CALL}, "alone was timed", "alone was to be timed"),
+        (
+            {"task": "inference", "inference": PROMPTS},
+            " read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens",
+            " was to read 60 batches of 1 prompt of 4,096 tokens and decode 128 tokens",
+        ),
+    ],
+    ids=["training", "attention", "inference"],
+)
+def test_what_no_run_completed_was_to_be_done(config: Row, did: str, was_to: str) -> None:
+    done = planned("cudnn")
+    done["config"] = done["config"] | config
+    failed = done | {"outcome": "failed", "run_id": "r2"}
+    assert did in ran.sentence(facts([done, failed])).text
+    said = ran.sentence(facts([failed])).text
+    assert was_to in said and did not in said
 
 
 def test_groups_with_one_verdict_share_a_sentence_with_their_intervals_and_what_it_is_about() -> None:

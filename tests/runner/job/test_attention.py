@@ -150,7 +150,7 @@ def test_a_run_that_timed_nothing_is_not_completed(given, in_process, monkeypatc
     mine = given(CALL.model_copy(update={"backends": "math cudnn"}))
     with pytest.raises(task.Untimed, match="math: MemoryError in its trial: no room"):
         task.run(mine)
-    assert outcomes(mine) == {"cudnn": "unsupported", "math": "oom_host"}
+    assert outcomes(mine) == {"cudnn": "unsupported", "math": "oom_host"} and mine.progress.steps == 0
 
 
 def test_what_is_certified_is_not_tried_again(given, in_process, monkeypatch):
