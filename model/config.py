@@ -48,6 +48,10 @@ NO_PADDING = (
     "data.mode=pad ends short prompts with padding, and decoding would go on from there: "
     "use --set data.mode=pack"
 )
+NO_SPLIT_FLOAT8 = (
+    "parallel.tensor splits the weights that train.float8 scales: use --set parallel.tensor=1 with a larger "
+    "parallel.shard, or --set train.float8=none"
+)
 _ON_A_CPU = {"loss": "cross_entropy", "optimizer": "adamw", "float8": "none"}  # all that a CPU can run
 # Backends are verified in float16 too, and records of older versions stay readable.
 Dtype = Annotated[
@@ -440,7 +444,10 @@ class RunConfig(Strict):
         """Why this run cannot start, by setting, each with what to set instead; empty if it can."""
         if self.task == "inference":
             return {"data.mode": NO_PADDING} if self.text.mode == "pad" else {}
-        return {f"train.{key}": why for key, why in self._cannot_train().items()}
+        reasons = {f"train.{key}": why for key, why in self._cannot_train().items()}
+        if self.train.float8 != "none" and self.parallel.tensor > 1 and not reasons:
+            reasons["parallel.tensor"] = NO_SPLIT_FLOAT8
+        return reasons
 
     def _cannot_train(self) -> dict[str, str]:
         reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}
@@ -457,13 +464,15 @@ class RunConfig(Strict):
         if self.train.dtype != "bfloat16":
             use = "use --set train.dtype=bfloat16, or --set train.float8=none"
             return {"float8": f"train.float8={self.train.float8} needs bfloat16; {use}"}
+        tokens = self.train.part_size * self.train.sequence_length
+        apart = self.parallel.samples * self.parallel.context
+        shares = f" / {apart} processes" if apart > 1 else ""
         sizes = {
             "model.dim": self.model.dim,
             "model.ffn_dim": self.model.ffn_dim,
             "the width of the keys (model.kv_heads x the head dim)": self.model.kv_heads
             * self.model.head_dim,
-            "train.batch_size / train.accumulate x train.sequence_length": self.train.part_size
-            * self.train.sequence_length,
+            "train.batch_size / train.accumulate x train.sequence_length" + shares: tokens // apart,
         }
         odd = [f"{name} ({size})" for name, size in sizes.items() if size % 16]
         needs = f"train.float8={self.train.float8} needs multiples of 16, unlike"
