@@ -14,11 +14,13 @@ import typer
 
 from model import attention
 from model.attention import Case
+from model.errors import UserError
 from model.measure.nvml import Gpu
 from model.units import size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
-from runner.spec.profile import Cluster, read_cluster
+from runner.plan.layout import layout
+from runner.spec.profile import Cluster, Profile, read_cluster
 from runner.state.filesystem import promise
 
 
@@ -58,6 +60,7 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
         _filesystem(place, cluster.profile.executor == "slurm"),
         *_torch(),
         *_scheduler(cluster),
+        _processes(cluster.profile),
         *_backends(),
     ]
 
@@ -151,6 +154,34 @@ def _controller(needed: bool) -> Check:
         return Check("cluster", False, str(error), needed)
     records = "accounting" if client.has_accounting() else "no accounting: keep `launch --wait` running"
     return Check("cluster", True, f"answers; job arrays of up to {largest:,}; {records}", needed)
+
+
+def _processes(profile: Profile) -> Check:
+    """What runs of several processes would get."""
+    said, refused = [], ""
+    for processes in (2, 4, 8, 16):
+        try:
+            job = layout(profile, processes)
+            _require_gpus(profile, processes)
+        except UserError as error:
+            refused = refused or str(error)
+        else:
+            nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+            shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
+            said.append(f"{processes} on {nodes}{shared}")
+    each = f"each with {profile.cpus} CPU{'' if profile.cpus == 1 else 's'}" + (
+        " and a GPU" if profile.gpus else ""
+    )
+    return Check("processes", bool(said), f"of a run: {', '.join(said)}; {each}" if said else refused)
+
+
+def _require_gpus(profile: Profile, processes: int) -> None:
+    """Raise UserError where this machine is to have them, and has not."""
+    import torch
+
+    here = torch.cuda.device_count()
+    if profile.executor == "local" and profile.gpus and processes > here:
+        raise UserError(f"{processes} processes need as many GPUs, and this machine has {here}")
 
 
 def _backends() -> Iterator[Check]:

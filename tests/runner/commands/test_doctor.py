@@ -8,6 +8,7 @@ import torch
 from model import attention
 from model.attention import _reasons, _sdpa
 from runner.commands import doctor
+from runner.spec.profile import Profile
 
 
 @pytest.fixture
@@ -51,3 +52,23 @@ def test_what_a_gpu_does_not_tell_of_itself_is_said(monkeypatch, told, says):
     found = doctor._sensors("a uuid that no driver knows")
     assert found.found.startswith(says)
     assert found.works == (None not in told)
+
+
+SLURM = {"executor": "slurm", "cpus": 3, "gpus": 1, "gpus_per_node": 4, "max_parallel": 8}
+
+
+@pytest.mark.parametrize(
+    ("profile", "works", "says"),
+    [
+        ({**SLURM, "slurm": {}}, True, "of a run: 2 on 1 node, 4 on 1 node, 8 on 2 nodes, 16 on 4 nodes; each with 3 CPUs and a GPU"),
+        ({**SLURM, "slurm": {"exclusive": True}}, True, "of a run: 2 on 1 node (2 such runs share it), 4 on 1 node, 8"),
+        ({**SLURM, "gpus_per_node": None, "slurm": {}}, False, "2 processes need a profile that says `gpus_per_node`: add it"),
+        ({"executor": "local", "processes_per_node": 4}, True, "of a run: 2 on 1 node, 4 on 1 node; each with 1 CPU"),
+        ({"executor": "local", "gpus": 1}, False, "2 processes need as many GPUs, and this machine has 1"),
+    ],
+)  # fmt: skip
+def test_what_a_run_of_several_processes_would_get_is_said(t4, profile, works, says):
+    found = doctor._processes(Profile.model_validate(profile))
+    assert found.found.startswith(says)
+    assert found.works == works
+    assert not found.needed
