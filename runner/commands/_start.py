@@ -15,7 +15,7 @@ from runner.commands._console import say, table
 from runner.commands._forecast import Forecast
 from runner.commands._options import Settings
 from runner.commands._progress import verdict, watcher
-from runner.commands._table import labels, newest, written
+from runner.commands._table import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
 from runner.execute.wait import states_of, wait_for
 from runner.plan.plan import REHEARSAL, Plan
@@ -83,7 +83,7 @@ def summary(plan: Plan) -> int:
         ]
         for state, label in zip(states, labels(states), strict=True)
     ]
-    table(["run", "factors", "outcome", "loss", "tokens/s", "reason"], rows)
+    table(*filled(["run", "factors", "outcome", "loss", "tokens/s", "reason"], rows, states))
     if not plan.study.name.endswith(REHEARSAL):
         _say_next(states)
     return 0 if all(state.as_expected for state in states) else 1

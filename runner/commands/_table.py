@@ -35,6 +35,22 @@ def _differing(found: Sequence[Factors]) -> list[str]:
     return differing or axes
 
 
+def filled(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], states: Sequence[RunState]
+) -> tuple[list[str], list[list[str]]]:
+    """The table of these runs without the columns that none of their tasks has anything for."""
+    tasks = {state.brief.task for state in states}
+    places = [
+        place
+        for place, column in enumerate(columns)
+        if not tasks or tasks & _HAVING.get(column.rpartition(" ")[2], tasks)
+    ]
+    return [columns[place] for place in places], [[row[place] for place in places] for row in rows]
+
+
+_HAVING = {"loss": {"training"}, "tokens/s": {"training", "inference"}}
+
+
 def newest(state: RunState) -> tuple[float | None, float | None]:
     """Loss and tokens per second of a run's newest step record; None if there is none."""
     last = last_step(state)

@@ -20,7 +20,7 @@ from model.errors import UserError
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
-from runner.commands._table import labels, newest, written
+from runner.commands._table import filled, labels, newest, written
 from runner.execute.reconcile import reconciled
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of
@@ -100,7 +100,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
 
 def show(states: Sequence[RunState]) -> None:
     """Print a table of the runs, and their counts on standard error."""
-    table(HEADS, _lines(states))
+    table(*filled(HEADS, _lines(states), states))
     say(_counts(states))
 
 
@@ -113,7 +113,8 @@ def summarize(states: Sequence[RunState]) -> None:
         show(states)
         return
     shown = labels([members[0] for members in groups.values()], without=["seed", "repeat"])
-    table(GROUP_HEADS, [_group(*row) for row in zip(groups.values(), shown, strict=True)])
+    rows = [_group(*row) for row in zip(groups.values(), shown, strict=True)]
+    table(*filled(GROUP_HEADS, rows, states))
     differ = "groups that differ by more than seed and repeat"
     say(f"{_counts(states)}; in {len(groups)} {differ}; --all shows each run")
 

@@ -188,3 +188,25 @@ def test_a_short_name_means_a_setting_that_the_runs_have(root):
     assert setting("steps", found) == "call.steps" and setting("backends", found) == "call.backends"
     with pytest.raises(UserError, match="no such setting"):
         setting("learning_rate", found)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "shown"),
+    [
+        (["attention"], []),
+        (["inference"], ["tokens/s"]),
+        (["training"], ["loss", "tokens/s"]),
+        (["attention", "inference"], ["tokens/s"]),
+        (["attention", "training"], ["loss", "tokens/s"]),
+    ],
+    ids=" and ".join,
+)
+def test_a_table_has_no_column_that_its_tasks_have_nothing_for(tmp_path, tasks, shown):
+    for task in tasks:
+        config = RunConfig(task=task, attention="auto", data=DataConfig(path="x.parquet"))
+        folder = Folder(tmp_path, plan(task, study="several", config=config))
+        folder.start()
+        folder.end("failed", reason="broken")
+    head, *lines = status(tmp_path, "--all").splitlines()
+    assert head.split() == ["run", "factors", "status", "step", *shown, "reason"]
+    assert len(lines) == len(tasks) and all(line.endswith("broken") for line in lines)
