@@ -13,7 +13,7 @@ from model.config import RunConfig
 from model.measure.floor import ELEMENT_BYTES, tokens_at_once
 from model.measure.flops import block_parameters, parameter_count
 
-_WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
+WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 
 
 def peak_memory(config: RunConfig) -> int:
@@ -30,7 +30,7 @@ def peak_memory(config: RunConfig) -> int:
     at_loss = held + added_up + kept + _loss(config, tokens, size)
     at_first_block = held + parameters - block - embedding + one + 2 * tokens * model.ffn_dim * size
     at_end = held + parameters + 3 * residual
-    return _WORKSPACE + max(at_loss, at_first_block, at_end)
+    return WORKSPACE + max(at_loss, at_first_block, at_end)
 
 
 def _activations(config: RunConfig) -> int:

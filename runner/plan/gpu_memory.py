@@ -8,10 +8,12 @@ from typing import Any
 from model.config import RunConfig
 from model.disk.record import Outcome, RunRecord
 from model.measure.memory import peak_memory
+from model.measure.memory_inference import inference_memory
 from model.units import size
 from runner.state.tasks import label
 
 _NAMED = 3  # groups that are named one by one
+_NEEDS = {"training": peak_memory, "inference": inference_memory}
 _SAVE: tuple[dict[str, Any], ...] = (
     {"loss": "linear_cross_entropy"},
     {"checkpoint_activations": True},
@@ -25,12 +27,12 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     Args:
         memory: of one GPU, in bytes; None: nobody said.
     """
-    trained = {run.group: run for run in runs if _trains_on_a_gpu(run.config)}
-    groups = {group: run for group, run in trained.items() if run.config.processes == 1}
-    if shared := len(trained) - len(groups):
+    found = {run.group: run for run in runs if run.config.device == "cuda" and run.config.task in _NEEDS}
+    groups = {group: run for group, run in found.items() if run.config.processes == 1}
+    if shared := len(found) - len(groups):
         said = "1 configuration" if shared == 1 else f"{shared} configurations"
         yield f"GPU memory: not known beforehand of {said} whose runs have several processes"
-    needs = {group: peak_memory(run.config) for group, run in groups.items()}
+    needs = {group: _need(run.config) for group, run in groups.items()}
     if not needs:
         return
     least, most = size(min(needs.values())), size(max(needs.values()))
@@ -47,22 +49,34 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
         yield f"and so will {more} more"
 
 
-def _trains_on_a_gpu(config: RunConfig) -> bool:
-    return config.device == "cuda" and config.task == "training"
+def _need(config: RunConfig) -> int:
+    return _NEEDS[config.task](config)
 
 
 def _instead(config: RunConfig, memory: int) -> str:
-    batch, length = config.train.batch_size, config.train.sequence_length
-    parts = [{"accumulate": count} for count in range(2, batch + 1) if batch % count == 0]
-    shorter = [{"sequence_length": length >> halved} for halved in range(1, length.bit_length())]
-    for saving in (*_SAVE, *parts, *shorter):
-        if peak_memory(_with(config, saving)) <= memory:
-            return f"use {' '.join(f'--set train.{key}={_yaml(value)}' for key, value in saving.items())}"
+    section = {"training": "train"}.get(config.task, config.task)
+    for saving in _savings(config):
+        changed = getattr(config, section).model_copy(update=saving)
+        if _need(config.model_copy(update={section: changed})) <= memory:
+            return f"use {' '.join(f'--set {section}.{key}={_yaml(value)}' for key, value in saving.items())}"
     return "use a smaller model, or state `expect: oom_gpu`"
 
 
-def _with(config: RunConfig, train: dict[str, Any]) -> RunConfig:
-    return config.model_copy(update={"train": config.train.model_copy(update=train)})
+def _savings(config: RunConfig) -> Iterator[dict[str, Any]]:
+    """What to set instead, by what it costs the study."""
+    if config.task == "inference":
+        yield from ({"batch_size": size} for size in _halved(config.inference.batch_size))
+        yield from ({"prompt_length": length} for length in _halved(config.inference.prompt_length))
+        return
+    batch, length = config.train.batch_size, config.train.sequence_length
+    yield from _SAVE
+    yield from ({"accumulate": count} for count in range(2, batch + 1) if batch % count == 0)
+    yield from ({"sequence_length": shorter} for shorter in _halved(length))
+
+
+def _halved(size: int) -> list[int]:
+    """Half of it, a quarter, and so on down to 1."""
+    return [size >> times for times in range(1, size.bit_length())]
 
 
 def _yaml(value: Any) -> str:

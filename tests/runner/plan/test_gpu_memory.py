@@ -46,6 +46,20 @@ def test_a_run_that_is_expected_to_fail_so_is_not_named():
     assert len([*forecast([planned(expected=Outcome.OOM_GPU)], GIB)]) == 1
 
 
+def reading(run_id="a", **inference):
+    config = {"attention": "cudnn", "task": "inference", "data": {"path": "x"}, "inference": inference}
+    return plan(run_id, config=RunConfig.model_validate(config)).model_copy(update={"group": run_id})
+
+
+def test_reading_prompts_has_a_forecast_too():
+    (line,) = forecast([reading(), reading("b", batch_size=8, prompt_length=16384)], 80 * GIB)
+    assert line == "GPU memory, estimated: 16.0 GiB to 44.7 GiB a run"
+    _, line = forecast([reading(batch_size=8, prompt_length=16384)], 40 * GIB)
+    assert line.endswith("the profile's GPUs have 40.0 GiB; use --set inference.batch_size=4")
+    _, line = forecast([reading(prompt_length=2**20)], 40 * GIB)
+    assert "use --set inference.prompt_length=" in line
+
+
 def test_many_are_counted():
     runs = [planned(str(number)) for number in range(9)]
     lines = [*forecast(runs, GIB)]
