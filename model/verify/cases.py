@@ -63,6 +63,9 @@ _COVER = (
     _like("needle", batch=1, sequence_length=777, heads=1, kv_heads=1, causal=False),
     _like("plain", batch=5, sequence_length=64, heads=12, kv_heads=3, head_dim=64),
     _like("needle", batch=1, sequence_length=1024, heads=2, kv_heads=1, head_dim=64),
+    _like("needle", sequence_length=300, queries=100, head_dim=64),
+    _like("large logits", batch=1, sequence_length=257, queries=64, heads=4, kv_heads=1),
+    _like("plain", sequence_length=260, context=2, heads=4, kv_heads=4),
 )
 # Sums that grow over many tiles show what is added up in 16 bits; past 4096 tokens other limits show too.
 # And a shape that is round and large in everything, as those of runs are.
@@ -94,6 +97,8 @@ _COVER_COMPILED = (
     _like("plain", dtype="float16", sequence_length=257, head_dim=64, causal=False),
     _like("offset", batch=1, sequence_length=8320, heads=2, kv_heads=1),
     _like("needle", batch=5, sequence_length=512, heads=16, kv_heads=4),
+    _like("needle", sequence_length=384, queries=128),
+    _like("needle", sequence_length=300, queries=100),
 )
 
 
@@ -112,7 +117,7 @@ def around(case: Case, compiled: bool) -> list[Variant]:
     results in float64.
     """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
-    odd = replace(small, sequence_length=min(257, case.sequence_length + 1))
+    odd = replace(small, sequence_length=_odd(case, 257))
     many = replace(small, batch=1, heads=small.heads // small.kv_heads, kv_heads=1)
     long = replace(many, sequence_length=_near(case, 4096))
     found = [
@@ -205,8 +210,18 @@ def busy(device: str) -> Case:
 
 
 def _near(case: Case, length: int) -> int:
-    """No longer than the run's own sequence, so that a gate costs no more than the run's first step."""
-    return min(case.sequence_length, length)
+    """No longer than the run's own sequence, so that a gate costs no more than the run's first step.
+
+    Where processes share its tokens, of as many parts.
+    """
+    parts = len(case.parts) or 1
+    return parts * min(case.sequence_length // parts, max(1, length // parts))
+
+
+def _odd(case: Case, length: int) -> int:
+    """A length whose parts, or the whole, are no tiles; each at most one row longer than in the run."""
+    parts = len(case.parts) or 1
+    return parts * min(case.sequence_length // parts + 1, length // parts | 1)
 
 
 def _few_kv(case: Case) -> int:

@@ -8,6 +8,7 @@ numbers, much of the error is not attention's.
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,7 +37,7 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
     with subject.running("a small llama"), torch.random.fork_rng():
         config = _config(name, case)
         models = {
-            "mine": trainer.build_model(config, backend),
+            "mine": trainer.build_model(config, _whole(backend, case)),
             "math": trainer.build_model(config, attention.load("math")),
         }
         models["exact"] = deepcopy(models["math"]).to(torch.float64)
@@ -46,6 +47,13 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
         _gradients(subject, results)
         _checkpoints(subject, config, models["mine"], models["math"], tokens_BT)
     return subject.checks
+
+
+def _whole(backend: Backend, case: Case) -> Backend:
+    """Attention of all tokens: in parts, where several processes share them."""
+    if not case.parts:
+        return backend
+    return replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))
 
 
 def _config(name: str, case: Case) -> RunConfig:

@@ -76,7 +76,7 @@ def test_gradients_are_added_in_float32() -> None:
     found = together(of_each, "math", case, context=4)
     exact, plain = reference.exact(numbers(case), True), reference.same_precision(numbers(case), True)
     for step in ("dk", "dv"):
-        assert off(gathered(found, step), exact.values[step]) < 1.5 * off(plain[step], exact.values[step]), (
+        assert off(gathered(found, step), exact.values[step]) < 1.2 * off(plain[step], exact.values[step]), (
             step
         )
 
