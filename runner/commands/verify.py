@@ -151,7 +151,10 @@ def _default_device() -> str:
 def show(certificates: Sequence[Certificate]) -> None:
     """Print a row per backend with its largest errors; reasons go to standard error."""
     table(
-        ["backend", "verdict", *GRADIENTS, "of tolerance", "checks", "deterministic", "one graph", "kernels"],
+        [
+            *("backend", "verdict", *GRADIENTS, "of tolerance", "checks", "deterministic", "one graph"),
+            *("parallel.context", "kernels"),
+        ],
         [
             [
                 each.backend,
@@ -160,6 +163,7 @@ def show(certificates: Sequence[Certificate]) -> None:
                 *_effort(each),
                 _yes(each.deterministic),
                 _graph(each),
+                _parts(each),
                 _kernels(each),
             ]
             for each in certificates
@@ -198,6 +202,12 @@ def _of_allowed(check: Check) -> float | None:
 def _graph(certificate: Certificate) -> str:
     """Whether torch.compile keeps a call in one graph; `--json` and reports give the reason if not."""
     return "" if certificate.graph_break is None else _yes(not certificate.graph_break)
+
+
+def _parts(certificate: Certificate) -> str:
+    """Whether it was looked at with parts of sequences; `--json` gives its reason if not."""
+    shapes = {check.case for check in certificate.checks}
+    return _yes(any(" Q" in shape and "causal" in shape for shape in shapes) if shapes else None)
 
 
 def _yes(said: bool | None) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import model
-from model.verify.certificate import Certificate
+from model.verify import cases
+from model.verify.certificate import Certificate, describe
 from runner.commands import verify
 from runner.job.trial import Options
 from tests.analysis.fabricate import certificate
@@ -61,3 +62,16 @@ def test_every_certificate_is_stamped_also_that_of_a_backend_that_crashed(
     (made,) = verify._made(["flash"], "cpu", tmp_path, Options(), verify._Progress(1))
     assert kept == [made]
     assert (made.git_sha, made.git_dirty) == ("a" * 40, True)
+
+
+def test_the_table_says_who_takes_parts_of_sequences(tmp_path: Path) -> None:
+    one = certificate(tmp_path, "flash", case=None)
+    check = one.checks[0]
+    seen = {
+        "yes": [describe(each.case) for each in cases.covering("cuda", compiled=True)],
+        "no": [describe(each.case) for each in cases.covering("cuda", compiled=True) if not each.case.offset],
+        "": [],
+    }
+    for said, shapes in seen.items():
+        checks = [check.model_copy(update={"case": shape}) for shape in shapes]
+        assert verify._parts(one.model_copy(update={"checks": checks})) == said
