@@ -13,7 +13,7 @@ from runner.plan.cost import AT_START
 
 @dataclass
 class _Run:
-    """A run of the queue: its FLOP a step, its steps, and when it started, in seconds on any clock."""
+    """A run of the queue: FLOP of a step in a process, steps, and when it started, in seconds."""
 
     step_flop: float
     steps: int
@@ -86,4 +86,4 @@ def _planned(run: RunRecord) -> _Run:
     section = run.config.section
     tokens = section.batch_size * section.sequence_length
     steps = 0 if run.expected_outcome in AT_START else section.steps
-    return _Run(tokens * (of_run(run.config) or 1), steps)
+    return _Run(tokens * (of_run(run.config) or 1) / run.config.processes, steps)

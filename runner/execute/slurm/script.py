@@ -50,6 +50,7 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     packs = [runs[start : start + share] for start in range(0, count, share)]
     parameters = _parameters(profile, name, shape, profile.max_parallel // share)
     parameters["setup"] += _entries(packs)
+    parameters["srun_args"] += _logs(folder, shape, several=len(packs) > 1)
     several: dict[str, Any] = {"map_count": len(packs)} if len(packs) > 1 else {}
     command = _command(profile, folder.parent, snapshot.current(), snapshot.sources(), several=bool(several))
     return slurm._make_sbatch_string(command=command, folder=folder, **parameters, **several)
@@ -68,12 +69,13 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
     made = SlurmExecutor(folder=folder)
     parameters = _parameters(profile, array.name, first.shape, array.limit)
     parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
+    several = len(array.packs) > 1
+    parameters["srun_args"] += _logs(folder, first.shape, several)
     if array.after:
         parameters["dependency"] = f"afterany:{array.after}"
     if array.exclude:
         parameters["exclude"] = ",".join(sorted(array.exclude))
     made.update_parameters(**parameters)
-    several = len(array.packs) > 1
     if several:
         made.parameters["map_count"] = len(array.packs)
     return made._submit_command(_command(profile, folder.parent, first.code, files, several)).job_id
@@ -135,6 +137,16 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
     }
     given = {key: value for key, value in asked.items() if value is not None}
     return {**given, "wckey": None}  # clusters that track wckeys reject submitit's default
+
+
+def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:
+    """Options of srun for one file of output a node; submitit's are one a process."""
+    if shape.processes == 1:
+        return []
+    job = "%A_%a" if several else "%j"
+    return [
+        f"--{stream}={folder}/{job}_%n_log.{end}" for stream, end in (("output", "out"), ("error", "err"))
+    ]
 
 
 def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:

@@ -15,9 +15,9 @@ from tests.analysis.fabricate import START, Folder, plan
 MODEL = ModelConfig(dim=32, layers=1, heads=2, kv_heads=1, ffn_dim=64, vocab_size=300)
 
 
-def run(run_id, steps=10, batch_size=1, **changes):
+def run(run_id, steps=10, batch_size=1, shard=1, **changes):
     train = TrainConfig(steps=steps, batch_size=batch_size, sequence_length=32)
-    config = RunConfig(model=MODEL, data=DataConfig(path="x.parquet"), train=train)
+    config = RunConfig(model=MODEL, data=DataConfig(path="x.parquet"), train=train, parallel={"shard": shard})
     return plan(run_id, config=config, **changes)
 
 
@@ -44,6 +44,13 @@ def test_runs_count_by_their_work_and_those_that_end_at_once_by_none():
     forecast.started("a", 0)
     forecast.stepped("a", record(10, 0.5, steps=10), 5)
     assert forecast.training_seconds == pytest.approx(10 * 2 * 0.5 / 2)
+
+
+def test_processes_share_a_runs_work():
+    forecast = Forecast([run("a", batch_size=4), run("shared", batch_size=4, shard=4)], parallel=1)
+    forecast.started("a", 0)
+    forecast.stepped("a", record(10, 0.5, steps=10), 5)
+    assert forecast.training_seconds == pytest.approx(10 * 0.5 / 4)
 
 
 def test_starting_a_run_counts_as_it_usually_takes_not_as_the_first_that_certified():

@@ -29,6 +29,7 @@ def test_a_run_has_a_task_for_each_process_and_a_gpu_for_each_task(tmp_path, pro
     assert (options["mem"], options["cpus-per-task"]) == (f"{3072 * tasks}M", "4")
     assert options["array"] == "0-3%4"
     assert "--kill-on-bad-exit=1 --wait=60" in srun
+    assert f"--output={tmp_path}/.submitit/%A_%a_%n_log.out" in srun
     assert ("--distribution=block" in srun) == (nodes > 1)
 
 
