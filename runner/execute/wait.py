@@ -97,7 +97,7 @@ def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
 
 
 def _failed_node(state: RunState) -> str | None:
-    """The node that a run's latest attempt failed with."""
+    """The node that a run's latest attempt failed with; None where it had several, most of which are well."""
     manifest = state.latest.manifest if state.latest else None
-    failed = state.outcome is Outcome.NODE_FAILED
+    failed = state.outcome is Outcome.NODE_FAILED and manifest and manifest.nodes == 1
     return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest and failed else None

@@ -101,3 +101,12 @@ def test_without_wait_no_answer_is_an_error(root, monkeypatch):
     waiting = Waiting(root, monkeypatch, Waiting.absent)
     with pytest.raises(NoAnswer, match="Unable to contact"):
         launch.submit_tasks(waiting.plan, [waiting.task])
+
+
+@pytest.mark.parametrize(("nodes", "listed", "avoided"), [(1, "n2", "n2"), (2, "n[2-3]", None)])
+def test_the_next_attempt_avoids_a_node_that_failed_and_none_of_those_that_may_be_well(
+    root, nodes, listed, avoided
+):
+    (folder := Folder(root, plan("r1"))).start(nodes=nodes, slurm={"SLURM_JOB_NODELIST": listed})
+    folder.event("ended", outcome="node_failed", after=60)
+    assert wait._failed_node(ledger.state(RunFolder(folder.path))) == avoided
