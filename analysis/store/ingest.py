@@ -267,6 +267,7 @@ def _where(manifest: Manifest | None) -> Row:
         "gpus": manifest.gpus,
         "certificate": manifest.certificate,
         "resumed_step": manifest.resumed_step,
+        "parallel": manifest.parallel and dumps(manifest.parallel.model_dump()),
         "software": dumps(manifest.software),
         "slurm": dumps(manifest.slurm),
         "parameter_count": manifest.parameter_count,

@@ -76,7 +76,7 @@ CREATE TABLE attempts (
     claimed_at TIMESTAMP, started_at TIMESTAMP, ended_at TIMESTAMP, wall_seconds DOUBLE,
     node VARCHAR, nodes INTEGER, device VARCHAR, gpu_uuid VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
-    steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
+    steps BIGINT, resumed_step BIGINT, parallel JSON, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
     power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
     ceilings VARCHAR, no_ceilings VARCHAR, profiled_steps INTEGER, no_profile VARCHAR,
@@ -108,6 +108,7 @@ COMMENT ON COLUMN attempts.peak_flops IS 'Dense peak of one device in FLOP/s; NU
 COMMENT ON COLUMN attempts.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN attempts.steps IS 'Completed optimizer steps, as the attempt reports them.';
 COMMENT ON COLUMN attempts.resumed_step IS 'Last step of the checkpoint that the attempt resumed from; NULL if it started from scratch.';
+COMMENT ON COLUMN attempts.parallel IS 'Processes of an attempt that was restarted on others than the run''s own (runner retry --set parallel.AXIS=N): a JSON object. None of its step records counts. NULL if they are the run''s own.';
 COMMENT ON COLUMN attempts.final_loss IS 'Last loss in nats per token, as the attempt reports it.';
 COMMENT ON COLUMN attempts.peak_memory_bytes IS 'Peak memory in bytes, as the attempt reports it: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN attempts.requested_bytes IS 'Size in bytes of the allocation that failed, if the attempt ran out of memory.';
@@ -137,7 +138,7 @@ COMMENT ON COLUMN step_files.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_files.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN step_files.warmup_steps IS 'Length of the warm-up in steps: records whose interval starts before do not count.';
 COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that the attempt resumed from: the record whose interval starts there does not count. NULL if it started from scratch.';
-COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device: otherwise no record of it counts.';
+COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device, and on the run''s own processes: otherwise no record of it counts.';
 COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
 COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
 COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one a GPU; on a CPU as run_records.processes. NULL if unknown.';

@@ -28,6 +28,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+from model.config import ParallelConfig
 from model.disk.files import Record, Unreadable, read, read_lines
 from model.disk.imported import PREFIX, ImportedRun
 from model.disk.kernels import FILE as KERNELS
@@ -104,6 +105,17 @@ class Attempt:
         other = Attempt(self._run, self.number, self._ledger)
         other.manifest, other.result = manifest, result
         return other
+
+    @property
+    def parallel(self) -> ParallelConfig | None:
+        """Its processes, where it was claimed for others than the run's own."""
+        claimed = self.event("claimed")
+        return claimed.parallel if claimed else None
+
+    @property
+    def planned(self) -> RunRecord:
+        """The run as this attempt does it, on its own processes. Raises Unreadable, and Imported."""
+        return self._run.run.on(self.parallel)
 
     @property
     def started(self) -> bool:

@@ -6,16 +6,17 @@ UTC. Every record carries `schema_version`.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from model.config import Frozen, RunConfig
+from model.config import Frozen, ParallelConfig, RunConfig
 from model.disk.node import FloorPart
 from model.text import Content, Source
 
@@ -151,6 +152,17 @@ class RunRecord(Frozen):
             return None
         return Source(Path(self.data_file), self.tokenizer, self.data_content)
 
+    def on(self, parallel: ParallelConfig | None) -> RunRecord:
+        """The run on these processes in place of its own; None: on its own.
+
+        Raises:
+            ValidationError: they cannot share it evenly; pydantic's, whose text names the settings.
+        """
+        if parallel is None:
+            return self
+        config = {**self.config.model_dump(mode="json"), "parallel": parallel.model_dump()}
+        return self.model_copy(update={"config": RunConfig.model_validate_json(json.dumps(config))})
+
 
 class LedgerEvent(Frozen):
     """One line of `ledger.jsonl`.
@@ -174,6 +186,14 @@ class LedgerEvent(Frozen):
     job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
     outcome: Outcome | None = None
     reason: str | None = None
+    parallel: ParallelConfig | None = Field(
+        None, description="Of a claim: the attempt's processes, where they are not the run's own."
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without processes of its own, in words that earlier versions can read: a job may run their code."""
+        return {name: value for name, value in dump(self).items() if name != "parallel" or value}
 
 
 class Clocks(Frozen):
@@ -222,6 +242,9 @@ class Manifest(Frozen):
     )
     resumed_step: int | None = Field(None, description="The last step of that checkpoint.")
     not_resumed: str | None = Field(None, description="Why a checkpoint that is there was not used.")
+    parallel: ParallelConfig | None = Field(
+        None, description="Its processes, where a retry has put others in place of the run's own."
+    )
     parameter_count: int | None = None
     flop_per_token: int | None = Field(None, description="By model.measure.flops.flop_per_token.")
     peak_flops: float | None = Field(

@@ -83,6 +83,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         if manifest and manifest.resumed_attempt
         else None,
         "not_resumed": manifest.not_resumed if manifest else None,
+        "parallel": manifest.parallel.model_dump() if manifest and manifest.parallel else None,
         "steps": result.steps if result else None,
         "requested_bytes": result.requested_bytes if result else None,
         "peak_memory_bytes": result.peak_memory_bytes if result else None,

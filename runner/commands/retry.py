@@ -3,6 +3,7 @@
 Examples:
   runner retry first
   runner retry first --outcome timeout
+  runner retry first --set parallel.shard=2
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ def command(
         list[str] | None, typer.Option(help="Runs with this outcome; repeatable [default: all unexpected].")
     ] = None,
     profile: ProfileName = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PARALLEL.AXIS=N",
+            help="Go on with other processes than the run's own, such as on fewer GPUs; repeatable.",
+        ),
+    ] = None,
     wait: Wait = None,
 ) -> None:
     from runner.commands._start import start
@@ -39,7 +48,26 @@ def command(
     if not chosen:
         say("nothing to restart")
         return
-    raise typer.Exit(start(planned_again(Settings.root, chosen, _cluster(chosen, profile)), wait))
+    cluster = _cluster(chosen, profile)
+    raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, _changes(sets or ())), wait))
+
+
+def _changes(sets: Sequence[str]) -> dict[str, int]:
+    """The axes of `parallel` to change.
+
+    Raises:
+        InvalidFile: no such setting, or one set twice.
+        UserError: another setting, or no number of processes.
+    """
+    from runner.spec.cells.options import overrides
+
+    found = {dotted.partition("."): value for dotted, (value, _) in overrides(sets, ()).items()}
+    for (section, _, name), value in found.items():
+        if section != "parallel":
+            raise UserError(f"--set {section}.{name}: a run is restarted as planned, but for `parallel.*`")
+        if type(value) is not int or value < 1:
+            raise UserError(f"--set parallel.{name}={value}: expected a number of processes, from 1")
+    return {name: value for (_, _, name), value in found.items()}
 
 
 def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:

@@ -187,7 +187,7 @@ def _claimed(task: Task) -> bool:
     guard.require_own(run.parent, run, run / "run.json")
     if task.code:
         snapshot.own(run.parent, task.code)
-    if ledger.claim(task.folder, task.attempt, "local"):
+    if ledger.claim(task.folder, task.attempt, "local", task.parallel):
         return True
     log.info("%s: already claimed by another launch", task.label)
     return False

@@ -39,7 +39,7 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
     Args:
         fellows: the other runs in the same job.
     """
-    attempt, run = folder.attempt(number).path, folder.run
+    attempt, run = folder.attempt(number).path, folder.attempt(number).planned
     end = job_end()
     alone = (lambda: withdrawn(folder.attempt(number))) if fellows else None
     stop = Stop(deadline(end, run.grace_seconds), alone)
@@ -73,7 +73,7 @@ def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
 
     After a failed audit a run starts over.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"parallel": folder.attempt(number).parallel}
     for earlier in reversed([other for other in folder.numbers() if other < number]):
         if reason := _not_trusted(folder.attempt(earlier)):
             found.setdefault("not_resumed", reason)
@@ -128,8 +128,8 @@ def _go_on_in_the_queue(
 
     A requeue ends every run in the job, so this first waits for the others, as long as time allows.
     """
-    state = ledger.state(folder)
-    if state.job_id and ledger.claim(folder, number + 1, "slurm"):
+    state, parallel = ledger.state(folder), folder.attempt(number).parallel
+    if state.job_id and ledger.claim(folder, number + 1, "slurm", parallel):
         ledger.submitted(folder, number + 1, state.job_id)
         while any(map(_at_work, fellows)) and (end is None or time.monotonic() < end - KILL_SECONDS):
             time.sleep(1)

@@ -67,7 +67,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     if state.in_flight:
         ledger.ended(folder, newest.number, ending_before_restart(state.job_id))
     again = newest.number + 1
-    if not ledger.claim(folder, again, "slurm"):
+    if not ledger.claim(folder, again, "slurm", newest.parallel):
         return None
     ledger.submitted(folder, again, job_id)
     return again

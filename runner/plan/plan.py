@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model.config import SECTIONS, RunConfig
+from pydantic import ValidationError
+
+from model.config import SECTIONS, ParallelConfig, RunConfig
 from model.disk.files import Unreadable
 from model.disk.folder import RunFolder, folders
 from model.disk.imported import PREFIX
@@ -17,7 +19,7 @@ from model.disk.record import Outcome, RunRecord, now
 from model.errors import UserError
 from model.text import Source
 from runner.plan.data import checked_sources
-from runner.plan.layout import refused
+from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
 from runner.spec.expansion import Cell
 from runner.spec.problems import InvalidFile, Problem
@@ -41,6 +43,7 @@ class Plan:
     runs: list[Planned]
     again: bool = False  # also restart runs that are done
     once: bool = False  # restart none that another launch has restarted since the plan was made
+    changes: Mapping[str, int] = field(default_factory=dict)  # axes of `parallel` in which restarts differ
 
     @property
     def left(self) -> list[RunRecord]:
@@ -49,6 +52,11 @@ class Plan:
 
     def _to_do(self, state: RunState) -> bool:
         return not state.in_flight and (self.again or not state.done)
+
+    def parallel(self, run: RunRecord) -> ParallelConfig | None:
+        """The processes of a run's next attempt, where they are not its own."""
+        changed = run.config.parallel.model_copy(update=dict(self.changes))
+        return None if changed == run.config.parallel else changed
 
     def folder(self, run: RunRecord) -> RunFolder:
         """A run's folder, whether or not it exists."""
@@ -218,17 +226,37 @@ def _rehearsed(study: str, identity: str) -> str:
     return hashlib.sha256(f"rehearsal of {study}/{identity}".encode()).hexdigest()[:12]
 
 
-def planned_again(root: Path, states: Sequence[RunState], cluster: Cluster) -> Plan:
+def planned_again(
+    root: Path, states: Sequence[RunState], cluster: Cluster, changes: Mapping[str, int] | None = None
+) -> Plan:
     """A plan that restarts ended runs as originally planned, even if their study has changed.
+
+    Args:
+        changes: axes of `parallel` in which the restarted attempts differ; the runs stay as they are.
 
     Raises:
         InvalidFile: the study's file, which defines its budget, cannot be read.
+        UserError: the runs cannot be shared evenly by these processes, or the profile cannot give them.
     """
     first = states[0].run
     study = read_study(Path(first.launched_in or "", first.study_file))
     named = dataclasses.replace(study, name=first.study)
     runs: list[Planned] = [(_under(state.run, cluster), state) for state in states]
-    return Plan(named, first.scale, cluster, root, runs, again=True, once=True)
+    again = Plan(named, first.scale, cluster, root, runs, again=True, once=True, changes=changes or {})
+    for run, _ in runs if changes else ():
+        _refuse_processes(run, again.parallel(run), cluster)
+    return again
+
+
+def _refuse_processes(run: RunRecord, parallel: ParallelConfig | None, cluster: Cluster) -> None:
+    """Raise UserError if a run cannot be restarted on these processes."""
+    if run.config.task != "training":
+        raise UserError(f"run {run.run_id}: task {run.config.task} has no `parallel`")
+    try:
+        layout(cluster.profile, run.on(parallel).config.processes)
+    except ValidationError as error:
+        why = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise UserError(f"run {run.run_id}: {why}") from error
 
 
 def _under(run: RunRecord, cluster: Cluster) -> RunRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from model.config import ParallelConfig
 from model.disk.files import write_text
 from model.disk.folder import RunFolder
 from model.disk.record import DesignRecord, RunRecord
@@ -37,7 +38,7 @@ def write_runs(plan: Plan) -> list[Task]:
         except OSError as error:
             raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
         if run.run_id in left:
-            tasks.append(next_task(folder, record, state))
+            tasks.append(next_task(folder, record, state, plan.parallel(run)))
     if tasks:
         ledger.flush(plan.root)
     return sorted(tasks, key=lambda task: task.position)
@@ -79,15 +80,22 @@ def _redesigned(now: DesignRecord | None, before: DesignRecord | None) -> dict[s
     return {"design": before.model_copy(update=changes)}
 
 
-def next_task(folder: RunFolder, run: RunRecord, state: RunState | None) -> Task:
-    """A task for the attempt after those of a run's status."""
+def next_task(
+    folder: RunFolder, run: RunRecord, state: RunState | None, parallel: ParallelConfig | None = None
+) -> Task:
+    """A task for the attempt after those of a run's status.
+
+    Args:
+        parallel: the attempt's processes in place of the run's own.
+    """
     return Task(
         folder=folder,
         attempt=(state.highest if state else 0) + 1,
         label=label(run),
         steps=run.config.section.steps,
-        shape=Shape.of(run),
+        shape=Shape.of(run.on(parallel)),
         code=run.provenance.code,
         expected=run.expected_outcome,
         position=run.position or 0,
+        parallel=parallel,
     )

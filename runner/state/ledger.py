@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from model.config import ParallelConfig
 from model.disk.files import Unreadable, append, read, temporary, write_text
 from model.disk.folder import CLAIM, Attempt, RunFolder
 from model.disk.record import LedgerEvent, Outcome, RunRecord, now
@@ -111,13 +112,16 @@ def _may_go_on(brief: RunBrief, attempt: Attempt) -> bool:
     return bool(brief.requeue and stopped and attempt.job_id and not attempt.event("ended"))
 
 
-def claim(folder: RunFolder, number: int, executor: Executor) -> bool:
+def claim(folder: RunFolder, number: int, executor: Executor, parallel: ParallelConfig | None = None) -> bool:
     """Claim an attempt for this process; returns False if another launcher already has it.
+
+    Args:
+        parallel: the attempt's processes in place of the run's own.
 
     Raises:
         UserError: the run's folder is not writable.
     """
-    line = _line(number, "claimed", executor=executor, **process.me())
+    line = _line(number, "claimed", executor=executor, parallel=parallel, **process.me())
     try:
         if not _published(folder.attempt(number).path, line):
             return False

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from model.config import ParallelConfig
 from model.disk.folder import RunFolder
 from model.disk.record import Outcome, RunRecord
 from runner.state.brief import RunBrief
@@ -33,7 +34,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Task:
-    """One attempt to start."""
+    """One attempt to start.
+
+    Attributes:
+        parallel: its processes in place of the run's own.
+    """
 
     folder: RunFolder
     attempt: int
@@ -43,6 +48,7 @@ class Task:
     code: str | None = None  # hash of its code snapshot; None: the installed code
     expected: Outcome = Outcome.COMPLETED
     position: int = 0  # in the order of starting
+    parallel: ParallelConfig | None = None
 
 
 def label(run: RunRecord | RunBrief, axes: Iterable[str] | None = None) -> str:

@@ -107,7 +107,7 @@ def submit(
         share = shares[kind]
         same = [task for task in waiting if _kind(task) == kind]
         rest = [task for task in waiting if _kind(task) != kind] + same[fits * share :]
-        claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm")]
+        claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm", t.parallel)]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
             if packs:

@@ -225,6 +225,25 @@ def test_rates_use_the_deciding_attempts_device_alone(root: Path, sql: Ask) -> N
     assert shown["tokens_per_second_low"] == shown["tokens_per_second"] == shown["tokens_per_second_high"]
 
 
+def test_times_on_other_processes_than_the_runs_own_count_in_no_rate_and_losses_do(
+    root: Path, sql: Ask
+) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start(attempt=1, gpus=4)
+    folder.step(20, seconds=1.0, attempt=1)
+    folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2))
+    folder.step(25, seconds=2.0, attempt=2, loss=5.5)
+    folder.end(attempt=2)
+    collect(root)
+    assert sql("SELECT step_seconds, mfu, counted_records, final_loss, gpus FROM runs") == [
+        {"step_seconds": None, "mfu": None, "counted_records": 0, "final_loss": 5.5, "gpus": 2}
+    ]
+    assert sql("SELECT attempt, parallel ->> '$.shard' AS shard FROM attempts ORDER BY attempt") == [
+        {"attempt": 1, "shard": None},
+        {"attempt": 2, "shard": "2"},
+    ]
+
+
 def test_a_killed_run_has_its_launchers_word(root: Path, sql: Ask) -> None:
     """SIGKILL: no result.json, but the launcher saw the process end."""
     folder = Folder(root, plan("r1"))

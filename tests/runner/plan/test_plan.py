@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from model.config import ParallelConfig
 from model.disk.files import write
 from model.disk.record import Outcome
 from model.errors import UserError
-from runner.commands.retry import _cluster
+from runner.commands.retry import _changes, _cluster
 from runner.plan.plan import plan, planned_again, refreshed, rehearsal
 from runner.plan.write import write_runs
 from runner.spec.expansion import expand
@@ -80,6 +81,54 @@ def test_a_retry_leaves_alone_what_another_retry_has_done_while_it_waited(planne
     ledger.ended(folder, 2, Ending(Outcome.COMPLETED))
     assert not write_runs(refreshed(retry))
     assert write_runs(refreshed(planned_again(root, states(root), retry.cluster))), "asked for after it ended"
+
+
+def test_a_retry_can_put_other_processes_in_place_of_a_runs_own_for_one_attempt(planned, root):
+    """The run stays as it was planned; its claim says what the attempt has, and the next retry goes back."""
+    before = {path: path.read_text() for path in root.glob("tiny/*/run.json")}
+    cluster = read_cluster("mine.yaml")
+    (task,) = write_runs(planned_again(root, states(root), cluster, {"shard": 2}))
+    assert (task.shape.processes, task.parallel) == (2, ParallelConfig(shard=2))
+    assert {path: path.read_text() for path in root.glob("tiny/*/run.json")} == before
+    assert ledger.claim(task.folder, 1, "local", task.parallel)
+    attempt = task.folder.attempt(1)
+    assert attempt.planned.config.processes == 2
+    assert attempt.planned.run_id == task.folder.run.run_id
+    assert task.folder.run.config.processes == 1
+    ledger.ended(task.folder, 1, Ending(Outcome.FAILED))
+    (task,) = write_runs(planned_again(root, states(root), cluster))
+    assert (task.shape.processes, task.parallel) == (1, None)
+    assert ledger.claim(task.folder, 2, "local", task.parallel)
+    assert "parallel" not in (task.folder.path / "attempt-2" / "claim.json").read_text()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"shard": 3}, "train.batch_size"),
+        ({"replicate": 2, "context": 8}, "processes_per_node"),
+        ({"tensor": 64}, "heads"),
+    ],
+)
+def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(planned, root, changes, why):
+    with pytest.raises(UserError, match=why):
+        planned_again(root, states(root), read_cluster("mine.yaml"), changes)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("train.steps=3", "restarted as planned, but for `parallel"),
+        ("parallel.shard=0", "expected a number of processes"),
+        ("parallel.shard=two", "expected a number of processes"),
+        ("parallel.shards=2", "parallel.shard"),
+    ],
+)
+def test_a_retry_changes_nothing_but_a_number_of_processes(setting, why):
+    with pytest.raises(UserError, match=why):
+        _changes([setting])
 
 
 def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planned, root):
