@@ -285,7 +285,7 @@ def attend(
     Raises:
         ValueError: a tensor's shape is not the (B, T, heads, head dim) of the case.
     """
-    if case.parts:
+    if case.context > 1:
         from model.attention import _parts  # imports torch
 
         calls = [partial(attend, backend, part) for part in case.parts]
