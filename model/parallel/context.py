@@ -11,6 +11,8 @@ N a part's rows, E keys up to its end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -48,25 +50,34 @@ class Shared:
 
     Args:
         case: with `context`, as `RunConfig.attention_case` has it.
+        outside_graphs: the blocks are compiled; their graphs end before it and go on after it.
     """
 
-    def __init__(self, backend: Backend, case: Case, world: World) -> None:
+    def __init__(self, backend: Backend, case: Case, world: World, outside_graphs: bool = False) -> None:
         assert world.mesh is not None
         self._group = world.mesh.get_group("context")
         self.cases = [case.parts[place] for place in places(world.context_rank, case.context)]
         self.calls: list[_parts.Call] = [partial(attention.attend, backend, part) for part in self.cases]
+        self._run: Attend = self._eager
+        if outside_graphs:
+            why = "keys of other processes are gathered"
+            self._run = torch.compiler.disable(self._eager, reason=why)  # type: ignore[no-untyped-call]
 
     def __call__(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Tensor:
         """Output for this process's tokens."""
+        return self._run(q_BSHD, k_BSKD, v_BSKD)
+
+    def tapped(self, number: int, around: Callable[[Attend], Attend]) -> Shared:
+        """The same, not for graphs, with something around one of the calls."""
+        found = copy(self)
+        found.calls = [around(call) if n == number else call for n, call in enumerate(self.calls)]
+        found._run = found._eager
+        return found
+
+    def _eager(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Tensor:
         ends = tuple(part.sequence_length for part in self.cases)
         seen: tuple[Tensor, ...] = _Gathered.apply(k_BSKD, v_BSKD, self._group, ends)  # type: ignore[no-untyped-call]
         return _parts.joined(self.calls, q_BSHD, seen[: len(ends)], seen[len(ends) :])
-
-    def outside_graphs(self) -> Attend:
-        """The same for blocks that torch.compile traces: their graphs end before it and go on after it."""
-        why = "the keys of other processes are gathered"
-        outside: Attend = torch.compiler.disable(self.__call__, reason=why)  # type: ignore[no-untyped-call]
-        return outside
 
 
 class _Gathered(torch.autograd.Function):

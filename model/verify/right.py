@@ -116,10 +116,16 @@ def _tensor(taken: Taken, step: str, error: Error) -> AuditedTensor:
 
 def _place(taken: Taken, step: str, error: Error) -> str:
     """Which slice was the worst, by the model's own numbers: `row 300, head 6`."""
-    ours, name = (taken.heads, "head") if step in ("o", "dq") else (1, "key head")
+    mine = step in ("o", "dq")
+    ours, name = (taken.heads, "head") if mine else (1, "key head")
     first = taken.audit.kv_head * ours
+    start = taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1] if mine else 0  # of a part's rows
     slices = [each for each in error.where.split(", ") if each != "batch 0"]
     named = [
         re.sub(r"^head (\d+)$", lambda found: f"{name} {int(found[1]) + first}", each) for each in slices
+    ]
+    named = [
+        re.sub(r"^(row|rows from) (\d+)$", lambda found: f"{found[1]} {int(found[2]) + start}", each)
+        for each in named
     ]
     return ", ".join(named).replace("the tensor", "all of it")

@@ -109,9 +109,9 @@ def test_all_tokens_come_back_to_where_they_were() -> None:
 
 
 def of_compiled(world, case: Case) -> dict[str, Any]:
-    shared = context.Shared(attention.load("math"), replace(case, context=world.parallel.context), world)
-    outside = shared.outside_graphs()
-    block = torch.compile(lambda q, k, v: outside(q + 0, k + 0, v + 0) * 1, backend="aot_eager")
+    case = replace(case, context=world.parallel.context)
+    shared = context.Shared(attention.load("math"), case, world, outside_graphs=True)
+    block = torch.compile(lambda q, k, v: shared(q + 0, k + 0, v + 0) * 1, backend="aot_eager")
     x = numbers(case)
     with warnings.catch_warnings(action="ignore"):  # Dynamo looks at `.grad` of what its graph goes on from
         return sent(run(block, Inputs(*(context.mine(y, world) for y in (x.q, x.k, x.v, x.do)))))
