@@ -45,10 +45,11 @@ margins: {loss: 0.02, tokens_per_second: 5%}
 PROFILE = """\
 # yaml-language-server: $schema=../schemas/profile.json
 # Use it with: runner launch experiments/first.yaml --profile mycluster
-description: My Slurm cluster, one GPU per run
+description: My Slurm cluster, one GPU per process of a run
 executor: slurm
 cpus: 8
 gpus: 1
+# gpus_per_node: 4  # runs of several processes (`parallel` in a study) need to know
 memory: 64GiB
 time_limit: 4:00:00
 max_parallel: 8
