@@ -200,7 +200,8 @@ class Estimate:
 
 def of_plan(plan: Plan) -> Estimate:
     """Estimate the plan's remaining runs from past runs under its root."""
-    return estimate(plan.left, plan.cluster.profile, history(plan.root))
+    runs = [run.on(plan.parallel(run)) for run in plan.left]
+    return estimate(runs, plan.cluster.profile, history(plan.root))
 
 
 def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Estimate:

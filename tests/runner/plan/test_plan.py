@@ -10,6 +10,7 @@ from model.disk.files import write
 from model.disk.record import Outcome
 from model.errors import UserError
 from runner.commands.retry import _changes, _cluster
+from runner.plan.cost import of_plan
 from runner.plan.plan import plan, planned_again, refreshed, rehearsal
 from runner.plan.write import write_runs
 from runner.spec.expansion import expand
@@ -129,6 +130,18 @@ def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(pl
 def test_a_retry_changes_nothing_but_a_number_of_processes(setting, why):
     with pytest.raises(UserError, match=why):
         _changes([setting])
+
+
+def test_a_retry_on_fewer_processes_needs_a_profile_for_these_alone(planned, root, tmp_path, study):
+    study("matrix: {parallel.shard: [2]}\n", name="shared")
+    written("shared.yaml", "mine.yaml", root)
+    chosen = [state for state in states(root) if state.run.study == "shared"]
+    (tmp_path / "few.yaml").write_text("executor: local\nprocesses_per_node: 1\n")
+    few = read_cluster("few.yaml")
+    (run,) = of_plan(planned_again(root, chosen, few, {"shard": 1})).runs
+    assert run.layout.processes == 1
+    with pytest.raises(UserError, match="2 processes are more than this machine takes"):
+        of_plan(planned_again(root, chosen, few))
 
 
 def test_a_record_of_an_earlier_version_gets_no_key_that_its_code_refuses(planned, root):
