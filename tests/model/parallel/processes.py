@@ -1,4 +1,4 @@
-"""Runs a function in the processes of a run, on the CPU, connected by gloo."""
+"""Runs a function in the processes of a run, connected by gloo on the CPU and by NCCL on GPUs."""
 
 import multiprocessing
 import os
@@ -19,16 +19,20 @@ def free_port():
         return listening.getsockname()[1]
 
 
-def together(function, *given, **parallel):
-    """What `function(world, *given)` returns in each process of a run, by rank; their number follows from `parallel`."""
+def together(function, *given, device="cpu", **parallel):
+    """What `function(world, *given)` returns in each process of a run, by rank; their number follows from `parallel`.
+
+    On GPUs each process has its own, and starts anew: CUDA cannot be forked.
+    """
     parallel = ParallelConfig(**parallel)
-    address, context = f"127.0.0.1:{free_port()}", multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
+    address = f"127.0.0.1:{free_port()}"
     pipes, children = [], []
     for rank in range(parallel.processes):
         mine, its = context.Pipe(duplex=False)
         place = Place(rank, parallel.processes, rank, address)
         children.append(
-            context.Process(target=_child, args=(its, place, parallel, function, given), daemon=True)
+            context.Process(target=_child, args=(its, place, parallel, device, function, given), daemon=True)
         )
         children[-1].start()
         its.close()
@@ -53,11 +57,13 @@ def _answer(pipe):
         return True, "it died"
 
 
-def _child(pipe, place, parallel, function, given):
+def _child(pipe, place, parallel, device, function, given):
     """Leaves without tearing torch down: gloo aborts if other processes are gone already."""
     torch.set_num_threads(1)
     try:
-        world = join(place, parallel, torch.device("cpu"))
+        if device == "cuda":
+            torch.cuda.set_device(place.local_rank)
+        world = join(place, parallel, torch.device(device, place.local_rank if device == "cuda" else None))
         pipe.send((False, function(world, *given)))
     except BaseException:
         pipe.send((True, traceback.format_exc()))

@@ -42,7 +42,7 @@ def of_each(world, name: str, case: Case) -> dict[str, Any]:
 
 def sent(found: dict[str, torch.Tensor]) -> dict[str, Any]:
     """As a pipe can carry it."""
-    return {step: x.float().numpy() for step, x in found.items()}
+    return {step: x.float().cpu().numpy() for step, x in found.items()}
 
 
 def gathered(found: list[dict[str, Any]], step: str) -> torch.Tensor:
@@ -61,6 +61,23 @@ def test_output_and_gradients_are_those_of_one_process(name, processes) -> None:
     found = together(of_each, name, CASE, context=processes)
     for step, alone in of_one_process(name, CASE).items():
         assert off(gathered(found, step), alone) < TOLERANCE, step
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("name", attention.names())
+def test_on_gpus_they_keep_to_what_one_call_may_be_off_by(name, processes) -> None:
+    if torch.cuda.device_count() < processes:
+        pytest.skip(f"needs {processes} NVIDIA GPUs")
+    case = replace(CASE, device="cuda", dtype="bfloat16", sequence_length=2048, heads=8, head_dim=128)
+    if reasons := attention.refusals(attention.load(name), replace(case, context=processes)):
+        pytest.skip("; ".join(reasons))
+    found = together(of_each, name, case, device="cuda", context=processes)
+    x = numbers(case)
+    exact, plain = reference.exact(x, True), reference.same_precision(x, True)
+    for step, allowed in plain.items():
+        mine, right = gathered(found, step), exact.values[step].cpu()
+        assert off(mine, right) < 2 * off(allowed.cpu(), right), step
 
 
 def test_groups_of_processes_share_the_tokens_of_samples_of_their_own() -> None:
