@@ -36,12 +36,17 @@ PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in f
 
 
 class Audit(NamedTuple):
-    """What is looked at: layer, sample and key head count from 0, steps from 1."""
+    """What is looked at: layer, sample and key head count from 0, steps from 1.
+
+    Attributes:
+        keys: of a call that decodes a token, how many it meets; None: a call of training.
+    """
 
     step: int
     layer: int
     sample: int
     kv_head: int
+    keys: int | None = None
 
 
 @dataclass

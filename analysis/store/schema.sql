@@ -179,19 +179,19 @@ CREATE TABLE audits (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, step BIGINT NOT NULL, time TIMESTAMP,
     layer BIGINT NOT NULL, sample BIGINT NOT NULL, first_head BIGINT NOT NULL, heads BIGINT NOT NULL, row_count BIGINT NOT NULL,
     passed BOOLEAN NOT NULL, reason VARCHAR, ratio DOUBLE, o_ratio DOUBLE, dq_ratio DOUBLE, dk_ratio DOUBLE, dv_ratio DOUBLE,
-    tensors JSON NOT NULL, seconds DOUBLE NOT NULL
+    tensors JSON NOT NULL, seconds DOUBLE NOT NULL, keys BIGINT
 );
-COMMENT ON TABLE audits IS 'audits.jsonl of every attempt, one row per audit: an attention call of the running model, forward and backward, held to float64 by the rule of certificates. Layers, samples and heads count from 0.';
+COMMENT ON TABLE audits IS 'audits.jsonl of every attempt, one row per audit: an attention call of the running model, forward and backward (of a call that decodes a token, forward), held to float64 by the rule of certificates. Layers, samples and heads count from 0.';
 COMMENT ON COLUMN audits.study IS 'Name of the study.';
 COMMENT ON COLUMN audits.run_id IS 'Id of the run.';
 COMMENT ON COLUMN audits.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN audits.step IS 'Optimizer step of the call, counted from 1: random, by the run''s seed.';
+COMMENT ON COLUMN audits.step IS 'Optimizer step of the call, counted from 1: random, by the run''s seed. Of a decoded token, the prefill after which it comes.';
 COMMENT ON COLUMN audits.time IS 'When it was judged, UTC.';
 COMMENT ON COLUMN audits.layer IS 'Layer of the call.';
 COMMENT ON COLUMN audits.sample IS 'Sample of the batch that was audited.';
 COMMENT ON COLUMN audits.first_head IS 'First of the query heads that were audited.';
 COMMENT ON COLUMN audits.heads IS 'Number of query heads that were audited: those that share one key head.';
-COMMENT ON COLUMN audits.row_count IS 'Number of rows that were audited: every token of the sample.';
+COMMENT ON COLUMN audits.row_count IS 'Number of rows that were audited: every token of the sample, or the one that is decoded.';
 COMMENT ON COLUMN audits.passed IS 'Whether output and gradients are within what is allowed. The run ends where one is not.';
 COMMENT ON COLUMN audits.reason IS 'What is wrong, as a sentence; NULL if it passed.';
 COMMENT ON COLUMN audits.ratio IS 'Largest measured / tolerance of output and gradients, a ratio: up to 1 passes, infinity means a result that is not finite.';
@@ -201,6 +201,7 @@ COMMENT ON COLUMN audits.dk_ratio IS 'The same of the gradient of K.';
 COMMENT ON COLUMN audits.dv_ratio IS 'The same of the gradient of V.';
 COMMENT ON COLUMN audits.tensors IS 'By tensor: measured and tolerance in roundings in the run''s precision, place of the worst slice, and relative_error: a JSON object.';
 COMMENT ON COLUMN audits.seconds IS 'Seconds that the computation in float64 took. They are not part of any step''s.';
+COMMENT ON COLUMN audits.keys IS 'Keys that a decoded token''s query met: random, by the run''s seed. NULL of a call of training.';
 
 CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,

@@ -328,13 +328,14 @@ class AuditRecord(Frozen):
     """
 
     schema_version: Version = SCHEMA_VERSION
-    step: int = Field(description="Counts from 1.")
+    step: int = Field(description="Counts from 1. Of a decoded token, the prefill after which it comes.")
     time: datetime
     layer: int
     sample: int = Field(description="Of the batch.")
     first_head: int = Field(description="The first of the query heads that were audited.")
     heads: int = Field(description="How many: those that share one key head.")
-    rows: int = Field(description="Tokens: all of the sample.")
+    rows: int = Field(description="Tokens: all of the sample, or the one that is decoded.")
+    keys: int | None = Field(None, description="How many a decoded token meets; None: a call of training.")
     tensors: dict[str, AuditedTensor] = Field(description="By name: o, dq, dk, dv; those that there are.")
     passed: bool
     reason: str | None = Field(description="What is wrong, as a sentence; None if it passed.")
@@ -342,9 +343,15 @@ class AuditRecord(Frozen):
 
     @property
     def where(self) -> str:
-        """What was audited: `step 12, layer 3, sample 0, heads 4 to 7, rows 0 to 4095`."""
+        """What was audited: `step 12, layer 3, sample 0, heads 4 to 7, rows 0 to 4095`.
+
+        Or `decoding with 4100 keys, layer 3, sample 0, heads 4 to 7`.
+        """
         last = self.first_head + self.heads - 1
         heads = f"heads {self.first_head} to {last}" if self.heads > 1 else f"head {last}"
+        if self.keys is not None:
+            decoding = f"decoding with {self.keys} keys"
+            return f"{decoding}, layer {self.layer}, sample {self.sample}, {heads}"
         return (
             f"step {self.step}, layer {self.layer}, sample {self.sample}, {heads}, rows 0 to {self.rows - 1}"
         )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from model import attention, data
+from model.audit import Judge
 from model.config import RunConfig
 from model.disk.record import DecodeRecord, StepRecord, now
 from model.errors import Diverged, Interrupted, Unsupported
 from model.feed import Feed
+from model.inference.audit import Watch
 from model.llama import Attend, Cache, Llama, drawn
 from model.measure.meter import Meter, clock, no_collector
 from model.text import Source
@@ -28,6 +32,7 @@ def infer(
     report: Callable[[StepRecord], None],
     decoded: Callable[[list[DecodeRecord]], None],
     should_stop: Asked = lambda: False,
+    judge: Judge | None = None,
 ) -> None:
     """Read `steps` batches of prompts, and decode after the last.
 
@@ -35,6 +40,7 @@ def infer(
         report: called after each prefill.
         decoded: called once with a record of each position, if tokens are decoded.
         should_stop: asked after each prefill and each decoded token.
+        judge: of copies of decoding calls; raises if a backend is wrong. None: no call is audited.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
@@ -49,9 +55,16 @@ def infer(
     cache = _cache(config, model)
     logits_BV = _prefills(config, source, model, cache, report, should_stop)
     if config.inference.new_tokens:
-        for _warm_up in range(2):  # each length may load or compile something, so that the second pass counts
+        watch = Watch(config, model, judge)
+        for timed in (
+            False,
+            True,
+        ):  # each length may load or compile something, so that the second pass counts
             cache.length = config.inference.prompt_length
-            records = [*_decode(config, model, cache, logits_BV, should_stop)]
+            records = [
+                *_decode(config, model, cache, logits_BV, should_stop, partial(watch.call, timed=timed))
+            ]
+        watch.settle()
         decoded(records)
 
 
@@ -116,14 +129,20 @@ def _prefills(
 
 
 def _decode(
-    config: RunConfig, model: Llama, cache: Cache, logits_BV: Tensor, should_stop: Asked
+    config: RunConfig,
+    model: Llama,
+    cache: Cache,
+    logits_BV: Tensor,
+    should_stop: Asked,
+    watched: Callable[[int], AbstractContextManager[None]],
 ) -> Iterator[DecodeRecord]:
     """Decode from the end of the prompts on. Only the end of the pass waits for the device."""
     asked = config.inference
     marks, tokens, largest = clock(torch.device(config.device)), [logits_BV.argmax(-1, keepdim=True)], []
     marks.start()
     for _ in range(asked.new_tokens):
-        top = model.extend(cache, tokens[-1]).max(-1, keepdim=True)
+        with watched(cache.length + 1):
+            top = model.extend(cache, tokens[-1]).max(-1, keepdim=True)
         tokens.append(top.indices)
         largest.append(top.values)  # NaN where any logit is
         marks.mark()

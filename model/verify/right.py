@@ -53,14 +53,14 @@ def deterministic(subject: Subject) -> bool:
 
 
 def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
-    """What an audit found, by the rule of certificates, on the numbers that training met.
+    """What an audit found, by the rule of certificates, on the numbers that a run met.
 
-    None if its inputs are not finite, as where a run diverges: nothing can be said. A gradient that never
-    came counts as wrong.
+    Of a call that decodes there is the output alone. None if its inputs are not finite, as where a run
+    diverges: nothing can be said. A gradient that never came counts as wrong.
     """
     started = perf_counter()
     with torch.no_grad():
-        errors = _errors(taken, causal)
+        errors = _errors(taken, causal and taken.audit.keys is None)
     if errors is None:
         return None
     reason = _reason(taken, errors)
@@ -73,6 +73,7 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
         first_head=audit.kv_head * taken.heads,
         heads=taken.heads,
         rows=taken.tensors["o"].shape[1],
+        keys=audit.keys,
         tensors={step: _tensor(taken, step, error) for step, error in errors.items()},
         passed=not reason,
         reason=reason or None,
@@ -101,7 +102,8 @@ def _reason(taken: Taken, errors: dict[str, Error]) -> str:
         for step, error in errors.items()
         if not error.passed
     ]
-    missing = [f"no gradient reaches {step[1:]}" for step in STEPS[1:] if step not in errors]
+    expected = STEPS[1:] if taken.audit.keys is None else ()
+    missing = [f"no gradient reaches {step[1:]}" for step in expected if step not in errors]
     return "; ".join(wrong + missing)
 
 

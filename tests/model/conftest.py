@@ -1,6 +1,22 @@
-"""Small configurations."""
+"""Small configurations, and backends that are known by name for one test."""
 
+import pytest
+
+from model import attention
 from model.config import RunConfig
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """Makes a planted backend known by name, as a foreign one."""
+
+    def known(name: str, backend: attention.Backend) -> None:
+        names, load = attention.names(), attention.load
+        monkeypatch.setattr(attention, "names", lambda: (*names, name))
+        monkeypatch.setattr(attention, "load", lambda asked: backend if asked == name else load(asked))
+        monkeypatch.setattr(attention, "_foreign", lambda: (name,))
+
+    yield known
 
 
 def run_config(

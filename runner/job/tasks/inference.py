@@ -7,6 +7,7 @@ from functools import partial
 from model.disk.files import append
 from model.disk.folder import DECODED
 from model.disk.record import DecodeRecord, StepRecord
+from runner.job.audits import judged
 from runner.job.tasks import Given, Work
 
 
@@ -15,7 +16,8 @@ def run(given: Given) -> None:
     from model.inference.infer import infer
 
     report, decoded = partial(_report, given), partial(_decoded, given)
-    infer(given.run.config, given.text, report, decoded, given.stop.requested)
+    judge = partial(judged, given.attempt)
+    infer(given.run.config, given.text, report, decoded, given.stop.requested, judge)
 
 
 def _report(given: Given, record: StepRecord) -> None:

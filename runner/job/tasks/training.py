@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from model.audit import Taken
 from model.disk.files import append
 from model.disk.record import StepRecord
-from model.errors import AuditFailed
 from runner.job import ceilings, profile
+from runner.job.audits import judged
 from runner.job.tasks import Afterwards, Given, Work
 
 
@@ -26,23 +25,14 @@ def run(given: Given) -> Afterwards:
         should_stop=given.stop.requested,
         resume_from=given.folder.attempt(resumed).path if resumed else None,
     )
-    report, judged = partial(_report, given), partial(_judged, given)
-    trained = train(plan.config, given.text, report, checkpoints, judged)
+    report, judge = partial(_report, given), partial(judged, attempt)
+    trained = train(plan.config, given.text, report, checkpoints, judge)
     return partial(profile.keep, trained, given.progress.manifest, attempt)
 
 
 def _report(given: Given, record: StepRecord) -> None:
     append(given.attempt / "steps.jsonl", record, sync=True)  # on disk before a later checkpoint
     given.progress.steps, given.progress.loss = record.step, record.loss
-
-
-def _judged(given: Given, taken: Taken) -> None:
-    from model.verify.right import judge
-
-    if record := judge(taken):
-        append(given.attempt / "audits.jsonl", record, sync=True)
-        if not record.passed:
-            raise AuditFailed(f"attention is wrong in {record.where}: {record.reason}")
 
 
 work = Work(imports=("model.keeper", "model.trainer"), run=run)

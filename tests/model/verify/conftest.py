@@ -43,19 +43,6 @@ def _forget() -> None:
 
 
 @pytest.fixture
-def plant(monkeypatch):
-    """Makes a planted backend known by name, as a foreign one."""
-
-    def known(name: str, backend: attention.Backend) -> None:
-        names, load = attention.names(), attention.load
-        monkeypatch.setattr(attention, "names", lambda: (*names, name))
-        monkeypatch.setattr(attention, "load", lambda asked: backend if asked == name else load(asked))
-        monkeypatch.setattr(attention, "_foreign", lambda: (name,))
-
-    yield known
-
-
-@pytest.fixture
 def by_inductor(monkeypatch):
     """Lists what inductor was asked to compile, for which it takes half a minute of a C++ compiler's time.
 

@@ -1,5 +1,6 @@
 """A job of task inference leaves prefills and decoded positions, and none of what only training has."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -46,8 +47,23 @@ def test_it_leaves_a_record_of_each_prefill_and_of_each_decoded_position(attempt
     assert [row.position for row in done.decoded] == list(range(PROMPT, PROMPT + NEW))
     assert (done.result.steps, done.result.final_loss) == (3, None)
     assert {path.name for path in done.path.iterdir()} == {
-        "manifest.json", "steps.jsonl", "decode.jsonl", "result.json",
+        "manifest.json", "steps.jsonl", "audits.jsonl", "decode.jsonl", "result.json",
     }  # fmt: skip
+    assert {each.keys for each in done.audits} == {*range(PROMPT + 1, PROMPT + NEW + 1)}
+
+
+@pytest.mark.fault
+def test_a_decoder_that_is_wrong_at_one_length_ends_the_run_with_the_place(attempted, monkeypatch):
+    math = attention.load("math")
+
+    def wrong(q, k, v, causal):
+        return math.attend(q, k, v, causal) * (1.05 if k.shape[1] == PROMPT + 2 else 1)
+
+    monkeypatch.setattr(attention, "require", lambda name, case: replace(math, attend=wrong))
+    done = attempted()
+    outcome, reason = done.settled
+    assert outcome == "failed" and f"attention is wrong in decoding with {PROMPT + 2} keys, layer " in reason
+    assert not done.audits[-1].passed and done.decoded == []
 
 
 def test_its_flop_per_token_are_those_of_a_prefill_and_no_step_has_a_floor(attempted):

@@ -1,0 +1,96 @@
+"""Audits of decoding: calls of the running model at random lengths, held to float64 as those of training are.
+
+A certificate vouches for a prompt's call, and for decoding at its first and last length and a few between.
+Tokens are decoded twice, and nobody times the first pass: up to `MOST` of its lengths are audited, drawn by
+the run's seed, each in one layer, for the query heads that share a key head of one sample. Of the second pass
+copies are taken at one in `APART` of these, while it is timed, and judged after its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from model.audit import Audit, Judge, Taken
+from model.config import RunConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from model.llama import Attend, Block, Llama
+
+MOST = 256
+APART = 64
+
+
+def audits_of(config: RunConfig) -> dict[int, Audit]:
+    """What is looked at of a call, by the number of keys that it meets."""
+    asked, model = config.inference, config.model
+    rng = Random(f"decoding {config.seed}")  # noqa: S311  no secret
+    lengths = range(asked.prompt_length + 1, asked.room + 1)
+    return {
+        keys: Audit(
+            asked.steps,
+            rng.randrange(model.layers),
+            rng.randrange(asked.batch_size),
+            rng.randrange(model.kv_heads),
+            keys,
+        )
+        for keys in rng.sample(lengths, min(MOST, len(lengths)))
+    }
+
+
+class Watch:
+    """Watches the calls of both passes, and hands copies to the judge.
+
+    Args:
+        judge: raises if a backend is wrong; None: nothing is audited.
+    """
+
+    def __init__(self, config: RunConfig, model: Llama, judge: Judge | None) -> None:
+        self._group, self._model, self._judge = config.model.heads // config.model.kv_heads, model, judge
+        self._audits = audits_of(config) if judge else {}
+        self._while_timed = set([*self._audits][::APART])
+        self._taken: list[Taken] = []
+
+    @contextmanager
+    def call(self, keys: int, timed: bool) -> Iterator[None]:
+        """Around the model's call for one position, whose token meets so many keys."""
+        audit = self._audits.get(keys) if not timed or keys in self._while_timed else None
+        if audit is None:
+            yield
+            return
+        attention = cast("Block", self._model.blocks[audit.layer]).attention
+        attend, taken = attention.attend, Taken(audit, self._group)
+        attention.attend = partial(_watched, attend, taken)
+        try:
+            yield
+        finally:
+            attention.attend = attend
+        self._taken.append(taken)
+        if not timed:
+            self.settle()
+
+    def settle(self) -> None:
+        """Have all that was taken judged, and drop it."""
+        while self._taken:
+            assert self._judge
+            self._judge(self._taken.pop(0))
+
+
+def _watched(attend: Attend, taken: Taken, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
+    """The block's own attention, with copies of what it got and gave."""
+    for name, x in {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD}.items():
+        _take(taken, name, x)
+    o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
+    _take(taken, "o", o_BTHD)
+    return o_BTHD
+
+
+def _take(taken: Taken, name: str, x_BTHD: Tensor) -> None:
+    audit, heads = taken.audit, taken.heads if name in "qo" else 1
+    first = audit.kv_head * heads
+    taken.tensors[name] = x_BTHD[audit.sample : audit.sample + 1, :, first : first + heads].clone()

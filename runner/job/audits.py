@@ -1,0 +1,23 @@
+"""Has what a run copied of its attention calls judged, and writes down what was found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model.audit import Taken
+from model.disk.files import append
+from model.errors import AuditFailed
+
+
+def judged(attempt: Path, taken: Taken) -> None:
+    """Judge one call.
+
+    Raises:
+        AuditFailed: the backend is wrong.
+    """
+    from model.verify.right import judge
+
+    if record := judge(taken):
+        append(attempt / "audits.jsonl", record, sync=True)
+        if not record.passed:
+            raise AuditFailed(f"attention is wrong in {record.where}: {record.reason}")
