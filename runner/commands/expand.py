@@ -27,7 +27,7 @@ def command(
     parsed = read_study(study)
     cluster = read_cluster(profile)
     found = cells_of(parsed, parsed.scale_for(scale, cluster.profile.scale), sets, only)
-    if problems := refused(found, cluster):
+    if profile and (problems := refused(found, cluster)):
         raise InvalidFile(problems)
     if as_json:
         print_json([cell.as_json() for cell in found])  # in the order of the file

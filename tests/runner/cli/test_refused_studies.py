@@ -201,6 +201,7 @@ def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):
     code, out, err = cli("expand", "s.yaml", "--profile", "local")
     assert (code, out) == (2, "")
     assert "s.yaml:7:27: profile local: 2 processes need a GPU each, and `gpus` is 0: set it to 1" in err
+    assert cli("expand", "s.yaml").code == 0, "nobody said where it is to run"
 
 
 # These are found only when the data is looked at, which `expand` does not do.
