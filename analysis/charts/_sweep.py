@@ -149,10 +149,14 @@ def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Esti
 def _cell(
     label: str, runs: list[Row], at: dict[str, float], rest: str, estimate: stats.Estimate | None
 ) -> Cell:
-    ended = Counter(_word(run["outcome"]) for run in runs if run["outcome"] != "completed")
-    if not estimate and not ended:
-        ended = Counter({"not measured": len(runs)})
-    return Cell(label, at, rest, estimate, dict(ended), tuple(run["run_id"] for run in runs))
+    ids = tuple(run["run_id"] for run in runs)
+    return Cell(label, at, rest, estimate, ended(runs, estimate is not None), ids)
+
+
+def ended(runs: Sequence[Row], measured: bool) -> dict[str, int]:
+    """How many runs of a cell have no value, by how they ended in a word."""
+    found = Counter(_word(run["outcome"]) for run in runs if run["outcome"] != "completed")
+    return dict(found) if found or measured else {"not measured": len(runs)}
 
 
 def _word(outcome: str | None) -> str:

@@ -244,7 +244,7 @@ def _column(marks: list[Row], order: list[str]) -> list[alt.Chart]:
 chart = Chart(
     title="Comparison",
     page="comparison",
-    order=5,
+    order=1,
     question="How much faster or slower than the baseline is each group?",
     sql=MEASURED_RUNS,
     build=_build,

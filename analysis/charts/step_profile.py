@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import called
+from analysis.charts._parts import NAMES, columns, whole
+from analysis.charts._parts import middle as find_middle
 from analysis.charts._stack import plot
 from analysis.charts._values import UNKNOWN, number, observed_in
 from analysis.stats import by_label
 
-_PARTS = {
-    "products": "matrix products",
-    "attention": "attention",
-    "loss": "loss",
-    "optimizer": "optimizer",
-    "elementwise": "norms and elementwise",
-    "copies": "copies",
-    "communication": "communication",
-    "idle": "idle",
-}
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
-_PROFILE = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS {part}" for part in _PARTS)
 _LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)
 _SQL = f"""\
 WITH profiles AS (
-  SELECT run_id, attempt, {_PROFILE}
+  SELECT run_id, attempt, {columns()}
   FROM step_profile WHERE study = $study GROUP BY run_id, attempt
 ), floors AS (
   SELECT run_id, attempt, {_LEAST}
@@ -42,13 +33,13 @@ _FLOOR = ": floor"  # after a group's label
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
-    unit, factor = ("ms", 1e-3) if max(map(_whole, rows)) < 10 else ("s", 1.0)
+    unit, factor = ("ms", 1e-3) if max(map(whole, rows)) < 10 else ("s", 1.0)
     groups = by_label(rows)
-    middle = {label: _middle(groups[label]) for label in styles if label in groups}
+    middle = {label: find_middle(groups[label]) for label in styles if label in groups}
     bars = [bar for label, row in middle.items() for bar in _bars(label, row, factor)]
     labels = list(dict.fromkeys(bar["label"] for bar in bars))
-    shown = [name for part, name in _PARTS.items() if any(row[part] for row in middle.values())]
-    wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in rows]
+    shown = [name for part, name in NAMES.items() if any(row[part] for row in middle.values())]
+    wholes = [{"label": row["label"], "run": called(row), "value": whole(row) / factor} for row in rows]
     return Figure(
         spec=plot(bars, wholes, labels, shown, unit),
         caption=_caption(rows),
@@ -62,20 +53,11 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     )
 
 
-def _whole(row: Row) -> float:
-    return sum(row[part] or 0.0 for part in _PARTS)
-
-
-def _middle(rows: list[Row]) -> Row:
-    """The run whose step is the median: the parts of one run add up, medians of parts do not."""
-    return sorted(rows, key=lambda row: (_whole(row), row["run_id"]))[(len(rows) - 1) // 2]
-
-
 def _bars(label: str, row: Row, factor: float) -> list[Row]:
     """The bar of a group, and the one of its floor where it has one."""
-    mine = [_bar(label, {_PARTS[part]: row[part] for part in _PARTS}, factor)]
+    mine = [_bar(label, {NAMES[part]: row[part] for part in NAMES}, factor)]
     if row["floor_seconds"] is not None:
-        least = {_PARTS[part]: row[f"least_{part}"] for part in _OF_FLOOR}
+        least = {NAMES[part]: row[f"least_{part}"] for part in _OF_FLOOR}
         mine.append(_bar(f"{label}{_FLOOR}", least, factor))
     return [piece for bar in mine for piece in bar]
 
@@ -99,6 +81,11 @@ def _caption(rows: list[Row]) -> str:
     )
     if not all(row["gpus"] for row in rows):
         how += " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
+    if any(row["hidden"] is not None and row["communication"] for row in rows):
+        how += (
+            " Communication is exposed: nothing else ran on the device meanwhile. What other work hid of it "
+            "takes no time of the step; the table has it."
+        )
     if any(row["floor_seconds"] is not None for row in rows):
         how += (
             " The bar below, floor, is the least time by the ceilings that were measured on the same device: "
@@ -112,14 +99,14 @@ def _caption(rows: list[Row]) -> str:
 
 
 def _said(row: Row, factor: float) -> str:
-    said = [f"{name} {number((row[part] or 0.0) / factor, ',.2f')}" for part, name in _PARTS.items()]
+    said = [f"{name} {number((row[part] or 0.0) / factor, ',.2f')}" for part, name in NAMES.items()]
     least = row["floor_seconds"]
     return ", ".join([*said, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])])
 
 
 def _finding(middle: dict[str, Row], groups: dict[str, list[Row]]) -> str:
     """How much of the step is matrix products: an observation where an end of the range is a single run."""
-    shares = {label: (row["products"] or 0.0) / _whole(row) for label, row in middle.items() if _whole(row)}
+    shares = {label: (row["products"] or 0.0) / whole(row) for label, row in middle.items() if whole(row)}
     low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
     observed = observed_in({label: len(groups[label]) for label in (low, high)})
     ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
@@ -131,20 +118,23 @@ def _table(middle: dict[str, Row], groups: dict[str, list[Row]], unit: str, fact
     def cell(seconds: float | None) -> str:
         return UNKNOWN if seconds is None else number(seconds / factor, ",.2f")
 
+    hidden = any(row["hidden"] for row in middle.values())
     rows = [
         (
             label,
             str(len(groups[label])),
-            *(cell(row[part]) for part in _PARTS),
-            cell(_whole(row)),
+            *(cell(row[part]) for part in NAMES),
+            cell(whole(row)),
+            *([cell(row["hidden"])] if hidden else ()),
             cell(row["step_seconds"]),
             cell(row["floor_seconds"]),
             number(row["floor_percentage"], ".0f"),
         )
         for label, row in middle.items()
     ]
-    parts = (f"{name}, {unit}" for name in _PARTS.values())
-    others = (f"whole, {unit}", f"timed step, {unit}", f"floor, {unit}", "floor, % of the timed step")
+    parts = (f"{name}, {unit}" for name in NAMES.values())
+    hides = (f"hidden communication, {unit}",) if hidden else ()
+    others = (f"whole, {unit}", *hides, f"timed step, {unit}", f"floor, {unit}", "floor, % of the timed step")
     return Table(("group", "runs", *parts, *others), tuple(rows))
 
 

@@ -137,14 +137,15 @@ def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:
 
 
 def _compare(a: Group, b: Group, ranked: Verdict | None) -> Compared:
-    ratio, found = _ratio(a, b), differing(a, b)
+    ratio, found = ratio_of(a, b), differing(a, b)
     runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
     verdict = _verdict(a, b, ratio, ranked)
     verdict = withheld(verdict, found, "speed")
-    return Compared(a.label, b.label, ratio, verdict, tuple(found), runs, _observed_in(a, b, ratio))
+    return Compared(a.label, b.label, ratio, verdict, tuple(found), runs, observed_in(a, b, ratio))
 
 
-def _ratio(a: Group, b: Group) -> Ratio:
+def ratio_of(a: Group, b: Group) -> Ratio:
+    """The rate of a over that of b: over runs where both have several, else by record of one run each."""
     mine, theirs = a.seconds, b.seconds
     common = [key for key in mine if key in theirs]
     if min(len(mine), len(theirs)) == 1:
@@ -211,14 +212,14 @@ def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
     """
     ends = "" if ratio.low is None else f" ({ratio.low:.4g} to {ratio.high:.4g} over its records)"
     sentence = (
-        f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} {_observed_in(a, b, ratio)}: "
+        f"{a.label} ran at {ratio.ratio:.4g} of the rate of {b.label}{ends} {observed_in(a, b, ratio)}: "
         f"observed, not a finding. {_what_it_takes([*a.runs, *b.runs])}"
     )
     low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
     return Verdict("observed", sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)
 
 
-def _observed_in(a: Group, b: Group, ratio: Ratio) -> str:
+def observed_in(a: Group, b: Group, ratio: Ratio) -> str:
     """How many runs were observed; empty where both groups have several."""
     sizes = len(a.runs), len(b.runs)
     if min(sizes) > 1:

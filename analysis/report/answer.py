@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.report.said import calls, decoding, limits, losses, outcomes, ran, rates
+from analysis.report.said import calls, decoding, limits, losses, outcomes, ran, rates, scaling
 from analysis.report.said.sentence import Number, Sentence
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def answer(
     """
     speed = rates.sentences(facts, comparison)
     loss = [] if facts.infers else losses.sentences(facts, comparison)
+    speed += [*scaling.sentences(facts, comparison)]
     speed += [*calls.sentences(facts), *(decoding.sentences(facts) if facts.infers else ())]
     unclear = [each for each in (*speed, *loss) if each.kind in ("inconclusive", "withheld")]
     return Answer(

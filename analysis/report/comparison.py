@@ -11,6 +11,7 @@ from analysis.findings import conditions, losses
 from analysis.findings.gpus import Gpus, gpus_of
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
+from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import write_rows
 from analysis.query.findings import FINAL_LOSSES, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
@@ -30,6 +31,7 @@ class Comparison:
     Attributes:
         rates: ratios to the baseline, and the ranking.
         losses: of each group against its baseline.
+        scaling: over numbers of processes; empty where they do not vary.
         singles: labels of the groups of one run with a rate, in the study's order.
         alone: labels of the groups that no baseline is the counterpart of, though the study declares one.
         drift: over the blocks.
@@ -42,6 +44,7 @@ class Comparison:
 
     rates: Rates
     losses: list[losses.Compared]
+    scaling: tuple[Curve, ...]
     singles: list[str]
     alone: list[str]
     drift: Drift
@@ -76,6 +79,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     return Comparison(
         rates=rates(measured),
         losses=losses.loss_verdicts(trained, logged),
+        scaling=curves(measured),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(measured),
@@ -113,7 +117,14 @@ def tables(found: Comparison) -> dict[str, bytes]:
         for ranking in found.rates.rankings
         for pair, it in ranking.verdicts.items()
     ]
-    named = {"ratios": ratios, "losses": differences, "ranking": pairs}
+    scaling = [
+        {"scaling": curve.kind, "way": curve.way, "constant": curve.constant, "first": curve.base}
+        | {"label": point.label, "processes": point.processes, "efficiency": point.efficiency[0]}
+        | vars(point.ratio)
+        for curve in found.scaling
+        for point in curve.points
+    ]
+    named = {"scaling": scaling, "ratios": ratios, "losses": differences, "ranking": pairs}
     return {f"findings/{name}": _csv(table) for name, table in named.items() if table}
 
 

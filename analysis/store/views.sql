@@ -237,7 +237,7 @@ COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on
 COMMENT ON COLUMN runs.node IS 'Host name; of several nodes, that of the first process.';
 COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
 COMMENT ON COLUMN runs.gpus IS 'Number of GPUs, on all nodes; 0 on a CPU.';
-COMMENT ON COLUMN runs.processes IS 'Number of processes that trained the run together: one a GPU; on a CPU as the configuration asks (the product of parallel.*). NULL for an imported run whose log does not say how many GPUs there were.';
+COMMENT ON COLUMN runs.processes IS 'Number of processes of the run: one a GPU; on a CPU as the configuration asks (the product of parallel.*). NULL for an imported run whose log does not say how many GPUs there were.';
 COMMENT ON COLUMN runs.tokens_per_second_per_process IS 'tokens_per_second / processes: on GPUs, tokens per second and GPU. NULL if either is unknown.';
 COMMENT ON COLUMN runs.steps IS 'Completed steps: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps). Of an even number it is the geometric mean of the two in the middle, so that the median of rates is the rate at the median.';

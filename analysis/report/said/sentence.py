@@ -34,7 +34,7 @@ class Sentence:
 
     Attributes:
         kind: a verdict's kind (`different`, `equivalent`, `inconclusive`, `observed`, `withheld`), `ranking`,
-            or empty where no verdict is behind it.
+            `scaling`, or empty where no verdict is behind it.
         level: what it speaks of, `runs` or `records of one run each`; empty where nothing is inferred.
         method: how its intervals were made, worded for a caption.
     """

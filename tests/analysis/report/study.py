@@ -10,6 +10,7 @@ from analysis.findings.gpus import gpus_of
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.losses import loss_verdicts
 from analysis.findings.rates import rates
+from analysis.findings.scaling import curves
 from analysis.report.backends import Backends
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts, Group
@@ -91,6 +92,7 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
     return Comparison(
         rates=rates(done),
         losses=loss_verdicts(done, logged),
+        scaling=curves(done),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=[label for label in groups if baseline and label not in paired],
         drift=conditions.drift_of(done),

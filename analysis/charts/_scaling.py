@@ -1,0 +1,255 @@
+"""Draws a quantity over the number of processes, a line a curve, against the line of ideal scaling."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from analysis.charts import Figure, Row, Styles, Table
+from analysis.charts._labels import names, places
+from analysis.charts._style import INK, chart, colours, dashes, drawn, fitted, shapes, styles
+from analysis.charts._values import UNKNOWN
+from analysis.findings.scaling import Curve, Kind, Point, curves
+from analysis.stats.paired import RECORDS
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_HEIGHT = 320
+_PADDING = {"left": 2, "top": 8, "right": 2, "bottom": 4}
+_MARKS: dict[str, dict[str, Any]] = {
+    "finding": {"filled": True, "size": 65},
+    "observed": {"filled": False, "size": 65, "strokeWidth": 2},
+    "withheld": {"shape": "cross", "filled": True, "size": 65},
+}
+Value = Callable[[Point, float], float]  # a point and its ratio -> what is drawn
+
+
+def of_kind(kind: Kind) -> Callable[[list[Row]], bool]:
+    """Whether a study has such scaling: `applies` of its chart."""
+    return lambda rows: any(curve.kind == kind for curve in curves(rows))
+
+
+def noun(rows: Sequence[Row], many: bool = True) -> str:
+    """What runs are counted in: GPUs, or processes where not all of them ran on GPUs."""
+    found = "GPU" if all(row["gpus"] for row in rows) else "process"
+    return f"{found}{('s' if found == 'GPU' else 'es') if many else ''}"
+
+
+def named(found: Sequence[Curve]) -> dict[str, Curve]:
+    """The curves by their names, with what is constant, and the first group, where several would be alike."""
+    ways = Counter(curve.way for curve in found)
+    said = [curve.way if ways[curve.way] == 1 else f"{curve.way}, {curve.constant}" for curve in found]
+    several = Counter(said)
+    return {
+        name if several[name] == 1 else f"{name} ({curve.base})": curve
+        for name, curve in zip(said, found, strict=True)
+    }
+
+
+def figure(rows: list[Row], kind: Kind, title: str, value: Value, form: str, said: str) -> Figure | None:
+    """Draw the curves of one kind; None if there are none.
+
+    Args:
+        rows: the answer to MEASURED_RUNS.
+        title: of the vertical axis.
+        value: what is drawn of a point.
+        form: d3 format of a value.
+        said: what is drawn, as the caption starts.
+    """
+    found = named([curve for curve in curves(rows) if curve.kind == kind])
+    if not found:
+        return None
+    what = noun(rows)
+    return Figure(
+        spec=_plot(found, title, value, form, what),
+        caption=f"{said} {_marks(found)}{_bases(found, what)}",
+        description=f"Line plot of {title} over the number of {what}. "
+        + "; ".join(f"{name}: {_points(curve, value, form)}" for name, curve in found.items())
+        + ".",
+        interval="; ".join(
+            dict.fromkeys(
+                f"{point.ratio.level}: {point.ratio.method}"
+                for curve in found.values()
+                for point in curve.points
+            )
+        ),
+        used=frozenset(run for curve in found.values() for point in curve.points for run in point.runs),
+        finding=finding(found, what),
+        table=_table(found, what),
+    )
+
+
+def finding(found: dict[str, Curve], what: str) -> str:
+    """The efficiency at the most processes of each curve, in a sentence."""
+    last = {name: curve.points[-1] for name, curve in found.items()}
+    parts = []
+    for name, point in last.items():
+        value, low, high = point.efficiency
+        ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
+        at = f"{point.processes} {what}" + (f", {name}" if len(last) > 1 else "")
+        parts.append(f"{100 * value:.1f} %{ends} at {at}")
+    observed = "Observed: e" if any(kind_of(point) != "finding" for point in last.values()) else "E"
+    kind = next(iter(found.values())).kind
+    return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
+
+
+def kind_of(point: Point) -> str:
+    """Whether its ratio is a finding over runs, was observed in single runs, or may not be given."""
+    return "withheld" if point.why_withheld else "observed" if point.observed else "finding"
+
+
+def _marks(found: dict[str, Curve]) -> str:
+    points = [point for curve in found.values() for point in curve.points]
+    kinds = {kind_of(point) for point in points}
+    said = []
+    if "finding" in kinds:
+        said.append("Filled marks are of several runs; the interval is over runs.")
+    if "observed" in kinds:
+        level = any(point.ratio.level == RECORDS for point in points)
+        inside = ": the interval says how steady the ratio was within these two runs" if level else ""
+        said.append(f"Open marks are of single runs{inside}. They are observed, not findings.")
+    if "withheld" in kinds:
+        said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+    return " ".join([*said, "The first mark of a line is what the others are divided by."])
+
+
+def _bases(found: dict[str, Curve], what: str) -> str:
+    """Where a curve starts at more than one process, its first group is taken to scale ideally."""
+    late = {name: curve.base_processes for name, curve in found.items() if curve.base_processes > 1}
+    said = ", ".join(f"{name} at {many}" for name, many in late.items())
+    return f" Lines that start at more than one of the {what} start as ideal: {said}." if late else ""
+
+
+def _points(curve: Curve, value: Value, form: str) -> str:
+    return ", ".join(f"{value(p, p.ratio.ratio):{form}} at {p.processes}" for p in curve.points)
+
+
+def _table(found: dict[str, Curve], what: str) -> Table:
+    heads = (
+        "scaling", what, "group", "tokens per second", "ratio to the first", "95 % interval", "efficiency, %",
+        "n", "what it is",
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for name, curve in found.items():
+        first = f"{curve.base_tokens_per_second:,.0f}"
+        rows.append(
+            (name, str(curve.base_processes), curve.base, first, "1", UNKNOWN, "100", UNKNOWN, "the first")
+        )
+        rows += [_row(name, point) for point in curve.points]
+    return Table(heads, tuple(rows))
+
+
+def _row(name: str, point: Point) -> tuple[str, ...]:
+    low, high = (None, None) if point.why_withheld else (point.ratio.low, point.ratio.high)
+    ends = UNKNOWN if low is None or high is None else f"{low:.3f} to {high:.3f}"
+    return (
+        name,
+        str(point.processes),
+        point.label,
+        f"{point.tokens_per_second:,.0f}",
+        f"{point.ratio.ratio:.3f}",
+        ends,
+        f"{100 * point.efficiency[0]:.1f}",
+        str(point.ratio.n),
+        point.why_withheld or kind_of(point) + (f" {point.observed}" if point.observed else ""),
+    )
+
+
+def _plot(found: dict[str, Curve], title: str, value: Value, form: str, what: str) -> dict[str, Any]:
+    looks = styles(list(found))
+    marks = [mark for name, curve in found.items() for mark in _line(name, curve, value)]
+    widest = max(mark["processes"] for mark in marks)
+    ends = [_ideal(curve, many) for curve in found.values() for many in (curve.base_processes, widest)]
+    ideal = [{"processes": it.processes, "value": value(it, float(it.scale))} for it in ends]
+    top = 1.06 * max([*(mark["high"] or mark["value"] for mark in marks), *(row["value"] for row in ideal)])
+    x, y = _x(marks, what), _y(title, top)
+    layers = [_ideal_line(ideal, x, y("value")), *_lines(marks, looks, x, y)]
+    layers += _points_of(marks, looks, x, y("value"), form, what)
+    if len(found) > 1:
+        last = {name: value(curve.points[-1], curve.points[-1].ratio.ratio) for name, curve in found.items()}
+        layers += names(places(last, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
+    return fitted(drawn(layers, _HEIGHT), _PADDING)
+
+
+def _line(name: str, curve: Curve, value: Value) -> list[Row]:
+    """The marks of a curve, its first one too, by their processes."""
+    first = value(_ideal(curve, curve.base_processes), 1.0)
+    base = {"label": name, "group": curve.base, "processes": curve.base_processes, "kind": "finding"}
+    found = [base | {"value": first, "low": None, "high": None, "n": ""}]
+    for point in curve.points:
+        low, high = (None, None) if point.why_withheld else (point.ratio.low, point.ratio.high)
+        found.append({
+            "label": name,
+            "group": point.label,
+            "processes": point.processes,
+            "kind": kind_of(point),
+            "value": value(point, point.ratio.ratio),
+            "low": None if low is None else value(point, low),
+            "high": None if high is None else value(point, high),
+            "n": str(point.ratio.n),
+        })  # fmt: skip
+    if all(point.observed for point in curve.points):
+        found[0]["kind"] = "observed"
+    return found
+
+
+def _ideal(curve: Curve, many: int) -> Point:
+    """The curve at so many processes, if it scaled ideally."""
+    return replace(curve.points[0], processes=many, scale=Fraction(many, curve.base_processes))
+
+
+def _x(marks: list[Row], what: str) -> alt.X:
+    import altair as alt
+
+    numbers = sorted({mark["processes"] for mark in marks})
+    axis = alt.Axis(values=numbers, format="d", grid=False, labelOverlap="greedy")
+    scale = alt.Scale(domain=[numbers[0], numbers[-1]], nice=False, zero=False, padding=14)
+    return alt.X("processes:Q", title=what, scale=scale, axis=axis)
+
+
+def _y(title: str, top: float) -> Callable[[str], alt.Y]:
+    import altair as alt
+
+    scale, axis = alt.Scale(domain=[0, top], nice=False), alt.Axis(tickCount=6)
+    return lambda field: alt.Y(f"{field}:Q", title=title, scale=scale, axis=axis)
+
+
+def _ideal_line(ideal: list[Row], x: alt.X, y: alt.Y) -> alt.Chart:
+    """Dashed, in the colour of the text."""
+    line: alt.Chart = chart(ideal).mark_line(stroke=INK, strokeWidth=1.2, strokeDash=[4, 4], opacity=0.7)
+    return line.encode(x=x, y=y)
+
+
+def _lines(marks: list[Row], looks: Styles, x: alt.X, y: Callable[[str], alt.Y]) -> list[alt.Chart]:
+    plain = [{name: mark[name] for name in ("label", "processes", "value")} for mark in marks]
+    line = chart(plain).mark_line(strokeWidth=1.8)
+    found = [line.encode(x=x, y=y("value"), color=colours(looks), strokeDash=dashes(looks))]
+    known = [mark for mark in marks if mark["low"] is not None]
+    if known:
+        rule = chart(known).mark_rule(strokeWidth=2)
+        found.append(rule.encode(x=x, y=y("low"), y2="high:Q", color=colours(looks)))
+    return found
+
+
+def _points_of(marks: list[Row], looks: Styles, x: alt.X, y: alt.Y, form: str, what: str) -> list[alt.Chart]:
+    import altair as alt
+
+    tips = [
+        alt.Tooltip("label:N", title="scaling"),
+        alt.Tooltip("group:N"),
+        alt.Tooltip("processes:Q", title=what),
+        alt.Tooltip("value:Q", format=form),
+        alt.Tooltip("kind:N", title="what it is"),
+        alt.Tooltip("n:N"),
+    ]
+    found = []
+    for kind, how in _MARKS.items():
+        if rows := [mark for mark in marks if mark["kind"] == kind]:
+            mark = chart(rows).mark_point(opacity=1, **how)
+            more = {} if "shape" in how else {"shape": shapes(looks)}
+            found.append(mark.encode(x=x, y=y, color=colours(looks), tooltip=tips, **more))
+    return found

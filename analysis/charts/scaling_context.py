@@ -1,0 +1,84 @@
+"""Sequence length over processes that share each sample's tokens: how long they can be, and at what rate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from analysis import stats
+from analysis.charts import Chart, Figure, Row, Styles
+from analysis.charts._quantities import Quantity, utilisation
+from analysis.charts._scaling import noun
+from analysis.charts._sweep import Axis, Cell, Sweep, ended
+from analysis.charts._sweep_lines import over
+from analysis.charts._values import names
+from analysis.findings.scaling import longer, processes
+
+_SQL = """\
+WITH mine AS (
+  SELECT *, count(*) FILTER (outcome = 'completed') OVER (PARTITION BY label) = 1 AS alone
+  FROM runs WHERE study = $study AND EXISTS (
+    FROM runs WHERE study = $study AND (config ->> '$.parallel.context')::BIGINT > 1)
+), times AS (
+  SELECT run_id, list(step_seconds ORDER BY step) AS counted_step_seconds
+  FROM steps
+  WHERE study = $study AND counted AND step_seconds > 0
+    AND run_id IN (SELECT run_id FROM mine WHERE alone AND outcome = 'completed')
+  GROUP BY run_id
+)
+SELECT m.label, m.run_id, m.seed, m.repeat, m.outcome, m.scale, m.config, m.processes, m.sequence_length,
+  m.step_seconds, m.mfu, m.tflops, m.device, m.gpus, times.counted_step_seconds
+FROM mine m LEFT JOIN times ON times.run_id = m.run_id
+ORDER BY m.place, m.seed, m.repeat, m.run_id"""
+
+
+def _build(rows: list[Row], _styles: Styles) -> Figure | None:
+    mine = longer(rows)
+    if not mine:
+        return None
+    quantity, note = utilisation(mine)
+    found = quantity.estimates([row for row in mine if row["outcome"] == "completed"])
+    lengths = tuple(sorted({float(row["sequence_length"]) for row in mine}))
+    axis = Axis("train.sequence_length", "sequence length", lengths)
+    cells = tuple(
+        Cell(
+            label=label,
+            at={axis.name: runs[0]["sequence_length"]},
+            rest=_line(runs[0], mine),
+            estimate=found.get(label),
+            missing=ended(runs, label in found),
+            runs=tuple(row["run_id"] for row in runs),
+        )
+        for label, runs in stats.by_label(mine).items()
+    )
+    sweep = Sweep((axis,), {axis.name: ()}, cells, ())
+    figure = over(sweep, sweep.by([axis]), quantity, note)
+    return figure and replace(figure, finding=_finding(cells, axis, quantity))
+
+
+def _line(run: Row, rows: list[Row]) -> str:
+    count = processes(run)
+    return f"{count} {noun(rows, many=count > 1)}"
+
+
+def _finding(cells: tuple[Cell, ...], axis: Axis, quantity: Quantity) -> str:
+    """The longest samples, on the fewest processes that train them; of the others, how they ended."""
+    done = [(cell, cell.estimate) for cell in cells if cell.estimate]
+    longest = max(cell.at[axis.name] for cell, _ in done)
+    cell, found = next((cell, it) for cell, it in done if cell.at[axis.name] == longest)
+    start = "Observed: s" if found.n == 1 else "S"
+    value = f"{found.median:{quantity.number}} {quantity.unit or ''}".strip()
+    said = f"{start}amples of {axis.of(cell)} tokens train on {cell.rest} at {value} {quantity.name}"
+    gone = [f"{axis.of(cell)} on {cell.rest}" for cell in cells if "OOM" in cell.word]
+    return f"{said}; out of memory at {names(gone)}" if gone else said
+
+
+chart = Chart(
+    title="Scaling",
+    page="scaling",
+    order=5,
+    question="How long can samples be whose tokens several processes share, and at what rate are they read?",
+    sql=_SQL,
+    build=_build,
+    applies=lambda rows: bool(longer(rows)),
+    empty="No run of context parallelism completed.",
+)

@@ -1,0 +1,44 @@
+"""What is said of scaling: the efficiency of each curve at its most processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from analysis.report.said.sentence import Number, Sentence
+from analysis.stats.paired import RECORDS
+
+if TYPE_CHECKING:
+    from analysis.findings.scaling import Curve, Point
+    from analysis.report.comparison import Comparison
+    from analysis.report.facts import Facts
+
+
+def sentences(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
+    """One for each curve; of single runs it says that they are observed."""
+    on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
+    for curve in comparison.scaling:
+        yield _sentence(curve, curve.points[-1], "GPUs" if on_gpus else "processes")
+
+
+def _sentence(curve: Curve, last: Point, what: str) -> Sentence:
+    where = f"{curve.kind.capitalize()} scaling, {curve.way}, {curve.constant}"
+    if last.why_withheld:
+        return Sentence(f"{where}: no efficiency is given. {last.why_withheld}", kind="withheld")
+    value, low, high = (end and 100 * end for end in last.efficiency)
+    ends = "" if low is None or high is None else f" ({low:.1f} to {high:.1f})"
+    said = (
+        f"{where}: {last.processes} {what} train {last.ratio.ratio:.2f} times as fast as "
+        f"{curve.base_processes}, {value:.1f} %{ends} of ideal"
+    )
+    if last.observed:
+        said = f"Observed {last.observed}, not a finding: {said[0].lower()}{said[1:]}"
+    number = Number(
+        f"efficiency of {curve.kind} scaling at {last.processes} {what}, {curve.way}, {curve.constant}",
+        value or 0.0,
+        low,
+        high,
+        "percent",
+    )
+    kind = "observed" if last.observed or last.ratio.level == RECORDS else "scaling"
+    return Sentence(f"{said}.", (number,), kind, last.ratio.level, last.ratio.method)

@@ -1,0 +1,117 @@
+"""The figures of scaling: on a page of their own where processes vary, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis import charts
+from analysis.charts import Figure
+from analysis.charts._values import UNKNOWN
+from analysis.report import facts
+from analysis.report.build import build_report
+from analysis.store import database as store
+from analysis.store.collect import collect
+from tests.analysis.charts.test_charts import draw
+from tests.analysis.fabricate import completed
+from tests.analysis.scaled import write_scaling
+
+NAMES = [name for name in charts.names() if name.startswith("scaling_")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("runs")
+    write_scaling(made)
+    write_scaling(made, repeats=3, study="repeated")
+    write_scaling(made, study="on_a_cpu", gpus=0, peak=None, device="CPU: some")
+    collect(made)
+    return made
+
+
+def figure(root: Path, name: str, study: str = "scaling") -> Figure:
+    made = draw(root, name, study)
+    assert made and made.table
+    return made
+
+
+def table(made: Figure) -> list[dict[str, str]]:
+    assert made.table
+    return [dict(zip(made.table.columns, row, strict=True)) for row in made.table.rows]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("study", ["scaling", "repeated", "on_a_cpu"])
+def test_each_figure_is_vega_lite_and_says_what_it_shows(root: Path, name: str, study: str) -> None:
+    import vl_convert
+
+    made = figure(root, name, study)
+    svg = vl_convert.vegalite_to_svg({**made.spec, "width": 640}, allowed_base_urls=[])
+    assert "<svg" in svg and made.caption and made.description and made.used
+    assert made.finding and ("bserved" in made.finding) == (study != "repeated")
+    words = f"{made.caption} {made.finding} {made.spec}"
+    assert ("GPU" in words) == (study != "on_a_cpu") or name == "scaling_parts"
+
+
+def test_strong_scaling_is_the_speedup_of_a_batch_against_the_ideal_line(root: Path) -> None:
+    made = figure(root, "scaling_strong")
+    ideal, *_ = (made.spec["datasets"][layer["data"]["name"]] for layer in made.spec["layer"])
+    assert {(row["processes"], row["value"]) for row in ideal} >= {(1, 1.0), (8, 8.0)}
+    rows = [row for row in table(made) if row["scaling"] == "sharded (FSDP2)"]
+    assert [row["GPUs"] for row in rows] == ["1", "2", "4", "8"]
+    ratios = [float(row["ratio to the first"]) for row in rows]
+    assert ratios == sorted(ratios) and 7 < ratios[-1] < 7.5
+    assert "Observed: efficiency of strong scaling: 89.4 %" in (made.finding or "")
+    assert "context parallel at 4" in made.caption  # starts late: two ran out of memory
+
+
+def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
+    made = figure(root, "scaling_weak", "repeated")
+    assert "Filled marks" in made.caption and "Open marks" not in made.caption
+    assert "paired over 3 runs each" in made.interval and (made.finding or "").startswith(
+        "Efficiency of weak"
+    )
+
+
+def test_the_parts_of_a_token_add_up_and_say_where_the_rest_went(root: Path) -> None:
+    made = figure(root, "scaling_parts")
+    cost = "GPU-seconds per million tokens"
+    rows = {row["group"]: row for row in table(made)}
+    alone, many = rows["1 GPU, batch 8, 4,096 tokens"], rows["8 GPUs shard, batch 8, 4,096 tokens"]
+    assert float(alone[f"matrix products, {cost}"]) == float(many[f"matrix products, {cost}"])
+    assert float(alone[f"communication, {cost}"]) == 0 < float(many[f"communication, {cost}"])
+    assert float(many["communication hidden by other work"]) > 0
+    parts = [
+        float(value)
+        for name, value in many.items()
+        if cost in name and name[:5] != "whole" and value != UNKNOWN
+    ]
+    assert sum(parts) == pytest.approx(float(many[f"whole, {cost}"]), abs=0.01)
+    assert "at 8 GPUs, sharded (FSDP2), strong (communication +12.3" in (made.finding or "")
+
+
+def test_lengths_over_context_have_a_line_for_each_number_of_processes(root: Path) -> None:
+    made = figure(root, "scaling_context")
+    assert {row["Group"] for row in table(made)} == {"1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"}
+    assert "out of memory at 16,384 on 2 GPUs" in (made.finding or "")
+
+
+def test_a_report_has_the_page_its_sentences_and_their_table(root: Path, tmp_path: Path) -> None:
+    build_report(root, "repeated", tmp_path / "there")
+    page = (tmp_path / "there" / "scaling.html").read_text()
+    assert (
+        page.index('id="scaling_strong"') < page.index('id="scaling_weak"') < page.index('id="scaling_parts"')
+    )
+    overview = (tmp_path / "there" / "index.html").read_text()
+    assert "8 GPUs train 7.13 times as fast as 1, 89.1 % (87.8 to 90.4) of ideal" in overview
+    assert "weak,sharded" in (tmp_path / "there" / "data" / "findings" / "scaling.csv").read_text()
+
+
+def test_other_studies_have_neither_the_page_nor_the_sentences(tmp_path: Path) -> None:
+    completed(tmp_path, "r1")
+    collect(tmp_path)
+    with store.open_for_reading(tmp_path) as connection:
+        for name in NAMES:
+            chart = charts.load(name)
+            assert not chart.applies(facts.rows(connection, chart.sql, "backends")), name

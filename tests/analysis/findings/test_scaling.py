@@ -1,0 +1,99 @@
+"""Strong and weak scaling are told apart by configuration, and compared as the rates of any two groups are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis.findings.scaling import Curve, curves, families, longer
+from tests.analysis.findings.rows import Row, run
+
+RATE = 1000.0  # tokens per second and process
+
+
+def trained(
+    batch: int, efficiency: float = 1.0, repeats: int = 1, length: int = 128, **parallel: Any
+) -> list[Row]:
+    """The runs of a group that scales so well; `parallel` also takes fields of the runs' rows."""
+    axes = ("replicate", "shard", "context", "tensor")
+    given = {axis: parallel.pop(axis, 1) for axis in axes}
+    count = given["replicate"] * given["shard"] * given["context"] * given["tensor"]
+    tokens = float(batch * length)
+    train = {"batch_size": batch, "sequence_length": length, "accumulate": 8 // count or 1}
+    config: dict[str, Any] = {"model": {"dim": 64}, "train": train}
+    if count > 1:
+        config["parallel"] = given
+    label = f"{given} {batch} {length}"
+    fields: Row = {
+        "config": config, "processes": count, "gpus": count, "batch_size": batch, "sequence_length": length,
+        "tokens_per_step": tokens, "factors": {"label": label}, "repeat": 1,
+    }  # fmt: skip
+    seconds = tokens / (RATE * count * efficiency)
+    noise = (1.0, 1.01, 0.99, 1.005)
+    made = []
+    for repeat in range(1, repeats + 1):
+        mine = fields | {"repeat": repeat, "run_id": f"{label} {repeat}"}
+        made.append(run(label, seconds * noise[repeat - 1], **mine | parallel))
+    return made
+
+
+def found(*groups: list[Row]) -> list[Curve]:
+    return list(curves([row for group in groups for row in group]))
+
+
+def test_a_constant_batch_is_strong_scaling_and_a_constant_batch_a_process_is_weak() -> None:
+    strong, weak = found(
+        trained(8), trained(8, 0.9, shard=2), trained(8, 0.8, shard=4),
+        trained(2), trained(4, 0.95, shard=2),  # the 8 on 4 above are of both
+    )  # fmt: skip
+    assert (strong.kind, strong.way, strong.constant) == ("strong", "sharded (FSDP2)", "8 samples a step")
+    assert [(point.processes, point.scale) for point in strong.points] == [(2, 2), (4, 4)]
+    assert [point.ratio.ratio for point in strong.points] == pytest.approx([1.8, 3.2])
+    assert [point.efficiency[0] for point in strong.points] == pytest.approx([0.9, 0.8])
+    assert (weak.kind, weak.constant) == ("weak", "2 samples a step and process")
+    assert [point.efficiency[0] for point in weak.points] == pytest.approx([0.95, 0.8])
+
+
+def test_each_way_of_sharing_has_a_curve_from_the_same_single_process() -> None:
+    mine = found(trained(8), trained(8, 0.9, shard=2), trained(8, 0.8, replicate=2), trained(8, context=2))
+    assert [curve.way for curve in mine] == ["sharded (FSDP2)", "replicated (DDP)", "context parallel"]
+    assert {curve.base_processes for curve in mine} == {1} and len({curve.base for curve in mine}) == 1
+
+
+def test_without_a_single_process_a_curve_starts_at_the_fewest() -> None:
+    (curve,) = found(trained(8, shard=2), trained(8, 0.5, shard=8))
+    assert (curve.base_processes, curve.points[0].scale) == (2, 4)
+    assert curve.points[0].ratio.ratio == pytest.approx(2) and curve.points[0].efficiency[0] == pytest.approx(
+        0.5
+    )
+
+
+def test_groups_that_differ_in_more_than_processes_and_batch_are_on_no_curve() -> None:
+    other = {"model": {"dim": 128}, "train": {"batch_size": 8, "sequence_length": 128}}
+    assert found(trained(8, shard=2), trained(8, config=other)) == []
+    assert found(trained(8), trained(8, length=256, shard=2)) == []
+    assert families(trained(8) + trained(4)) == ()
+
+
+def test_repeats_make_a_finding_with_an_interval_and_single_runs_are_observed() -> None:
+    (finding,) = found(trained(8, repeats=3), trained(8, 0.9, repeats=3, shard=2))
+    value, low, high = finding.points[0].efficiency
+    assert finding.points[0].observed == "" and finding.points[0].ratio.level == "runs"
+    assert low is not None and high is not None and low <= value <= high
+    (single,) = found(trained(8), trained(8, 0.9, shard=2))
+    assert single.points[0].observed == "in one run each" and single.points[0].ratio.low is None
+
+
+def test_what_breaks_a_comparison_apart_from_the_number_of_processes_withholds_it() -> None:
+    (curve,) = found(trained(8), trained(8, shard=2, device="NVIDIA H100"))
+    assert "NVIDIA H100" in (curve.points[0].why_withheld or "")
+    (fine,) = found(trained(8), trained(8, shard=2))
+    assert fine.points[0].why_withheld is None
+
+
+def test_lengths_over_context_are_the_runs_that_are_otherwise_alike() -> None:
+    alone, two, four = trained(1), trained(1, length=256, context=2), trained(1, length=512, context=4)
+    other = trained(8) + trained(8, shard=2)
+    assert longer([*alone, *two, *four, *other]) == [*alone, *two, *four]
+    assert longer([*alone, *two]) == [] and longer(other) == []
