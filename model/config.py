@@ -49,8 +49,8 @@ NO_PADDING = (
     "use --set data.mode=pack"
 )
 NO_SPLIT_FLOAT8 = (
-    "parallel.tensor splits the weights that train.float8 scales: use --set parallel.tensor=1 with a larger "
-    "parallel.shard, or --set train.float8=none"
+    "train.float8 has not been tried with parallel.tensor on a GPU: use --set parallel.tensor=1 and a "
+    "larger parallel.shard, or --set train.float8=none"
 )
 _ON_A_CPU = {"loss": "cross_entropy", "optimizer": "adamw", "float8": "none"}  # all that a CPU can run
 # Backends are verified in float16 too, and records of older versions stay readable.

@@ -134,7 +134,7 @@ ADDED = {
     "uneven feed-forward": ("matrix: {model.ffn_dim: [9], model.kv_heads: [2], parallel.tensor: [2]}\n", "7:69", "model.ffn_dim 9 is not a multiple of parallel.tensor 2"),
     "uneven zip of processes": ("zip: [{parallel.shard: [2, 4], train.batch_size: [2, 6]}]\n", "7:54", "train.batch_size 6 is not"),
     "samples and another axis": ("matrix: {parallel.shard: [3], parallel.replicate: [1]}\n", "7:27", "train.batch_size 2 is not a multiple of parallel.shard 3"),
-    "float8 of split weights": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [none, rowwise], model.kv_heads: [2], model.dim: [64], parallel.tensor: [2]}\n", "7:138", "use --set parallel.tensor=1 with a larger parallel.shard, or --set train.float8=none"),
+    "float8 of split weights": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [none, rowwise], model.kv_heads: [2], model.dim: [64], parallel.tensor: [2]}\n", "7:138", "use --set parallel.tensor=1 and a larger parallel.shard, or --set train.float8=none"),
     "float8 of few tokens": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [rowwise], parallel.context: [8]}\n", "7:66", "needs multiples of 16, unlike train.batch_size / train.accumulate x train.sequence_length / 8 processes (8)"),
     "no process": ("matrix: {parallel.shard: [0]}\n", "7:27", "'parallel.shard' must be greater than 0"),
     "processes as text": ("matrix: {parallel.context: ['2']}\n", "7:29", "must be a whole number, got '2'"),
