@@ -21,6 +21,8 @@ from model.disk.record import Manifest, RunRecord
 from model.errors import UserError
 from model.text import Source
 from runner.job.stop import Stop
+from runner.job.tasks._compared import Row
+from runner.state.ledger import RunState
 
 
 @dataclass
@@ -85,11 +87,13 @@ class Work:
     Attributes:
         imports: modules to import beside torch, before the attempt's clock matters.
         run: raises what `model.trainer.train` raises; returns what is to be done once the result is on disk.
+        compared: of a run and its repeat, what each came to as rows of a table, and one line about it.
         admits: whether it certifies the backends that it calls; otherwise the run's own is certified before.
     """
 
     imports: tuple[str, ...]
     run: Callable[[Given], Afterwards | None]
+    compared: Callable[[RunState, RunState], tuple[list[Row], str]]
     admits: bool = False
 
 

@@ -18,6 +18,8 @@ from model.verify.certificate import Certificate
 from runner.job import admission, phase
 from runner.job.admission import Killed, Refused
 from runner.job.tasks import Given, Work
+from runner.job.tasks._compared import DIFFERS, Row, row
+from runner.state.ledger import RunState
 
 
 class Untimed(AssayError):
@@ -110,4 +112,23 @@ def _refuse_nothing(record: KernelTimes) -> None:
     raise Untimed(f"no backend was timed: {'; '.join(reasons.values())}")
 
 
-work = Work(imports=("model.bench.measure",), run=run, admits=True)
+def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
+    """How each backend ended, and how long its calls take against before: times are never the same."""
+    before, after = (_timed(state) for state in (then, now))
+    both = sorted(before.keys() & after.keys())
+    rows = [row(", ".join(way), before[way].outcome, after[way].outcome) for way in both]
+    pairs = [(before[way].median_seconds, after[way].median_seconds) for way in both]
+    ratios = [new / old for old, new in pairs if old and new]
+    if not ratios:
+        return rows, "no times to compare"
+    unlike = sum(each[3] == DIFFERS for each in rows)
+    ended = f"{unlike} of {len(rows)} calls end otherwise" if unlike else f"all {len(rows)} calls end alike"
+    return rows, f"{ended}; their times are {min(ratios):.2f} to {max(ratios):.2f} of what they were"
+
+
+def _timed(state: RunState) -> dict[tuple[str, str, str], KernelTime]:
+    kernels = state.latest.kernels if state.latest else None
+    return {(each.attention, each.direction, each.mode): each for each in (kernels.times if kernels else ())}
+
+
+work = Work(imports=("model.bench.measure",), run=run, compared=compared, admits=True)

@@ -7,8 +7,10 @@ from functools import partial
 from model.disk.files import append
 from model.disk.folder import DECODED
 from model.disk.record import DecodeRecord, StepRecord
-from runner.job.audits import judged
 from runner.job.tasks import Given, Work
+from runner.job.tasks._audits import judged
+from runner.job.tasks._compared import Row, row
+from runner.state.ledger import RunState
 
 
 def run(given: Given) -> None:
@@ -30,4 +32,24 @@ def _decoded(given: Given, records: list[DecodeRecord]) -> None:
         append(given.attempt / DECODED, record)
 
 
-work = Work(imports=("model.inference.infer",), run=run)
+def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
+    """The decoded tokens, which follow from all logits before them."""
+    before, after = ([each.token_ids for each in _decoded_by(state)] for state in (then, now))
+    rows = [row("decoded positions", len(before), len(after))]
+    if not before or not after:
+        return rows, "no decoded tokens to compare"
+    unequal = [place for place, (a, b) in enumerate(zip(before, after, strict=False)) if a != b]
+    both = min(len(before), len(after))
+    if not unequal:
+        return rows, f"the tokens of {both} decoded positions are the same"
+    return (
+        rows,
+        f"the tokens of {len(unequal)} of {both} decoded positions differ, from the {unequal[0] + 1}. on",
+    )
+
+
+def _decoded_by(state: RunState) -> list[DecodeRecord]:
+    return state.latest.decoded if state.latest else []
+
+
+work = Work(imports=("model.inference.infer",), run=run, compared=compared)

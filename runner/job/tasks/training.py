@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from model.disk.files import append
+from model.disk.files import append, read_lines
 from model.disk.record import StepRecord
 from runner.job import ceilings, profile
-from runner.job.audits import judged
 from runner.job.tasks import Afterwards, Given, Work
+from runner.job.tasks._audits import judged
+from runner.job.tasks._compared import Row, row
+from runner.state.ledger import RunState
 
 
 def run(given: Given) -> Afterwards:
@@ -35,4 +37,38 @@ def _report(given: Given, record: StepRecord) -> None:
     given.progress.steps, given.progress.loss = record.step, record.loss
 
 
-work = Work(imports=("model.keeper", "model.trainer"), run=run)
+def compared(before: RunState, after: RunState) -> tuple[list[Row], str]:
+    """The losses of the steps that both have."""
+    then, now = _steps(before), _steps(after)
+    both = sorted(then.keys() & now.keys())
+    rows = [row("step records", len(then), len(now))]
+    if not both:
+        return rows, "no steps to compare"
+    rows.append(row(f"loss at step {both[-1]}", _shown(then[both[-1]]), _shown(now[both[-1]])))
+    unequal = [step for step in both if then[step].loss != now[step].loss]
+    if not unequal:
+        return rows, f"the losses of {len(both)} steps are bit-identical"
+    worst = max(unequal, key=lambda step: _difference(then[step].loss, now[step].loss))
+    difference = _difference(then[worst].loss, now[worst].loss)
+    what = f"largest loss difference, step {worst}"
+    rows.append([what, _shown(then[worst]), _shown(now[worst]), f"{difference:.2g}"])
+    return rows, f"{len(unequal)} of {len(both)} losses differ, by at most {difference:.2g}"
+
+
+def _steps(state: RunState) -> dict[int, StepRecord]:
+    """Step records of all attempts by step; where attempts overlap, the later one wins."""
+    attempts = (attempt for attempt in state.folder.attempts() if attempt.number <= state.attempt)
+    files = (attempt.path / "steps.jsonl" for attempt in attempts)
+    return {record.step: record for file in files for record in read_lines(file, StepRecord)}
+
+
+def _shown(record: StepRecord) -> str:
+    return "not finite" if record.loss is None else str(record.loss)
+
+
+def _difference(then: float | None, now: float | None) -> float:
+    """Absolute difference; infinite if either loss is not finite."""
+    return float("inf") if then is None or now is None else abs(then - now)
+
+
+work = Work(imports=("model.keeper", "model.trainer"), run=run, compared=compared)
