@@ -17,11 +17,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from model.config import RunConfig
+from model.disk.record import AuditRecord
+from model.errors import AuditFailed
 from model.measure.flops import flop_per_token
+from model.parallel.world import ALONE, World
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +67,8 @@ class Taken:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-Judge = Callable[[Taken], None]
+Judge = Callable[[Taken], AuditRecord | None]
+Keep = Callable[[AuditRecord], None]
 
 
 def every(config: RunConfig) -> int:
@@ -100,12 +105,23 @@ def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
 class Audits:
     """Watches the steps of a run that are audited, and hands the copies to the judge.
 
+    In a run of several processes the one that has the sample and the heads takes them and judges them.
+
     Args:
-        judge: raises if a backend is wrong; None: no step is audited.
+        judge: None: no step is audited.
+        keep: called with each record, in the first process alone.
     """
 
-    def __init__(self, config: RunConfig, model: Llama, judge: Judge | None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        model: Llama,
+        judge: Judge | None,
+        keep: Keep | None = None,
+        world: World = ALONE,
+    ) -> None:
         self._config, self._model, self._judge = config, model, judge
+        self._keep, self._world = keep, world
         self._audit, self._until = audit_of(config, 1)
         self._open: _Tap | None = None
         self._taken: list[Taken] = []
@@ -116,19 +132,36 @@ class Audits:
         if step > self._until:
             self._audit, self._until = audit_of(self._config, step)
         if self._judge and step == self._audit.step:
-            model, train = self._config.model, self._config.train
-            taken = Taken(self._audit, model.heads // model.kv_heads)
-            part, row = divmod(self._audit.sample, train.part_size)
-            earlier = part * (1 + train.checkpoint_activations)  # each part's backward may call it again
-            self._taken.append(taken)
-            self._open = _Tap(cast("Block", self._model.blocks[self._audit.layer]), taken, row, earlier)
+            self._tap()
+
+    def _tap(self) -> None:
+        model, train, parallel = self._config.model, self._config.train, self._world.parallel
+        group, sample = divmod(self._audit.sample, train.batch_size // parallel.samples)
+        heads, kv_head = divmod(self._audit.kv_head, model.kv_heads // parallel.tensor)
+        if (group, heads) != (self._world.sample_rank, self._world.tensor_rank):
+            return
+        taken = Taken(self._audit, model.heads // model.kv_heads)
+        part, row = divmod(sample, train.part_size // parallel.samples)
+        earlier = part * (1 + train.checkpoint_activations)  # each part's backward may call it again
+        self._taken.append(taken)
+        block = cast("Block", self._model.blocks[self._audit.layer])
+        self._open = _Tap(block, taken, row, kv_head, earlier)
 
     def settle(self) -> None:
-        """To be called outside of the timed region: have all that was taken judged, and drop it."""
+        """To be called outside of the timed region: have all that was taken judged, and drop it.
+
+        Raises:
+            AuditFailed: in every process, if what one of them took is wrong.
+        """
         self._close()
-        while self._taken:
-            assert self._judge
-            self._judge(self._taken.pop(0))
+        if not self._judge:
+            return
+        found = [self._judge(self._taken.pop(0)) for _ in list(self._taken)]
+        for record in filter(None, chain.from_iterable(self._world.gather(found))):
+            if self._keep and self._world.is_first:
+                self._keep(record)
+            if not record.passed:
+                raise AuditFailed(f"attention is wrong in {record.where}: {record.reason}")
 
     def _close(self) -> None:
         if self._open:
@@ -141,13 +174,15 @@ class _Tap:
 
     Args:
         row: of the sample in its part of the batch.
+        kv_head: the key head, among those of this process.
         earlier: how many calls of the step come before the one to look at.
 
     A graph of torch.compile does not show what is inside, so a compiled block runs this one step uncompiled.
     """
 
-    def __init__(self, block: Block, taken: Taken, row: int, earlier: int) -> None:
+    def __init__(self, block: Block, taken: Taken, row: int, kv_head: int, earlier: int) -> None:
         self._block, self._taken, self._row, self._earlier = block, taken, row, earlier
+        self._kv_head = kv_head
         self._attention = block.attention
         self._attend, self._attention.attend = self._attention.attend, self
         self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
@@ -176,6 +211,6 @@ class _Tap:
 
     def _take(self, name: str, x_BTHD: Tensor) -> None:
         heads = self._taken.heads if name[-1] in "qo" else 1
-        first = self._taken.audit.kv_head * heads
+        first = self._kv_head * heads
         mine = x_BTHD.detach()[self._row : self._row + 1, :, first : first + heads]
         self._taken.tensors[name] = mine.clone()

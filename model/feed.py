@@ -11,16 +11,30 @@ import torch
 from torch import Tensor
 
 from model.data import Batch, Batches, Tokens
+from model.parallel import part
+from model.parallel.world import ALONE, World
 from model.text import Position
 
 _AHEAD = 2  # batches: one waits while another is made
 
 
-class Ready(NamedTuple):
-    """A batch on the device, (B, T) each.
+class Part(NamedTuple):
+    """Samples that go through the model at once, (B, T) each.
 
     Attributes:
-        training_tokens: how many labels the loss counts.
+        last: whether no other part of the batch comes after it.
+    """
+
+    inputs_BT: Tensor
+    labels_BT: Tensor
+    last: bool
+
+
+class Ready(NamedTuple):
+    """A process's part of a batch, on its device, (B, T) each.
+
+    Attributes:
+        training_tokens: how many labels the loss counts, in the whole batch.
         after: where the batch after it starts.
         copied: when the device has it; None on a CPU.
     """
@@ -31,9 +45,10 @@ class Ready(NamedTuple):
     after: Position
     copied: torch.cuda.Event | None
 
-    def parts(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and labels of the batch in so many equal parts, (B / count, T) each."""
-        return zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
+    def parts(self, count: int) -> Iterator[Part]:
+        """Inputs and labels in so many equal parts, (B / count, T) each."""
+        pairs = zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
+        return (Part(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
 
 
 class Feed(Iterator[Ready]):
@@ -48,9 +63,9 @@ class Feed(Iterator[Ready]):
         UserError: as `Batches`, when the batch is taken that could not be made.
     """
 
-    def __init__(self, batches: Batches, device: torch.device) -> None:
+    def __init__(self, batches: Batches, device: torch.device, world: World = ALONE) -> None:
         self.position = batches.position
-        self._batches, self._device = batches, device
+        self._batches, self._device, self._world = batches, device, world
         self._stream = _stream(device)
         self._thread = ThreadPoolExecutor(1, "data")
         self._ahead = deque(self._thread.submit(self._make) for _ in range(_AHEAD))
@@ -68,13 +83,13 @@ class Feed(Iterator[Ready]):
 
     def _make(self) -> Ready:
         batch = next(self._batches)
-        return self._copied(batch, self._batches.position)
+        return self._copied(part.of(batch, self._world), batch.training_tokens, self._batches.position)
 
-    def _copied(self, batch: Batch, after: Position) -> Ready:
+    def _copied(self, batch: Batch, training_tokens: int, after: Position) -> Ready:
         with torch.cuda.stream(self._stream):  # of None: no change
             inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
             copied = self._stream.record_event() if self._stream else None
-        return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)
+        return Ready(inputs_BT, labels_BT, training_tokens, after, copied)
 
     def _to_device(self, array: Tokens) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from model.disk import checkpoint
 from model.errors import Interrupted
+from model.parallel.world import ALONE, World
 from model.text import START, Position
+
+_SAVE, _STOP = 1, 2
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Checkpoints:
     Attributes:
         folder: the attempt's; the checkpoint is `folder`/checkpoint.
         every_seconds: between periodic checkpoints; None: only when asked to stop.
-        should_stop: called after every step, so it has to be cheap.
+        should_stop: called after every step, so it has to be cheap; in each process of a run, and all of them
+            stop if one is asked to.
         resume_from: the folder of an earlier attempt, whose checkpoint to resume from.
     """
 
@@ -36,6 +40,7 @@ class Keeper:
 
     checkpoints: Checkpoints | None
     state: checkpoint.State
+    world: World = ALONE
     saved: float = 0.0  # by time.monotonic(), which nobody can turn back
     stopping: bool = False
 
@@ -57,9 +62,12 @@ class Keeper:
         """Whether to save after this step; never after the last, which leaves nothing to resume."""
         if self.checkpoints is None or step == self.state.config.train.steps:
             return False
-        self.stopping = self.checkpoints.should_stop()
         every = self.checkpoints.every_seconds
-        return self.stopping or (every is not None and time.monotonic() - self.saved >= every)
+        late = every is not None and time.monotonic() - self.saved >= every
+        asked = _STOP if self.checkpoints.should_stop() else _SAVE if late else 0
+        agreed = self.world.most(asked)
+        self.stopping = agreed == _STOP
+        return bool(agreed)
 
     def keep(self, step: int, position: Position) -> None:
         """Save, and stop the run if that was asked. If a periodic checkpoint fails, stderr says so.

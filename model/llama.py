@@ -5,8 +5,10 @@ Shapes: B batch, T sequence, C width (dim), H query heads, K key/value heads, D 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -141,18 +143,28 @@ class Llama(nn.Module):
     Args:
         attend: computes attention for every layer, through the seam of model.attention.
         recompute: keep each block's input alone for the backward pass (Chen et al. 2016, arXiv:1604.06174).
+        finish: called with each block as soon as it is drawn, to change it in place.
     """
 
     cos_TD: Tensor
     sin_TD: Tensor
 
     def __init__(
-        self, config: ModelConfig, sequence_length: int, attend: Attend, recompute: bool = False
+        self,
+        config: ModelConfig,
+        sequence_length: int,
+        attend: Attend,
+        recompute: bool = False,
+        finish: Finish | None = None,
     ) -> None:
         super().__init__()
         self.recompute = recompute
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
-        self.blocks = nn.ModuleList(Block(config, attend) for _ in range(config.layers))
+        self.blocks = nn.ModuleList()
+        for _ in range(config.layers):
+            self.blocks.append(block := Block(config, attend))
+            if finish:
+                finish(block)
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
         cos_TD, sin_TD = rotary_table(config, sequence_length)
@@ -207,16 +219,35 @@ class Llama(nn.Module):
         return out_BTC
 
 
-def drawn(config: RunConfig, length: int, attend: Attend, recompute: bool = False) -> Llama:
+Finish = Callable[[Block], None]
+
+
+def drawn(
+    config: RunConfig, length: int, attend: Attend, recompute: bool = False, finish: Finish | None = None
+) -> Llama:
     """A run's llama on its device in its precision, with weights drawn from the run's seed.
 
     Args:
         length: tokens that it has positions for.
+        finish: called with each block as soon as it is drawn, to change it in place.
     """
     torch.manual_seed(config.seed)
-    torch.set_default_dtype(getattr(torch, config.section.dtype))
+    with _defaults(config.device, getattr(torch, config.section.dtype)):
+        return Llama(config.model, length, attend, recompute, finish and partial(_finished, finish))
+
+
+def _finished(finish: Finish, block: Block) -> None:
+    with _defaults("cpu", torch.float32):
+        finish(block)
+
+
+@contextmanager
+def _defaults(device: str, dtype: torch.dtype) -> Iterator[None]:
+    """Where and how precisely tensors are made that say neither."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
     try:
-        with torch.device(config.device):
-            return Llama(config.model, length, attend, recompute)
+        with torch.device(device):
+            yield
     finally:
-        torch.set_default_dtype(torch.float32)
+        torch.set_default_dtype(before)

@@ -80,7 +80,8 @@ def _joined(model: Llama, inputs_BT: Tensor, labels_BT: Tensor, count: int) -> T
     return linear_cross_entropy(model.hidden(inputs_BT), model.head.weight, labels_BT, count)
 
 
-LOSSES: Mapping[str, Callable[[Llama, Tensor, Tensor, int], Tensor]] = {  # by `train.loss`
+Loss = Callable[[Llama, Tensor, Tensor, int], Tensor]  # (llama, inputs_BT, labels_BT, count of the batch)
+LOSSES: Mapping[str, Loss] = {  # by `train.loss`
     "cross_entropy": _apart,
     "linear_cross_entropy": _joined,
 }

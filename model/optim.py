@@ -10,6 +10,8 @@ from torch.optim.adamw import adamw
 
 from model.config import TrainConfig
 from model.errors import UserError
+from model.parallel import held
+from model.parallel.world import ALONE, World
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
@@ -22,21 +24,34 @@ class AdamW:
     when it is made, even in a run that is not compiled, which would cost every job seconds.
     """
 
-    def __init__(self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> None:
-        """The states are zero, in the parameters' precision and on their device."""
+    def __init__(
+        self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float, world: World = ALONE
+    ) -> None:
+        """The states are zero, in the parameters' precision and on their device, and split as they are."""
         pairs = list(named)
         self.names, self.parameters = [name for name, _ in pairs], [each for _, each in pairs]
         self.weight_decay = weight_decay
+        self._world, self._holders = world, _holders(self.parameters, world)
         self.steps = [torch.zeros((), device=each.device) for each in self.parameters]
         self.means, self.squares = ([torch.zeros_like(each) for each in self.parameters] for _ in range(2))
+        self._own = [held.local(each) for each in (self.parameters, self.means, self.squares)]
 
     def gradient_norms(self) -> Tensor:
         """The norm of each parameter's gradient, (P,), in float32 also where they are in bfloat16.
 
+        Of the whole gradient, however many processes hold a piece of it; then all of them must ask.
+
         Raises:
             UserError: a parameter has no gradient.
         """
-        return torch.stack(torch._foreach_norm(self._gradients(), 2, dtype=torch.float32))
+        norms = self._norms(self._gradients())
+        if self._holders is None:
+            return norms
+        return self._world.total(norms.square(), self._holders).sqrt()
+
+    def _norms(self, gradients: list[Tensor]) -> Tensor:
+        """Of what this process holds of each, (P,)."""
+        return torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float32))
 
     @torch.no_grad()
     def step(self, rate: float, divisor: Tensor | None = None) -> None:
@@ -50,10 +65,10 @@ class AdamW:
             UserError: a parameter has no gradient.
         """
         adamw(
-            list[Tensor](self.parameters),
+            self._own[0],
             self._gradients(),
-            self.means,
-            self.squares,
+            self._own[1],
+            self._own[2],
             [],
             self.steps,
             fused=True,
@@ -89,7 +104,7 @@ class AdamW:
             first, *others = [name for name, each in pairs if each.grad is None]
             more = f" and {len(others)} more parameters" if others else ""
             raise UserError(f"no gradient reaches {first}{more}: can autograd differentiate the attention?")
-        return found
+        return held.local(found)
 
     def zero_grad(self) -> None:
         """Free the gradients' memory."""
@@ -113,20 +128,17 @@ class OnePassAdamW(AdamW):
     last place.
     """
 
-    def __init__(self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> None:
+    def __init__(
+        self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float, world: World = ALONE
+    ) -> None:
         """As AdamW's. Steps are counted on the host, where reading them costs nothing."""
-        super().__init__(named, weight_decay)
+        super().__init__(named, weight_decay, world)
         self.steps = [torch.zeros(()) for _ in self.parameters]
 
-    def gradient_norms(self) -> Tensor:
-        """As AdamW's.
-
-        Raises:
-            UserError: a parameter has no gradient.
-        """
+    def _norms(self, gradients: list[Tensor]) -> Tensor:
         from model.kernels import adamw
 
-        return adamw.norms([each.contiguous() for each in self._gradients()])
+        return adamw.norms([each.contiguous() for each in gradients])
 
     @torch.no_grad()
     def step(self, rate: float, divisor: Tensor | None = None) -> None:
@@ -141,12 +153,12 @@ class OnePassAdamW(AdamW):
             divisor = torch.ones((), device=self.parameters[0].device)
         gradients = self._gradients()
         torch._foreach_add_(self.steps, 1)
-        for index, (parameter, gradient) in enumerate(zip(self.parameters, gradients, strict=True)):
+        for index, (parameter, mean, square) in enumerate(zip(*self._own, strict=True)):
             adamw.step(
                 parameter,
-                gradient.contiguous(),
-                self.means[index],
-                self.squares[index],
+                gradients[index].contiguous(),
+                mean,
+                square,
                 divisor,
                 rate=rate,
                 decay=self.weight_decay,
@@ -154,6 +166,14 @@ class OnePassAdamW(AdamW):
                 epsilon=EPSILON,
                 count=int(self.steps[index]),
             )
+
+
+def _holders(parameters: list[nn.Parameter], world: World) -> Tensor | None:
+    """How many processes hold the same piece of each parameter, (P,); None where every process holds all."""
+    if not any(map(held.is_cut, parameters)):
+        return None
+    found = [float(held.holders(each, world.place.size)) for each in parameters]
+    return torch.tensor(found, device=parameters[0].device)
 
 
 OPTIMIZERS = {"adamw": AdamW, "adamw_one_pass": OnePassAdamW}

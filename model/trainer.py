@@ -8,18 +8,19 @@ from functools import partial
 import torch
 
 from model import attention, data, float8, optim
-from model.audit import Audits, Judge
+from model.audit import Audits, Judge, Keep
 from model.config import RunConfig
 from model.disk import checkpoint
 from model.disk.record import StepRecord
 from model.errors import Diverged, Unsupported
 from model.feed import Feed
 from model.keeper import Checkpoints, Keeper
-from model.llama import Llama, drawn
-from model.loss import LOSSES
+from model.llama import Block, Llama, drawn
 from model.measure.meter import Meter, no_collector
 from model.measure.profile import Trained
 from model.measure.trail import Trail
+from model.objective import Objective
+from model.parallel.world import ALONE, World
 from model.text import Source
 
 Report = Callable[[StepRecord], None]
@@ -32,14 +33,18 @@ def train(
     report: Report,
     checkpoints: Checkpoints | None = None,
     judge: Judge | None = None,
+    audited: Keep | None = None,
+    world: World = ALONE,
 ) -> Trained:
-    """Train one run to its last step.
+    """Train one run to its last step. All its processes call this, with `checkpoints` and `judge` alike.
 
     Args:
-        report: called with a StepRecord after step 1, every `log_every` steps, at the last step, and before
-            each checkpoint, so that the records up to a checkpoint cover exactly the steps that it holds.
-        judge: called between a record and its checkpoint with what audits took since the record before, and
-            raises AuditFailed; None: without audits.
+        report: called with a StepRecord in the first process after step 1, every `log_every` steps, at
+            the last step, and before each checkpoint: the records up to a checkpoint cover exactly the steps
+            that it holds.
+        judge: called between a record and its checkpoint with what audits took since the record before; None:
+            without audits.
+        audited: called in the first process with what the judge of any process found.
 
     Returns:
         What can do more steps, for a profile.
@@ -58,26 +63,29 @@ def train(
         raise Unsupported([*reasons.values()])
     device = torch.device(config.device)
     backend = attention.require(config.attention, config.attention_case)
-    model = build_model(config, backend)
-    loss_of = LOSSES[config.train.loss]
-    optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), config.train.weight_decay)
+    model = build_model(config, backend, world)
+    objective = Objective(config, model, world)
+    named, decay = model.named_parameters(), config.train.weight_decay
+    optimizer = optim.OPTIMIZERS[config.train.optimizer](named, decay, world)
     source = source.checked(config.text.text_column)
     state = checkpoint.State(config, source.fingerprint(), model, optimizer)
-    keeper = Keeper(checkpoints, state)
+    keeper = Keeper(checkpoints, state, world)
     done, position = keeper.start()
-    stream = Feed(data.Batches(config, source, position), device)
+    stream = Feed(data.Batches(config, source, position), device, world)
     source = source.confirmed(opened=False)
-    meter, trail, audits = Meter(device), Trail(optimizer.names), Audits(config, model, judge)
+    meter, trail = Meter(device, world), Trail(optimizer.names)
+    audits = Audits(config, model, judge, audited, world)
     for step in range(done + 1, config.train.steps + 1):
         # Timed region: from here to done(), by the device's own clock, data included.
         batch = meter.count(next(stream))
         rate = optim.learning_rate(config.train, step)
         audits.watch(step)
         loss = torch.zeros((), device=device)
-        for inputs_BT, labels_BT in batch.parts(config.train.accumulate):
-            share = loss_of(model, inputs_BT, labels_BT, batch.training_tokens)
-            share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        for part in batch.parts(config.train.accumulate):
+            share = objective.share(part, batch.training_tokens)
+            share.backward(objective.gradient)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             loss += share.detach()
+        world.total(loss, world.parallel.tensor)
         norms, norm = optimizer.clipped_step(rate, config.train.clip_norm)
         trail.add(step, loss, norms)
         keep = keeper.due(step)
@@ -86,7 +94,8 @@ def train(
         if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
             record = meter.record(step, loss, norm, rate)
             source = source.confirmed(opened=True)
-            report(record)
+            if world.is_first:
+                report(record)
             audits.settle()
             if record.loss is None or record.grad_norm is None:
                 raise Diverged(trail.first())
@@ -94,17 +103,29 @@ def train(
                 keeper.keep(step, stream.position)
             trail.clear()
             meter.restart()
-    return Trained(config, model, loss_of, optimizer, stream)
+    return Trained(config, model, objective, optimizer, stream)
 
 
-def build_model(config: RunConfig, backend: attention.Backend) -> Llama:
-    """The run's llama on its device in its precision, with weights drawn from the run's seed."""
+def build_model(config: RunConfig, backend: attention.Backend, world: World = ALONE) -> Llama:
+    """The run's llama on its device in its precision, with weights drawn from the run's seed.
+
+    Every process draws the same values. Of each block it then keeps its own piece.
+    """
     if config.train.compile:
         backend = attention.for_compile(backend)
+    if world.parallel.context > 1:
+        raise Unsupported(["parallel.context is not there yet"])
     attend = partial(attention.attend, backend, config.attention_case)
-    model = drawn(config, config.train.sequence_length, attend, config.train.checkpoint_activations)
+    length, recompute = config.train.sequence_length, config.train.checkpoint_activations
+    return drawn(config, length, attend, recompute, partial(_finish, config, world))
+
+
+def _finish(config: RunConfig, world: World, block: Block) -> None:
     if config.train.float8 != "none":
-        float8.convert(model.blocks, config.train.float8)
-    if config.train.compile:
-        model.compile_blocks()
-    return model
+        float8.convert(block, config.train.float8)
+    if config.train.compile:  # blocks are alike, so that one compilation serves all
+        block.compile()
+    if world.mesh is not None:
+        from model.parallel import split
+
+        split.block(block, world)

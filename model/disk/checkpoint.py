@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field, RootModel
 
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from model.optim import AdamW
 
 _META = "meta.json"
 _READERS = 8  # files that are inspected at once
+
+
+class Optimizer(Protocol):
+    """What a checkpoint needs of one: its tensors by name, to save and to load into."""
+
+    def state(self) -> dict[str, Tensor]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class State:
     config: RunConfig
     data_fingerprint: str
     model: nn.Module
-    optimizer: AdamW
+    optimizer: Optimizer
 
     @property
     def device(self) -> torch.device:

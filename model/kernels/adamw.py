@@ -78,6 +78,8 @@ def step(
         count: this step's number, from 1.
     """
     size, (beta1, beta2) = parameter.numel(), betas
+    if not size:  # a process's piece of a small parameter that is split over many
+        return
     _step[(triton.cdiv(size, BLOCK),)](
         parameter, gradient, mean, square, divisor, size, rate, decay, 1 - beta1**count, 1 - beta2**count,
         BETA1=beta1, BETA2=beta2, EPSILON=epsilon, BLOCK=BLOCK, num_warps=8,
@@ -86,7 +88,7 @@ def step(
 
 def norms(tensors: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of each contiguous tensor, in float32; the same for the same values, bit by bit."""
-    programs = [triton.cdiv(each.numel(), SUMMED) for each in tensors]
+    programs = [max(1, triton.cdiv(each.numel(), SUMMED)) for each in tensors]
     sums = torch.empty(sum(programs), dtype=torch.float32, device=tensors[0].device)
     for tensor, count, mine in zip(tensors, programs, sums.split(programs), strict=True):
         _sum_of_squares[(count,)](tensor, mine, tensor.numel(), SUMMED=SUMMED, num_warps=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from statistics import median
@@ -16,6 +16,7 @@ from model.disk.record import StepRecord, finite, now
 from model.feed import Ready
 from model.measure.machine import peak_memory_bytes
 from model.measure.nvml import Gpu
+from model.parallel.world import ALONE, World
 
 
 class Meter:
@@ -25,7 +26,8 @@ class Meter:
     on between record() and restart() is no step's time.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, world: World = ALONE) -> None:
+        self._world = world
         self._device, on_gpu = device.type, device.type == "cuda"
         self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
         self._clock = clock(device)
@@ -34,7 +36,7 @@ class Meter:
     def count(self, batch: Ready) -> Ready:
         """Count a batch that was just taken, and give it back."""
         self._clock.mark()
-        self._tokens += batch.inputs_BT.numel()
+        self._tokens += batch.inputs_BT.numel() * self._world.parts
         self._training_tokens += batch.training_tokens
         return batch
 
@@ -47,6 +49,8 @@ class Meter:
     ) -> StepRecord:
         """Wait until the last step is done, and give the record of the steps since the last record.
 
+        It is of all processes, which make it together: of the slowest one where they differ in time.
+
         Args:
             loss: None, as are norm and rate, where nothing is trained.
         """
@@ -54,7 +58,7 @@ class Meter:
         spans, joules = self._clock.spans(), self._gpu.joules()
         waits, works = spans[::2], spans[1::2]
         seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
-        return StepRecord(
+        mine = StepRecord(
             step=step,
             steps=len(seconds),
             time=now(),
@@ -73,6 +77,7 @@ class Meter:
             sm_mhz=sm_mhz,
             throttle_reasons=reasons,
         )
+        return together(self._world.gather(mine))
 
     def restart(self) -> None:
         """Collect garbage, and start the next interval."""
@@ -84,6 +89,25 @@ class Meter:
         self._tokens = self._training_tokens = 0
         self._joules = self._gpu.joules()
         self._clock.start()
+
+
+def together(records: Sequence[StepRecord]) -> StepRecord:
+    """The record of a run from those of its processes; tokens, loss and norm are already of all in each."""
+    slowest = max(records, key=lambda each: each.step_seconds)
+    if len(records) == 1:
+        return slowest
+    joules = [each.energy_joules for each in records if each.energy_joules is not None]
+    clocks = [each.sm_mhz for each in records if each.sm_mhz is not None]
+    said = [each.throttle_reasons for each in records if each.throttle_reasons is not None]
+    reasons = dict.fromkeys(name for reason in said for name in reason.split(", ") if name)
+    return slowest.model_copy(
+        update={
+            "memory_bytes": max(each.memory_bytes for each in records),
+            "energy_joules": sum(joules) if len(joules) == len(records) else None,
+            "sm_mhz": min(clocks, default=None),
+            "throttle_reasons": ", ".join(reasons) if said else None,
+        }
+    )
 
 
 @contextmanager

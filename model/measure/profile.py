@@ -7,7 +7,7 @@ change what the run reports, and nobody keeps what the steps update.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -25,13 +25,13 @@ from model.llama import Attend, Llama
 from model.measure.meter import no_collector
 from model.measure.parts import Piece, Span, split
 from model.measure.profiler import watched
+from model.objective import Objective
 from model.optim import AdamW
 
 _MARK = "assay::"
 _GLOO = "gloo:"  # what torch.distributed names its work on a CPU
 _STEPS = {"cuda": 2, "cpu": 1}  # a step of a CPU can be long, and its first is like the others
 _LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch")
-Loss = Callable[[Llama, Tensor, Tensor, int], Tensor]
 
 
 class Trained:
@@ -42,9 +42,9 @@ class Trained:
     """
 
     def __init__(
-        self, config: RunConfig, model: Llama, loss_of: Loss, optimizer: AdamW, stream: Feed
+        self, config: RunConfig, model: Llama, objective: Objective, optimizer: AdamW, stream: Feed
     ) -> None:
-        self.config, self.model, self.loss_of = config, model, loss_of
+        self.config, self.model, self.objective = config, model, objective
         self.optimizer, self.stream = optimizer, stream
         self.done = config.train.steps
 
@@ -52,11 +52,11 @@ class Trained:
         """One more step, as `model.trainer.train` does it, with marks where a part of it begins or ends."""
         self.done += 1
         batch = next(self.stream)
-        for inputs_BT, labels_BT in batch.parts(self.config.train.accumulate):
+        for part in batch.parts(self.config.train.accumulate):
             with record_function(f"{_MARK}forward"):
-                share = self.loss_of(self.model, inputs_BT, labels_BT, batch.training_tokens)
+                share = self.objective.share(part, batch.training_tokens)
             with record_function(f"{_MARK}backward"):
-                share.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+                share.backward(self.objective.gradient)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         with record_function(f"{_MARK}optimizer"):
             rate = optim.learning_rate(self.config.train, self.done)
             self.optimizer.clipped_step(rate, self.config.train.clip_norm)

@@ -47,13 +47,27 @@ class World:
         """Which part of a sample's tokens is this process's, of `parallel.context`."""
         return self.place.rank // self.parallel.tensor % self.parallel.context
 
+    @property
+    def tensor_rank(self) -> int:
+        """Which part of each block's heads is this process's, of `parallel.tensor`."""
+        return self.place.rank % self.parallel.tensor
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a batch is cut."""
+        return self.parallel.samples * self.parallel.context
+
     def any(self, said: bool) -> bool:
         """Whether any process says so; all must ask. Waits for no GPU."""
+        return bool(self.most(int(said)))
+
+    def most(self, said: int) -> int:
+        """The largest number that a process says; all must ask. Waits for no GPU."""
         if self.mesh is None:
             return said
-        flag = torch.tensor(int(said))
-        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
-        return bool(flag)
+        number = torch.tensor(said)
+        distributed.all_reduce(number, distributed.ReduceOp.MAX)
+        return int(number)
 
     def gather(self, said: Said) -> list[Said]:
         """What each process says, by rank; all must ask."""
@@ -63,9 +77,14 @@ class World:
         distributed.all_gather_object(found, said)
         return found
 
-    def total(self, part: Tensor) -> Tensor:
-        """The sum of all processes' parts, in place of the part; all must ask."""
+    def total(self, part: Tensor, holders: Tensor | int = 1) -> Tensor:
+        """The sum of all processes' parts, in place of the part; all must ask.
+
+        Args:
+            holders: how many processes hold the same part.
+        """
         if self.mesh is not None:
+            part /= holders
             distributed.all_reduce(part)
         return part
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from model.audit import Taken
 from model.disk.files import append
+from model.disk.record import AuditRecord
 from model.errors import AuditFailed
 
 
@@ -18,6 +19,11 @@ def judged(attempt: Path, taken: Taken) -> None:
     from model.verify.right import judge
 
     if record := judge(taken):
-        append(attempt / "audits.jsonl", record, sync=True)
+        kept(attempt, record)
         if not record.passed:
             raise AuditFailed(f"attention is wrong in {record.where}: {record.reason}")
+
+
+def kept(attempt: Path, record: AuditRecord) -> None:
+    """Write down what was found of one call."""
+    append(attempt / "audits.jsonl", record, sync=True)

@@ -8,7 +8,7 @@ from model.disk.files import append, read_lines
 from model.disk.record import StepRecord
 from runner.job import ceilings, profile
 from runner.job.tasks import Afterwards, Given, Work
-from runner.job.tasks._audits import judged
+from runner.job.tasks._audits import kept
 from runner.job.tasks._compared import Row, row
 from runner.state.ledger import RunState
 
@@ -17,6 +17,7 @@ def run(given: Given) -> Afterwards:
     """Train to the last step; afterwards, profile a few more."""
     from model.keeper import Checkpoints
     from model.trainer import train
+    from model.verify.right import judge
 
     plan, manifest, attempt = given.run, given.progress.manifest, given.attempt
     given.note(**vars(ceilings.known(plan.config, manifest, given.folder.path.parent, given.options)))
@@ -27,8 +28,8 @@ def run(given: Given) -> Afterwards:
         should_stop=given.stop.requested,
         resume_from=given.folder.attempt(resumed).path if resumed else None,
     )
-    report, judge = partial(_report, given), partial(judged, attempt)
-    trained = train(plan.config, given.text, report, checkpoints, judge)
+    report, audited = partial(_report, given), partial(kept, attempt)
+    trained = train(plan.config, given.text, report, checkpoints, judge, audited)
     return partial(profile.keep, trained, given.progress.manifest, attempt)
 
 

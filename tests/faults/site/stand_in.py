@@ -21,7 +21,7 @@ class NoTensors(dict):
         return None
 
 
-def train(config, source, report, checkpoints=None, judge=None):
+def train(config, source, report, checkpoints=None, judge=None, audited=None, world=None):
     """Do what `model.trainer.train` does, without a model."""
     from model.disk import checkpoint
     from model.disk.record import StepRecord, now

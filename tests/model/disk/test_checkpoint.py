@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from model import attention, keeper, optim, trainer
+from model import attention, keeper, objective, optim, trainer
 from model.disk import checkpoint, tensorfile
 from model.disk.files import Unreadable
 from model.disk.record import StepRecord
@@ -203,13 +203,13 @@ def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(t
         clock[0] += 1000.0
 
     monkeypatch.setattr(checkpoint, "save", save)
-    loss = trainer.LOSSES["cross_entropy"]
+    loss = objective.LOSSES["cross_entropy"]
 
     def one_second(*given):
         clock[0] += 1.0
         return loss(*given)
 
-    monkeypatch.setattr(trainer, "LOSSES", {"cross_entropy": one_second})
+    monkeypatch.setattr(objective, "LOSSES", {"cross_entropy": one_second})
     done = attempt(run_config(), tiny, tmp_path / "attempt-1", every=7.0)
     assert saved == [7, 14, 21, 28]
     assert {record.step_seconds for record in done.records} == {1.0}
@@ -217,9 +217,9 @@ def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(t
 
 def test_the_random_numbers_of_a_resumed_run_go_on_too(tiny, tmp_path, monkeypatch):
     """The llama draws none while it trains; a model with dropout would."""
-    loss = trainer.LOSSES["cross_entropy"]
+    loss = objective.LOSSES["cross_entropy"]
     noisy = {"cross_entropy": lambda *given: loss(*given) * (1 + torch.rand(()))}
-    monkeypatch.setattr(trainer, "LOSSES", noisy)
+    monkeypatch.setattr(objective, "LOSSES", noisy)
     config = run_config(log_every=1)
     whole = attempt(config, tiny, tmp_path / "whole")
     first = attempt(config, tiny, tmp_path / "attempt-1", stop_after=11)

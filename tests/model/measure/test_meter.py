@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from model import trainer
+from model import objective
 from model.data import Batches
 from model.feed import Feed, Ready
 from model.measure import meter
@@ -128,7 +128,7 @@ def test_a_run_on_a_cpu_has_times_and_no_sensors(corpus):
 
 @pytest.mark.fault
 def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
-    late, loss = Feed.__next__, trainer.LOSSES["cross_entropy"]
+    late, loss = Feed.__next__, objective.LOSSES["cross_entropy"]
 
     def after(seconds, call):
         def called(*given):
@@ -138,7 +138,7 @@ def test_data_that_come_late_are_seen(corpus, clock, monkeypatch):
         return called
 
     monkeypatch.setattr(Feed, "__next__", after(3.0, late))
-    monkeypatch.setattr(trainer, "LOSSES", {"cross_entropy": after(1.0, loss)})
+    monkeypatch.setattr(objective, "LOSSES", {"cross_entropy": after(1.0, loss)})
     found = []
     train(run_config("math", steps=10), Source(corpus), found.append)
     assert [(record.step_seconds, record.data_wait_seconds) for record in found] == [
@@ -155,14 +155,14 @@ class Cycle:
 
 def test_the_collector_runs_at_records_and_never_in_a_step(corpus, monkeypatch):
     made, left = [], []
-    loss = trainer.LOSSES["cross_entropy"]
+    loss = objective.LOSSES["cross_entropy"]
 
     def littering(*given):
         made.append(weakref.ref(Cycle()))
         assert not gc.isenabled()
         return loss(*given)
 
-    monkeypatch.setattr(trainer, "LOSSES", {"cross_entropy": littering})
+    monkeypatch.setattr(objective, "LOSSES", {"cross_entropy": littering})
     train(
         run_config("math", steps=10),
         Source(corpus),

@@ -1,0 +1,60 @@
+"""What training minimises, as one process of a run computes its share of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.config import RunConfig
+from model.feed import Part
+from model.llama import Llama
+from model.loss import LOSSES, Loss
+from model.parallel.world import World
+
+
+class Objective:
+    """The loss of a part of a batch.
+
+    Attributes:
+        gradient: of the batch's loss by a share, where a backward pass begins; None stands for 1.
+    """
+
+    def __init__(self, config: RunConfig, model: Llama, world: World) -> None:
+        self._loss, self._model = LOSSES[config.train.loss], model
+        self._split: nn.Module | None = None
+        self.gradient: Tensor | None = None
+        if world.mesh is not None:
+            self._split_over(world)
+
+    def _split_over(self, world: World) -> None:
+        from model.parallel import split
+
+        self._wait_for_last = split.wait_for_last
+        self._split = split.root(_Whole(self._model, self._loss), world)
+        # Gradients are averaged over these processes, where the batch's is the sum of theirs.
+        self.gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
+
+    def share(self, part: Part, count: int) -> Tensor:
+        """What these labels have of the batch's mean loss.
+
+        Args:
+            count: labels that count, of the whole batch on all processes.
+        """
+        if self._split is None:
+            return self._loss(self._model, part.inputs_BT, part.labels_BT, count)
+        self._wait_for_last(self._split, part.last)
+        found: Tensor = self._split(part.inputs_BT, part.labels_BT, count)
+        return found
+
+
+class _Whole(nn.Module):
+    """Llama and loss in one: PyTorch gathers the parameters of the outermost module when that is called."""
+
+    def __init__(self, model: Llama, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *given: Any) -> Tensor:
+        return self.loss(self.model, *given)

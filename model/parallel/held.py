@@ -1,0 +1,30 @@
+"""Tensors of which a process holds a piece: DTensors, without an import of what defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def is_cut(tensor: Tensor) -> bool:
+    """Whether it is a DTensor, which says what part of it each process holds."""
+    return hasattr(tensor, "device_mesh")
+
+
+@torch.no_grad()
+def local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """What this process holds of each, in the same memory; a plain tensor is its own."""
+    found: Iterable[Any] = tensors
+    return [each.to_local() if is_cut(each) else each for each in found]
+
+
+def holders(tensor: Tensor, processes: int) -> int:
+    """How many of all processes hold the same piece of it as this one; all of them hold a plain tensor."""
+    cut: Any = tensor
+    for dim, placement in enumerate(cut.placements if is_cut(tensor) else ()):
+        if not placement.is_replicate():
+            processes //= cut.device_mesh.size(dim)
+    return processes

@@ -1,0 +1,114 @@
+"""How a llama is split over the processes of its run, by PyTorch's own DDP, FSDP2, DTensor and their meshes.
+
+| axes | what does it |
+|---|---|
+| replicate alone | DDP: whole copies; gradients are averaged while the backward pass goes on |
+| shard, context | FSDP2 over both: each holds a piece, and gathers a block while the one before it runs |
+| with replicate | FSDP2 over a mesh of both (HSDP): gradients are also averaged over the replicas |
+| tensor | heads and feed-forward of each block are split first, by DTensor |
+
+Tensor parallelism leaves the norms, the embedding and the head whole in each of its processes. They compute
+the same there from the same numbers, and either loss function takes them as they are; a head split over the
+vocabulary would need a loss of its own. What it costs is the head's product, which each of them does in full.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import nn
+
+from model.parallel.world import World
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+
+def block(module: nn.Module, world: World) -> None:
+    """Split a block that was just drawn, so that no more than one is ever whole on this process's device."""
+    if world.parallel.tensor > 1:
+        _by_heads(module, world)
+    if _sharded(world):
+        _shard(module, world)
+
+
+def root(module: nn.Module, world: World) -> nn.Module:
+    """Split what is around the blocks; gives the module to call instead of the one given."""
+    if _sharded(world):
+        _shard(module, world)
+        return module
+    if world.parallel.replicate == 1:
+        return module
+    tables = [name for name, _ in module.named_buffers()]  # all have the same, and need not tell each other
+    ddp: Any = nn.parallel.DistributedDataParallel
+    ddp._set_params_and_buffers_to_ignore_for_model(module, tables)
+    found: nn.Module = ddp(module, gradient_as_bucket_view=True)
+    return found
+
+
+def wait_for_last(module: nn.Module, last: bool) -> None:
+    """To be called before each part of a batch: copies add up gradients alone until the last one.
+
+    Where parameters are sharded, each part's gradients are too: to keep them whole would take the memory that
+    sharding is there to save.
+    """
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        module.require_backward_grad_sync = last  # as its no_sync() does
+    elif hasattr(module, "set_requires_all_reduce"):
+        cast("Any", module).set_requires_all_reduce(last)
+
+
+def _sharded(world: World) -> bool:
+    """Whether FSDP2 does it. DDP takes no parameters that are split by heads, so that FSDP2 has to there."""
+    parallel = world.parallel
+    several = parallel.replicate * parallel.shard * parallel.context > 1
+    return several and (parallel.shard * parallel.context > 1 or parallel.tensor > 1)
+
+
+def _shard(module: nn.Module, world: World) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(module, mesh=_data_mesh(world))
+
+
+def _data_mesh(world: World) -> DeviceMesh:
+    """Of the processes that average gradients: (pieces,), or (replicas, pieces)."""
+    assert world.mesh is not None
+    if world.parallel.context > 1:
+        pieces = "shard_context"
+        world.mesh["shard", "context"]._flatten(pieces)
+    else:
+        pieces = "shard"
+    return world.mesh["replicate", pieces] if world.parallel.replicate > 1 else world.mesh[pieces]
+
+
+def _by_heads(module: nn.Module, world: World) -> None:
+    """Split queries, keys, values, gate and up by their outputs, and what follows them by its inputs."""
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    assert world.mesh is not None
+    # Each process has drawn the same values: it keeps its own piece of them.
+    parallelize_module(module, world.mesh["tensor"], _plan(), src_data_rank=None)
+
+
+def _plan() -> dict[str, ParallelStyle]:
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+
+    def once(others: int) -> ParallelStyle:
+        """Say that a module's first input is whole: its gradient is added up once for all that read it."""
+        layouts = (Replicate(), *[None] * others)
+        return PrepareModuleInput(input_layouts=layouts, desired_input_layouts=layouts)
+
+    return {
+        "attention": once(3),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(),
+        "feed_forward": once(0),
+        "feed_forward.gate": ColwiseParallel(),
+        "feed_forward.up": ColwiseParallel(),
+        "feed_forward.down": RowwiseParallel(),
+    }
