@@ -12,22 +12,11 @@ from torch import Tensor
 
 from model.data import Batch, Batches, Tokens
 from model.parallel import part
+from model.parallel.part import Part
 from model.parallel.world import ALONE, World
 from model.text import Position
 
 _AHEAD = 2  # batches: one waits while another is made
-
-
-class Part(NamedTuple):
-    """Samples that go through the model at once, (B, T) each.
-
-    Attributes:
-        last: whether no other part of the batch comes after it.
-    """
-
-    inputs_BT: Tensor
-    labels_BT: Tensor
-    last: bool
 
 
 class Ready(NamedTuple):
@@ -83,16 +72,16 @@ class Feed(Iterator[Ready]):
 
     def _make(self) -> Ready:
         batch = next(self._batches)
-        return self._copied(part.of(batch, self._world), batch.training_tokens, self._batches.position)
+        return self._copied(batch, self._batches.position)
 
-    def _copied(self, batch: Batch, training_tokens: int, after: Position) -> Ready:
+    def _copied(self, batch: Batch, after: Position) -> Ready:
         with torch.cuda.stream(self._stream):  # of None: no change
             inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
             copied = self._stream.record_event() if self._stream else None
-        return Ready(inputs_BT, labels_BT, training_tokens, after, copied)
+        return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)
 
     def _to_device(self, array: Tokens) -> Tensor:
-        tensor = torch.from_numpy(array)
+        tensor = part.of(torch.from_numpy(array), self._world)
         if self._stream is None:
             return tensor
         # From pageable memory a copy would wait for all that the device still has to do.

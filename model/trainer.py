@@ -15,11 +15,11 @@ from model.disk.record import StepRecord
 from model.errors import Diverged, Unsupported
 from model.feed import Feed
 from model.keeper import Checkpoints, Keeper
-from model.llama import Block, Llama, drawn
+from model.llama import Attend, Block, Llama, drawn
 from model.measure.meter import Meter, no_collector
 from model.measure.profile import Trained
 from model.measure.trail import Trail
-from model.objective import Objective
+from model.parallel.objective import Objective
 from model.parallel.world import ALONE, World
 from model.text import Source
 
@@ -111,13 +111,25 @@ def build_model(config: RunConfig, backend: attention.Backend, world: World = AL
 
     Every process draws the same values. Of each block it then keeps its own piece.
     """
+    length, recompute = config.train.sequence_length, config.train.checkpoint_activations
+    attend, finish = _attend(config, backend, world), partial(_finish, config, world)
+    model = drawn(config, length, attend, recompute, finish)
+    if world.parallel.context > 1:
+        from model.parallel import context
+
+        model.cos_TD, model.sin_TD = (context.mine(x, world, dim=0) for x in (model.cos_TD, model.sin_TD))
+    return model
+
+
+def _attend(config: RunConfig, backend: attention.Backend, world: World) -> Attend:
+    if world.parallel.context > 1:
+        from model.parallel.context import Shared
+
+        shared = Shared(backend, config.attention_case, world)
+        return shared.outside_graphs() if config.train.compile else shared
     if config.train.compile:
         backend = attention.for_compile(backend)
-    if world.parallel.context > 1:
-        raise Unsupported(["parallel.context is not there yet"])
-    attend = partial(attention.attend, backend, config.attention_case)
-    length, recompute = config.train.sequence_length, config.train.checkpoint_activations
-    return drawn(config, length, attend, recompute, partial(_finish, config, world))
+    return partial(attention.attend, backend, config.attention_case)
 
 
 def _finish(config: RunConfig, world: World, block: Block) -> None:

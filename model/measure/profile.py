@@ -25,8 +25,8 @@ from model.llama import Attend, Llama
 from model.measure.meter import no_collector
 from model.measure.parts import Piece, Span, split
 from model.measure.profiler import watched
-from model.objective import Objective
 from model.optim import AdamW
+from model.parallel.objective import Objective
 
 _MARK = "assay::"
 _GLOO = "gloo:"  # what torch.distributed names its work on a CPU

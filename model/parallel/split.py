@@ -74,22 +74,17 @@ def _shard(module: nn.Module, world: World) -> None:
 
 def _data_mesh(world: World) -> DeviceMesh:
     """Of the processes that average gradients: (pieces,), or (replicas, pieces)."""
-    assert world.mesh is not None
-    if world.parallel.context > 1:
-        pieces = "shard_context"
-        world.mesh["shard", "context"]._flatten(pieces)
-    else:
-        pieces = "shard"
-    return world.mesh["replicate", pieces] if world.parallel.replicate > 1 else world.mesh[pieces]
+    assert world.pieces is not None
+    return world.pieces["replicate", "shard"] if world.parallel.replicate > 1 else world.pieces["shard"]
 
 
 def _by_heads(module: nn.Module, world: World) -> None:
     """Split queries, keys, values, gate and up by their outputs, and what follows them by its inputs."""
     from torch.distributed.tensor.parallel import parallelize_module
 
-    assert world.mesh is not None
+    assert world.pieces is not None
     # Each process has drawn the same values: it keeps its own piece of them.
-    parallelize_module(module, world.mesh["tensor"], _plan(), src_data_rank=None)
+    parallelize_module(module, world.pieces["tensor"], _plan(), src_data_rank=None)
 
 
 def _plan() -> dict[str, ParallelStyle]:

@@ -26,11 +26,13 @@ class World:
 
     Attributes:
         mesh: by `AXES`; None for a process that is alone.
+        pieces: who holds what of the model: by replicate, shard x context (as `shard`) and tensor.
     """
 
     place: Place = field(default_factory=Place)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     mesh: DeviceMesh | None = None
+    pieces: DeviceMesh | None = None
 
     @property
     def is_first(self) -> bool:
@@ -113,5 +115,9 @@ def join(place: Place, parallel: ParallelConfig, device: torch.device) -> World:
         timeout=TIMEOUT,
         device_id=device if device.type == "cuda" else None,
     )
-    shape = tuple(getattr(parallel, axis) for axis in AXES)
-    return World(place, parallel, init_device_mesh(device.type, shape, mesh_dim_names=AXES))
+    replicas, shards, context, tensor = (getattr(parallel, axis) for axis in AXES)
+    mesh = init_device_mesh(device.type, (replicas, shards, context, tensor), mesh_dim_names=AXES)
+    if context == 1:
+        return World(place, parallel, mesh, mesh)
+    shape, names = (replicas, shards * context, tensor), ("replicate", "shard", "tensor")
+    return World(place, parallel, mesh, init_device_mesh(device.type, shape, mesh_dim_names=names))

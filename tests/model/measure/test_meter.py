@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from model import objective
 from model.data import Batches
 from model.feed import Feed, Ready
 from model.measure import meter
 from model.measure.meter import Meter, no_collector
+from model.parallel import objective
 from model.text import Position, Source
 from model.trainer import train
 from tests.model.conftest import run_config

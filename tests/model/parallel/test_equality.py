@@ -7,9 +7,9 @@ import pytest
 
 from model import attention
 from model.config import RunConfig
-from model.objective import Objective
 from model.optim import AdamW
 from model.parallel.held import holders, local
+from model.parallel.objective import Objective
 from model.parallel.world import ALONE
 from model.text import Source
 from model.trainer import build_model, train
@@ -25,6 +25,9 @@ WAYS = {
     "TP": {"tensor": 2},
     "TP with FSDP2": {"shard": 2, "tensor": 2},
     "TP with replicas": {"replicate": 2, "tensor": 2},
+    "CP": {"context": 2},
+    "CP with FSDP2": {"shard": 2, "context": 2},
+    "CP with TP": {"context": 2, "tensor": 2},
 }
 MORE = {"whole": {}, "in parts, recomputed": {"accumulate": 2, "checkpoint_activations": True}}
 
@@ -87,7 +90,7 @@ def weights(world, config):
 @pytest.mark.parametrize("way", WAYS)
 def test_every_process_keeps_its_piece_of_the_weights_that_one_process_draws(way):
     alone, size = weights(ALONE, config())
-    pieces = WAYS[way].get("shard", 1)
+    pieces = WAYS[way].get("shard", 1) * WAYS[way].get("context", 1)
     for found, held in together(weights, config(WAYS[way]), **WAYS[way]):
         assert list(found) == list(alone)
         assert all(np.array_equal(found[name], alone[name]) for name in alone)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from model.config import RunConfig
-from model.feed import Part
 from model.llama import Llama
 from model.loss import LOSSES, Loss
+from model.parallel.part import Part
 from model.parallel.world import World
 
 
