@@ -138,7 +138,7 @@ class Audits:
         model, train, parallel = self._config.model, self._config.train, self._world.parallel
         group, sample = divmod(self._audit.sample, train.batch_size // parallel.samples)
         heads, kv_head = divmod(self._audit.kv_head, model.kv_heads // parallel.tensor)
-        if (group, heads) != (self._world.sample_rank, self._world.tensor_rank):
+        if parallel.context > 1 or (group, heads) != (self._world.sample_rank, self._world.tensor_rank):
             return
         taken = Taken(self._audit, model.heads // model.kv_heads)
         part, row = divmod(sample, train.part_size // parallel.samples)
