@@ -125,8 +125,7 @@ def _attend(config: RunConfig, backend: attention.Backend, world: World) -> Atte
     if world.parallel.context > 1:
         from model.parallel.context import Shared
 
-        shared = Shared(backend, config.attention_case, world)
-        return shared.outside_graphs() if config.train.compile else shared
+        return Shared(backend, config.attention_case, world, outside_graphs=config.train.compile)
     if config.train.compile:
         backend = attention.for_compile(backend)
     return partial(attention.attend, backend, config.attention_case)
