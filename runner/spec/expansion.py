@@ -164,7 +164,7 @@ def _marked(study: Study, given: Mapping[str, Any], path: KeyPath) -> dict[str, 
 
 
 def _candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: int) -> Iterator[Candidate]:
-    axes = [*_matrix(study, overlay, scale_path), *_zipped(study)]
+    axes = [*_matrix(study, overlay, scale_path), *_zipped(study, overlay, scale_path)]
     if (cells := prod(map(len, axes))) * repeats > MAX_CELLS:
         times = f", {repeats} times each" if repeats > 1 else ""
         problem = f"the matrix has {cells:,} cells{times}; the limit is {MAX_CELLS:,}"
@@ -187,10 +187,15 @@ def _matrix(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]
         yield [{axis: (value, study.document.mark((*path, i)))} for i, value in enumerate(chosen)]
 
 
-def _zipped(study: Study) -> Iterator[Axis]:
-    for i, group in enumerate(study.file.zip):
+def _zipped(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]:
+    for i, own in enumerate(study.file.zip):
+        path: KeyPath = ("zip", i)
+        group = own
+        for j, other in enumerate(overlay.zip):
+            if set(other) == set(own):
+                group, path = other, (*scale_path, "zip", j)
         rows = range(len(next(iter(group.values()))))
-        marks = {axis: [study.document.mark(("zip", i, axis, row)) for row in rows] for axis in group}
+        marks = {axis: [study.document.mark((*path, axis, row)) for row in rows] for axis in group}
         yield [{axis: (values[row], marks[axis][row]) for axis, values in group.items()} for row in rows]
 
 

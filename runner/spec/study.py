@@ -68,6 +68,9 @@ class Scale(DesignKeys):
     description: str = ""
     set: Assignment = Field(default={}, description="Configuration at this scale; overrides `base`.")
     matrix: dict[str, Axis] = Field(default={}, description="Axes that this scale replaces.")
+    zip: list[Annotated[dict[str, Axis], Field(min_length=1)]] = Field(
+        default=[], description="Groups that take the place of the study's groups of the same axes."
+    )
     rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
 
 
@@ -160,7 +163,7 @@ def read_study(path: Path) -> Study:
             [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
         ) from error
     study = Study(name, path, file, document)
-    checks = (_unknown_paths, _set_twice, _uneven_zips, _axes_given_twice, _designs)
+    checks = (_unknown_paths, _set_twice, _uneven_zips, _foreign_zips, _axes_given_twice, _designs)
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
@@ -181,6 +184,7 @@ def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
     found += [(rule.set, ("rules", i, "set")) for i, rule in enumerate(file.rules)]
     for name, scale in file.scales.items():
         found += [(scale.set, ("scales", name, "set")), (dict(scale.matrix), ("scales", name, "matrix"))]
+        found += [(dict(group), ("scales", name, "zip", i)) for i, group in enumerate(scale.zip)]
         found += [(rule.set, ("scales", name, "rules", i, "set")) for i, rule in enumerate(scale.rules)]
     return found
 
@@ -211,11 +215,31 @@ def _set_twice(study: Study) -> list[Problem]:
 def _uneven_zips(study: Study) -> list[Problem]:
     return [
         Problem(
-            study.document.mark(("zip", i)),
+            study.document.mark((*place, i)),
             f"axes of unequal length: {', '.join(f'{a} {len(v)}' for a, v in group.items())}",
         )
-        for i, group in enumerate(study.file.zip)
+        for groups, place in [(study.file.zip, ("zip",)), *_zips_of_scales(study)]
+        for i, group in enumerate(groups)
         if len({len(values) for values in group.values()}) > 1
+    ]
+
+
+def _zips_of_scales(study: Study) -> list[tuple[list[dict[str, Axis]], KeyPath]]:
+    return [(scale.zip, ("scales", name, "zip")) for name, scale in study.file.scales.items()]
+
+
+def _foreign_zips(study: Study) -> list[Problem]:
+    """Groups of scales that take no group's place."""
+    mine = [set(group) for group in study.file.zip]
+    known = "; ".join(", ".join(group) for group in study.file.zip) or "none"
+    return [
+        Problem(
+            study.document.mark((*place, i)),
+            f"no group of `zip` has exactly these axes (its groups: {known})",
+        )
+        for groups, place in _zips_of_scales(study)
+        for i, group in enumerate(groups)
+        if set(group) not in mine
     ]
 
 

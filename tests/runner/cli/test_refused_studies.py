@@ -160,6 +160,8 @@ ADDED = {
     "unknown outcome": (RULE % "expect: oom", "8:28", "'oom_gpu', 'oom_host'"),
     "memory without unit": (RULE % "resources: {memory: 8}", "8:40", "such as 512MiB or 3GiB, got '8'"),
     "endless time": (RULE % f"resources: {{time_limit: {'9' * 20}:00:00}}", "8:40", "such as 0:30:00"),
+    "zip of a scale": ("zip: [{seed: [0]}]\nscales: {full: {zip: [{model.dim: [32]}]}}\n", "8:23", "no group of `zip` has exactly these axes (its groups: seed)"),
+    "uneven zip of a scale": ("zip: [{seed: [0], model.dim: [32]}]\nscales: {full: {zip: [{seed: [0, 1], model.dim: [32]}]}}\n", "8:23", "axes of unequal length: seed 2, model.dim 1"),
     "axis of a scale": ("scales: {full: {matrix: {seed: [0]}}}\n", "7:26", "is not an axis of `matrix` (there are none yet)"),
     "number as scale": ("scales: {1: {}}\n", "7:10", "a key must be a string"),
     "budget of nothing": ("budget: {gpu_hours: 0}\n", "7:10", "must be greater than 0"),

@@ -34,6 +34,18 @@ def test_zip_varies_axes_together(study):
     assert factors(expand(read_study(path))) == [(0, 32, 2), (0, 64, 4), (1, 32, 2), (1, 64, 4)]
 
 
+def test_a_scale_can_replace_a_zipped_group(study):
+    path = study(
+        "zip:\n  - {model.dim: [32, 64], model.heads: [2, 4]}\n  - {seed: [1, 2]}\n"
+        "scales: {full: {zip: [{model.heads: [4], model.dim: [128]}]}, small: {}}\n"
+    )
+    assert [cell.factors for cell in expand(read_study(path))] == [
+        {"model.heads": 4, "model.dim": 128, "seed": seed} for seed in (1, 2)
+    ]
+    assert len(expand(read_study(path), "small")) == 4
+    assert ":10:" in expand(read_study(path))[0].why[0]
+
+
 def test_include_adds_and_exclude_removes_cells(study):
     path = study(
         "matrix: {attention: [auto, tiled], seed: [0, 1]}\n"
