@@ -147,16 +147,26 @@ def inherit(
     try:
         connection.execute(f"ATTACH '{build.old}' AS old (READ_ONLY)")
         with _using_old(connection):
-            lost = find_lost(connection, root, seen, read_ledger(connection, wanted.replace("$1", "NULL")))
+            known = read_ledger(connection, wanted.replace("$1", "NULL"))
+            lost = find_lost(connection, root, seen, known)
         if lost and drop:
             log.warning("--rebuild drops %s: files that were collected are gone", named(lost))
         elif lost:
             mine = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
             _copy(connection, list(lost), [*mine, "step_records"])
-            insert(connection, "files", [row for key, files in lost.items() for row in rows_of(key, files)])
+            files = {key: (*_unreadable(known[key], gone), *gone) for key, gone in lost.items()}
+            insert(connection, "files", [row for key, each in files.items() for row in rows_of(key, each)])
         connection.execute("DETACH old")
     except duckdb.Error as error:
         _set_aside(build, root, error)
+
+
+def _unreadable(known: Known, gone: Iterable[FileState]) -> list[FileState]:
+    """The files of a run that are there but are not read again, as its run.json is gone; none otherwise."""
+    paths = {file.path for file in gone}
+    if not any(path.endswith("/run.json") for path in paths):
+        return []
+    return [file for path, file in known.items() if path not in paths]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -153,6 +154,38 @@ def test_a_new_version_takes_over_what_no_file_says_any_more(root: Path, sql: As
         {"run_id": "r2", "device": "NVIDIA H200", "verdict": "right", "gone": True},
     ]
     assert len(sql("FROM steps")) == 21
+
+
+RECORDS = (
+    "ledger.jsonl",
+    "attempt-1/manifest.json",
+    "attempt-1/steps.jsonl",
+    "attempt-1/result.json",
+    "run.json",
+)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["as it was", "and changed since"])
+@pytest.mark.parametrize("gone", [*((name,) for name in RECORDS), RECORDS[-2:], RECORDS], ids=", ".join)
+def test_a_new_version_knows_of_the_same_files_as_collects_from_then_on(
+    root: Path, sql: Ask, gone: tuple[str, ...], later: bool
+) -> None:
+    folder = completed(root, "r1")
+    collect(root)
+    for name in gone:
+        (folder.path / name).unlink()
+    left = [name for name in RECORDS if name not in gone]
+    if later and left:
+        os.utime(folder.path / left[0], (1, 1))
+    collect(root)
+    files = "SELECT path, missing_since IS NOT NULL AS gone, sha256 FROM files ORDER BY path"
+    rows = "SELECT * EXCLUDE (missing_since) FROM runs"
+    before = sql(files), sql(rows)
+    assert [row["gone"] for row in before[0]].count(True) == len(gone)
+    with duckdb.connect(store.database(root)) as old:
+        old.execute("UPDATE database_version SET fingerprint = 'old'")
+    collect(root)
+    assert (sql(files), sql(rows)) == before
 
 
 def test_a_run_taken_over_from_before_a_setting_existed_is_still_compared_with_its_neighbours(
