@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from model.config import RunConfig
 from model.disk.record import AuditRecord
@@ -30,7 +30,7 @@ from model.parallel.world import ALONE, World
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from model.llama import Block, Llama
+    from model.llama import Attend, Block, Llama
 
 SHARE = 0.002  # of a run's time that its audits may take
 LEAST = 100  # steps for each audit, over which its own cost, whatever its size, is spread
@@ -44,6 +44,7 @@ class Audit(NamedTuple):
 
     Attributes:
         keys: of a call that decodes a token, how many it meets; None: a call of training.
+        part: of a sample whose tokens several processes share, counted from 0.
     """
 
     step: int
@@ -51,6 +52,7 @@ class Audit(NamedTuple):
     sample: int
     kv_head: int
     keys: int | None = None
+    part: int = 0
 
 
 @dataclass
@@ -98,6 +100,7 @@ def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
         rng.randrange(model.layers),
         rng.randrange(config.train.batch_size),
         rng.randrange(model.kv_heads),
+        part=rng.randrange(2 * config.parallel.context),
     )
     return audit, end
 
@@ -138,14 +141,26 @@ class Audits:
         model, train, parallel = self._config.model, self._config.train, self._world.parallel
         group, sample = divmod(self._audit.sample, train.batch_size // parallel.samples)
         heads, kv_head = divmod(self._audit.kv_head, model.kv_heads // parallel.tensor)
-        if parallel.context > 1 or (group, heads) != (self._world.sample_rank, self._world.tensor_rank):
+        rank, call = self._call()
+        world = self._world
+        if (group, rank, heads) != (world.sample_rank, world.context_rank, world.tensor_rank):
             return
         taken = Taken(self._audit, model.heads // model.kv_heads)
         part, row = divmod(sample, train.part_size // parallel.samples)
         earlier = part * (1 + train.checkpoint_activations)  # each part's backward may call it again
         self._taken.append(taken)
         block = cast("Block", self._model.blocks[self._audit.layer])
-        self._open = _Tap(block, taken, row, kv_head, earlier)
+        self._open = _Tap(block, taken, row, kv_head, earlier, call)
+
+    def _call(self) -> tuple[int, int | None]:
+        """Which of those that share tokens is to look, and at which of its calls; None: it has one."""
+        if (context := self._world.parallel.context) == 1:
+            return 0, None
+        from model.parallel.context import places
+
+        part = self._audit.part
+        rank = min(part, 2 * context - 1 - part)
+        return rank, places(rank, context).index(part)
 
     def settle(self) -> None:
         """To be called outside of the timed region: have all that was taken judged, and drop it.
@@ -176,20 +191,29 @@ class _Tap:
         row: of the sample in its part of the batch.
         kv_head: the key head, among those of this process.
         earlier: how many calls of the step come before the one to look at.
+        call: which call of attention that is shared to look at; None: it is not shared.
 
     A graph of torch.compile does not show what is inside, so a compiled block runs this one step uncompiled.
     """
 
-    def __init__(self, block: Block, taken: Taken, row: int, kv_head: int, earlier: int) -> None:
+    def __init__(
+        self, block: Block, taken: Taken, row: int, kv_head: int, earlier: int, call: int | None
+    ) -> None:
         self._block, self._taken, self._row, self._earlier = block, taken, row, earlier
         self._kv_head = kv_head
         self._attention = block.attention
-        self._attend, self._attention.attend = self._attention.attend, self
+        self._attend = self._before = self._attention.attend
+        shared: Any = self._before
+        self._attention.attend = self if call is None else shared.tapped(call, self._around)
         self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
 
     def close(self) -> None:
         """Put all back."""
-        self._attention.attend, self._block._compiled_call_impl = self._attend, self._compiled
+        self._attention.attend, self._block._compiled_call_impl = self._before, self._compiled
+
+    def _around(self, attend: Attend) -> Attend:
+        self._attend = attend
+        return self
 
     def __call__(self, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
         """The block's own attention. The backend gets its tensors before anything is attached to them.

@@ -334,7 +334,8 @@ class AuditRecord(Frozen):
     sample: int = Field(description="Of the batch.")
     first_head: int = Field(description="The first of the query heads that were audited.")
     heads: int = Field(description="How many: those that share one key head.")
-    rows: int = Field(description="Tokens: all of the sample, or the one that is decoded.")
+    rows: int = Field(description="Tokens: all of the sample, its part, or the one that is decoded.")
+    first_row: int = Field(0, description="The first of them, where processes share the sample's tokens.")
     keys: int | None = Field(None, description="How many a decoded token meets; None: a call of training.")
     tensors: dict[str, AuditedTensor] = Field(description="By name: o, dq, dk, dv; those that there are.")
     passed: bool
@@ -352,9 +353,8 @@ class AuditRecord(Frozen):
         if self.keys is not None:
             decoding = f"decoding with {self.keys} keys"
             return f"{decoding}, layer {self.layer}, sample {self.sample}, {heads}"
-        return (
-            f"step {self.step}, layer {self.layer}, sample {self.sample}, {heads}, rows 0 to {self.rows - 1}"
-        )
+        rows = f"rows {self.first_row} to {self.first_row + self.rows - 1}"
+        return f"step {self.step}, layer {self.layer}, sample {self.sample}, {heads}, {rows}"
 
 
 class Result(Frozen):

@@ -73,12 +73,18 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
         first_head=audit.kv_head * taken.heads,
         heads=taken.heads,
         rows=taken.tensors["o"].shape[1],
+        first_row=_first_row(taken) if audit.keys is None else 0,
         keys=audit.keys,
         tensors={step: _tensor(taken, step, error) for step, error in errors.items()},
         passed=not reason,
         reason=reason or None,
         seconds=perf_counter() - started,
     )
+
+
+def _first_row(taken: Taken) -> int:
+    """Where the queries of a part of a sample stand."""
+    return taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1]
 
 
 def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
@@ -121,7 +127,7 @@ def _place(taken: Taken, step: str, error: Error) -> str:
     mine = step in ("o", "dq")
     ours, name = (taken.heads, "head") if mine else (1, "key head")
     first = taken.audit.kv_head * ours
-    start = taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1] if mine else 0  # of a part's rows
+    start = _first_row(taken) if mine else 0
     slices = [each for each in error.where.split(", ") if each != "batch 0"]
     named = [
         re.sub(r"^head (\d+)$", lambda found: f"{name} {int(found[1]) + first}", each) for each in slices

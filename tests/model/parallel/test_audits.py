@@ -1,0 +1,77 @@
+"""Audits of a run of several processes: one of them takes the copies, of its own call, and judges them."""
+
+import pytest
+import torch
+
+from model import attention, audit
+from model.attention import Backend
+from model.errors import AuditFailed
+from model.text import Source
+from model.trainer import train
+from model.verify.right import judge
+from tests.model.parallel.processes import together
+from tests.model.parallel.test_equality import config, texts  # noqa: F401  a fixture
+
+WAYS = {
+    "FSDP2": {"shard": 2},
+    "TP with FSDP2": {"shard": 2, "tensor": 2},
+    "CP": {"context": 2},
+    "CP with TP": {"context": 2, "tensor": 2},
+}
+MORE = {"accumulate": 2, "checkpoint_activations": True}
+
+
+def audited(world, texts, config):  # noqa: F811
+    """How often this process judged, and what reached it of all audits."""
+    audit.every = lambda config: 1
+    judged, kept = [], []
+
+    def look(taken):
+        judged.append(sorted(taken.tensors))
+        return judge(taken)
+
+    train(config, Source(texts), lambda record: None, judge=look, audited=kept.append, world=world)
+    return judged, [(each.passed, each.first_row, each.rows, each.where) for each in kept]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_audit_is_made_by_one_process_and_kept_by_the_first(way, texts):  # noqa: F811
+    found = together(audited, texts, config(WAYS[way], steps=12, **MORE), **WAYS[way])
+    assert sum(len(judged) for judged, _ in found) == 12
+    assert all(len(judged) < 12 for judged, _ in found)
+    assert all(
+        tensors == ["dk", "do", "dq", "dv", "k", "o", "q", "v"] for judged, _ in found for tensors in judged
+    )
+    (_, kept), *others = found
+    assert not any(records for _, records in others)
+    assert [passed for passed, *_ in kept] == [True] * 12
+    rows = 32 // (2 * WAYS[way]["context"]) if "context" in WAYS[way] else 32
+    assert {size for _, _, size, _ in kept} == {rows}
+    assert {first for _, first, *_ in kept} == set(range(0, 32, rows))
+    assert all(f"rows {first} to {first + rows - 1}" in where for _, first, _, where in kept)
+
+
+def off_in_one_head(q_BTHD, k_BTKD, v_BTKD, causal):
+    """Wrong in the last of a process's heads alone."""
+    o_BTHD = attention.load("math").attend(q_BTHD, k_BTKD, v_BTKD, causal)
+    return torch.cat([o_BTHD[:, :, :-1], o_BTHD[:, :, -1:] * 1.1], 2)
+
+
+def ended(world, texts, config):  # noqa: F811
+    audit.every = lambda config: 1
+    attention.require = lambda name, case: Backend(
+        summary="wrong", attend=off_in_one_head, unsupported_reasons=lambda case: []
+    )
+    kept = []
+    try:
+        train(config, Source(texts), lambda record: None, judge=judge, audited=kept.append, world=world)
+    except AuditFailed as error:
+        return str(error), len(kept)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_one_process_finds_wrong_ends_all_of_them(way, texts):  # noqa: F811
+    found = together(ended, texts, config(WAYS[way], steps=12), **WAYS[way])
+    assert len({text for text, _ in found}) == 1
+    assert "attention is wrong in step" in found[0][0]
+    assert [bool(kept) for _, kept in found] == [True] + [False] * (len(found) - 1)
