@@ -1,4 +1,7 @@
-"""When a run saves its state, and from which state it starts. `checkpoint` knows how."""
+"""When a run saves its state, and from which state it starts.
+
+`checkpoint` knows how, and for runs of several processes `shards`, whose imports take a second.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model.disk import checkpoint
 from model.errors import Interrupted
 from model.parallel.world import ALONE, World
 from model.text import START, Position
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 _SAVE, _STOP = 1, 2
 
@@ -43,6 +50,7 @@ class Keeper:
     world: World = ALONE
     saved: float = 0.0  # by time.monotonic(), which nobody can turn back
     stopping: bool = False
+    group: ProcessGroup | None = None
 
     def start(self) -> tuple[int, Position]:
         """Load the checkpoint to resume from, if any.
@@ -54,7 +62,7 @@ class Keeper:
             Unreadable, UserError: as `checkpoint.load`.
         """
         earlier = self.checkpoints and self.checkpoints.resume_from
-        found = checkpoint.load(earlier / "checkpoint", self.state) if earlier else (0, START)
+        found = self._load(earlier / "checkpoint") if earlier else (0, START)
         self.saved = time.monotonic()
         return found
 
@@ -78,11 +86,28 @@ class Keeper:
         """
         assert self.checkpoints
         try:
-            checkpoint.save(self.checkpoints.folder / "checkpoint", self.state, step, position)
+            self._save(self.checkpoints.folder / "checkpoint", step, position)
         except OSError as error:
             if self.stopping:
                 raise
-            sys.stderr.write(f"could not save a checkpoint at step {step}; training continues: {error}\n")
+            if self.world.is_first:
+                sys.stderr.write(f"could not save a checkpoint at step {step}; training continues: {error}\n")
         self.saved = time.monotonic()
         if self.stopping:
             raise Interrupted(step)
+
+    def _load(self, kept: Path) -> tuple[int, Position]:
+        if self.world.place.size == 1 and not checkpoint.is_of_several(kept):
+            return checkpoint.load(kept, self.state)
+        from model.parallel import shards
+
+        return shards.load(kept, self.state, self.world)
+
+    def _save(self, kept: Path, step: int, position: Position) -> None:
+        if self.world.place.size == 1:
+            checkpoint.save(kept, self.state, step, position)
+            return
+        from model.parallel import shards
+
+        self.group = self.group or shards.connect()
+        shards.save(kept, self.state, step, position, self.world, self.group)
