@@ -17,7 +17,10 @@ from model.verify.certificate import Check, describe
 from model.verify.numbers import compare
 from model.verify.reference import STEPS, Exact, Inputs
 
-_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
+_MEMORY = (
+    *("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory"),
+    *("storage size calculation overflowed", "integer multiplication overflow"),  # more than any memory
+)
 
 
 @dataclass

@@ -53,7 +53,7 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         _limit_memory(None)  # writing the result needs some memory
-        ending = _ending(error, stop, end)
+        ending = _ending(error, stop, end, run.config.device)
         if ending.reason and isinstance(error, Unsupported):
             ending = replace(ending, reason=run.config.in_own_words(ending.reason))
         if ending.outcome is Outcome.FAILED:
@@ -97,7 +97,7 @@ def _not_trusted(attempt: Attempt) -> str | None:
     return f"attempt {attempt.number} failed its audit of step {failed[0].step}" if failed else None
 
 
-def _ending(error: BaseException, stop: Stop, end: float | None) -> Ending:
+def _ending(error: BaseException, stop: Stop, end: float | None, device: str = "cpu") -> Ending:
     """How an attempt ended by an exception.
 
     Args:
@@ -108,7 +108,7 @@ def _ending(error: BaseException, stop: Stop, end: float | None) -> Ending:
     if late and isinstance(error, Terminated):
         return Ending(Outcome.TIMEOUT, "reached its time limit")
     if not isinstance(error, Interrupted):
-        return of_exception(error)
+        return of_exception(error, device)
     if stop.cause == "deadline":
         return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {error.kept}")
     if late:

@@ -29,12 +29,18 @@ class Ending:
 
 # Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
+# Where not even the size in bytes fits into 64 bits.
+_ANY_MEMORY = re.compile(r"Storage size calculation overflowed|integer multiplication overflow")
 _BYTES = TypeAdapter(ByteSize)
 _REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
 
 
-def of_exception(error: BaseException) -> Ending:
-    """The ending of a job that raised this exception."""
+def of_exception(error: BaseException, device: str = "cpu") -> Ending:
+    """The ending of a job that raised this exception.
+
+    Args:
+        device: of its run, "cuda" or "cpu": what is larger than any memory does not say whose it exceeds.
+    """
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error, Unsupported):
@@ -50,6 +56,9 @@ def of_exception(error: BaseException) -> Ending:
         return Ending(Outcome.OOM_GPU, text.partition(" If ")[0], _requested(text))
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _HOST_MEMORY.search(text)):
         return Ending(Outcome.OOM_HOST, _host_memory(text), _requested(text))
+    if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
+        outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
+        return Ending(outcome, f"a tensor is larger than any memory: {first}")
     if isinstance(error, AssayError):
         return Ending(Outcome.FAILED, text)
     return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")

@@ -232,3 +232,14 @@ def test_a_backend_that_does_not_take_the_shared_shape_has_a_certificate_of_its_
     assert outcomes(mine) == {"math": "completed"}
     (path,) = (mine.folder.path.parent.parent / ".certificates").glob("*.json")
     assert not json.loads(path.read_text())["case"].get("any_size")
+
+
+@pytest.mark.fault
+@pytest.mark.trains
+def test_a_shape_beyond_any_memory_runs_out_of_it(runner, root, tmp_path):
+    path = tmp_path / "alone.yaml"
+    path.write_text(
+        STUDY.replace("math flash cudnn", "math").replace("B1 T16 H2", "B999999999 T999999999 H999999998")
+    )
+    done = runner("launch", path, rc=1, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
+    assert "oom_host" in done.stdout and "larger than any memory" in done.stdout

@@ -3,9 +3,11 @@
 import signal
 
 import pytest
+import torch
 
 from model.disk.record import Outcome
 from model.errors import Diverged, Unsupported
+from model.verify.call import is_out_of_memory
 from runner.state.endings import Terminated, of_exception, of_exit
 
 
@@ -33,6 +35,18 @@ def test_an_exception_has_its_outcome(error, outcome, requested):
     ending = of_exception(error)
     assert (ending.outcome, ending.requested_bytes) == (Outcome(outcome), requested)
     assert ending.reason
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("shape", [(2**31, 2**31), (2**40, 2**40)], ids=str)
+def test_a_tensor_whose_size_no_number_holds_is_more_than_the_devices_memory(device, shape):
+    with pytest.raises(RuntimeError) as found:
+        torch.empty(shape)
+    ending = of_exception(found.value, device)
+    assert ending.outcome == ("oom_gpu" if device == "cuda" else "oom_host")
+    assert ending.reason == f"a tensor is larger than any memory: {found.value}"
+    assert is_out_of_memory(found.value)
 
 
 def test_a_failure_says_what_and_where():
