@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from model import attention, keeper, objective, optim, trainer
+from model import attention, keeper, optim, trainer
 from model.disk import checkpoint, tensorfile
 from model.disk.files import Unreadable
 from model.disk.record import StepRecord
 from model.errors import Interrupted, UserError
 from model.keeper import Checkpoints, Keeper
 from model.measure import meter
+from model.parallel import objective
 from model.text import Position, Source
 from model.trainer import build_model, train
 from tests.model.conftest import run_config
