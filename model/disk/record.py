@@ -208,6 +208,13 @@ class Clocks(Frozen):
     slowed_seconds: float | None = Field(description="The same for heat, and for the power supply's brake.")
 
 
+class RankRecord(Frozen):
+    """One process of a run of several."""
+
+    node: str = Field(description="Slurm's name of its node, else its host's.")
+    gpu_uuid: str | None = Field(None, description="Its GPU; None on a CPU.")
+
+
 class Manifest(Frozen):
     """`manifest.json`: where and with what an attempt runs. Device facts are None until torch is imported.
 
@@ -229,6 +236,9 @@ class Manifest(Frozen):
     gpu_uuid: str | None = None
     gpus: int | None = Field(0, description="GPUs that the attempt uses.")
     nodes: int | None = 1
+    ranks: list[RankRecord] | None = Field(
+        None, description="The processes of the run, from rank 0, which wrote this; None: it has one."
+    )
     load_before: float | None = Field(
         None, description="Processes running or waiting to, over all cores, averaged over the last minute."
     )

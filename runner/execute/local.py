@@ -21,6 +21,7 @@ from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending, of_exit
+from runner.state.process import oom_kills
 from runner.state.tasks import Task
 
 POLL_SECONDS = 0.1
@@ -248,7 +249,7 @@ def _start(task: Task, profile: Profile, gpus: tuple[str, ...]) -> Child:
         raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
     limit = task.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    return Child(task, process, gpus, deadline, _oom_kills())
+    return Child(task, process, gpus, deadline, oom_kills())
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:
@@ -279,7 +280,7 @@ def _note(child: Child) -> None:
     result = child.task.folder.attempt(child.task.attempt).result
     ending = child.ending
     if result is None and ending is None:
-        ending = of_exit(child.process.returncode, oom_killed=_oom_kills() > child.kills)
+        ending = of_exit(child.process.returncode, oom_killed=oom_kills() > child.kills)
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
         try:
             ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
@@ -308,9 +309,3 @@ def _stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) 
         if child.process.poll() is None:
             os.killpg(child.process.pid, signal.SIGKILL)
             child.process.wait()
-
-
-def _oom_kills() -> int:
-    """Number of processes killed by the kernel's OOM killer since boot."""
-    counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    return int(counters.get("oom_kill", 0))

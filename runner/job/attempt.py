@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import resource
 import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
+from functools import partial
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from model import attention
@@ -20,12 +21,14 @@ from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Outcome, Result, RunRecord, now
 from model.errors import Interrupted, Unsupported
 from model.measure import machine
-from runner.job import admission, phase, tasks
+from runner.job import admission, phase
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
+from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks
+from runner.job.ranks.meet import lead, met
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
 from runner.job.stop import Stop, deadline
-from runner.job.tasks import Afterwards, Given, Progress, checked
+from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
 from runner.state.endings import Ending, Terminated, of_exception
@@ -33,11 +36,15 @@ from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
 
 
-def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = ()) -> str:
-    """Run one attempt of a run in this process and return its outcome.
+def run_attempt(
+    folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (), slot: int | None = None
+) -> str:
+    """Run one attempt of a run and return its outcome. Of several processes this one is rank 0.
 
     Args:
         fellows: the other runs in the same job.
+        slot: the run's place in its Slurm job, where its other processes are tasks of the job; None: this
+            process starts them.
     """
     attempt, run = folder.attempt(number).path, folder.attempt(number).planned
     end = job_end()
@@ -46,26 +53,77 @@ def run_attempt(folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (
     stop.listen()
     progress = Progress(_first_manifest(folder, run, number))
     write(attempt / "manifest.json", progress.manifest)
-    afterwards = None
+    afterwards, conclusion = None, _Conclusion(run, attempt, progress)
+
+    def go_on(ending: Ending) -> None:
+        again = stop.cause == "deadline" or ending.outcome is Outcome.NODE_FAILED
+        if again and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
+            _go_on_in_the_queue(folder, number, fellows, end)
+
+    def lost(ending: Ending) -> None:
+        """End the attempt while the main thread waits for a process that will not come."""
+        if conclusion.record(ending):
+            go_on(ending)
+            os._exit(1)
+        if time.monotonic() - conclusion.recorded > LEAVE_SECONDS:  # it waits in what follows the result
+            os._exit(0)
+
+    ranks = None
     try:
-        _limit_memory(run.memory_bytes)
-        afterwards = _work(run, folder, progress, stop)
+        limit_memory(run.memory_bytes)
+        if run.config.processes > 1:
+            options = snapshot.options(folder.path.parent, run.provenance.code)
+            ranks = lead(folder, number, run, options, slot, lost)
+        afterwards = _work(run, folder, progress, stop, ranks)
+        if ranks:
+            ranks.finished()
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
-        _limit_memory(None)  # writing the result needs some memory
+        limit_memory(None)  # writing the result needs some memory
         ending = _ending(error, stop, end, run.config.device)
         if ending.reason and isinstance(error, Unsupported):
             ending = replace(ending, reason=run.config.in_own_words(ending.reason))
+        if ranks:
+            ending = ranks.true_of(ending, error)
         if ending.outcome is Outcome.FAILED:
             traceback.print_exc()
-    write(attempt / "result.json", _result(progress, ending, machine.peak_memory_bytes(run.config.device)))
+    conclusion.record(ending)
     if afterwards and not stop.requested():
-        afterwards()
+        _and_then(afterwards, ranks)
+    if ranks:
+        ranks.close()
     if progress.gpu:
         progress.gpu.close()
-    if stop.cause == "deadline" and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
-        _go_on_in_the_queue(folder, number, fellows, end)
+    go_on(ending)
     return ending.outcome.value
+
+
+class _Conclusion:
+    """Writes an attempt's result once: the main thread does, or the one that watches the other processes."""
+
+    def __init__(self, run: RunRecord, attempt: Path, progress: Progress) -> None:
+        self._device, self._attempt, self._progress = run.config.device, attempt, progress
+        self._lock, self.recorded = Lock(), 0.0  # when, on the time.monotonic() clock
+
+    def record(self, ending: Ending) -> bool:
+        """Write the result; returns False if another thread has."""
+        with self._lock:
+            if self.recorded:
+                return False
+            peak = machine.peak_memory_bytes(self._device)
+            write(self._attempt / "result.json", _result(self._progress, ending, peak))
+            self.recorded = time.monotonic()
+            return True
+
+
+def _and_then(afterwards: Afterwards, ranks: Ranks | None) -> None:
+    """Do what follows the result, which all processes of the run do together."""
+    if ranks:
+        ranks.more()
+    afterwards()
+    if ranks:
+        with suppress(Lost):
+            ranks.finished()
 
 
 def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
@@ -145,20 +203,13 @@ def _at_work(fellow: RunFolder) -> bool:
     return bool(newest.manifest and newest.result is None and process.alive(newest.manifest))
 
 
-def _work(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> Afterwards | None:
+def _work(
+    run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop, ranks: Ranks | None = None
+) -> Afterwards | None:
     """Do what the run's task is, once its backend is certified here."""
     config = run.config
     source = run.source and checked(run, run.source)
-    gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
-    import torch
-
-    work = tasks.load(config.task)
-    for module in work.imports:
-        import_module(module)
-    gc.enable()
-    if config.device == "cuda" and not torch.cuda.is_available():
-        attention.require(config.attention, config.attention_case)
-        raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
+    work = prepared(config)
     options = snapshot.options(folder.path.parent, run.provenance.code)
     given = Given(run, folder, progress, stop, options, source)
     given.note(**with_device(progress.manifest, config, run.peak_flops_override))
@@ -167,6 +218,8 @@ def _work(run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop) -> 
         with phase.shown(given.attempt) as tell:
             given.note(certificate=_certificate(run, folder, options, tell))
     given.note(device_users=machine.device_users(config.device))
+    if ranks:
+        given = replace(given, meet=partial(met, ranks, given.note, progress, config))
     return work.run(given)
 
 
@@ -200,9 +253,3 @@ def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Resul
         ended_at=now(),
         wall_seconds=time.monotonic() - progress.started,  # immune to changes of the system clock
     )
-
-
-def _limit_memory(limit: int | None) -> None:
-    """Limit the process's data (heap and private mappings), so that torch can report what it requested."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard if limit is None else limit, hard))

@@ -8,9 +8,14 @@ from pathlib import Path
 
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
+from model.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
+from runner.job.ranks.meeting import Meeting, found, place_of, publish
+from runner.job.ranks.start import Follower, stand_by
 from runner.job.slurm import ending_before_restart
 from runner.state import ledger
+from runner.state.code import snapshot
+from runner.state.tasks import jobs_folder
 
 # Outcomes of an attempt that was stopped by a Slurm requeue or by the time limit.
 STOPPED = frozenset({Outcome.CANCELLED, Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAILED})
@@ -21,23 +26,54 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
 
     A job gets folders and numbers alone, so editing code before it starts cannot change what was planned.
     """
-    if int(os.environ.get("SLURM_NODEID", "0")):
-        return "unused node"  # a slot is a number on the first one, so that no attempt starts twice
-    slot = int(os.environ.get("SLURM_LOCALID", "0"))
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]
+    slot, rank = _place(len(members), members[0][0].run.config.processes)
     if slot >= len(members):
-        return "unused slot"
+        return "unused task"  # so that no attempt starts twice
     run, number = members.pop(slot)
+    if rank:
+        return _follow(run, slot, rank)
     attempt: int | None = number
     if int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         attempt = attempt_of_restart(run, number)
     if attempt is None or withdrawn(run.attempt(attempt)) or _given_up(run.attempt(attempt)):
+        _dismiss(run, slot)
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):
         file = os.open(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(file, descriptor)
         os.close(file)
-    return run_attempt(run, attempt, [fellow for fellow, _ in members])
+    return run_attempt(run, attempt, [fellow for fellow, _ in members], slot)
+
+
+def _place(runs: int, processes: int) -> tuple[int, int]:
+    """This task's slot, and its rank among the processes of that slot's run.
+
+    Runs that share a job are on one node. A site's own rules can give a job more nodes or tasks than it asks
+    for; their slot is one that no run has.
+    """
+    node, local = (int(os.environ.get(name, "0")) for name in ("SLURM_NODEID", "SLURM_LOCALID"))
+    if processes == 1:
+        return (runs if node else local), 0
+    return divmod(local if runs > 1 else int(os.environ.get("SLURM_PROCID", "0")), processes)
+
+
+def _follow(run: RunFolder, slot: int, rank: int) -> str:
+    """Be a process of a run other than rank 0, which says what there is to do."""
+    path = place_of(jobs_folder(run.path.parent), slot)
+    meeting = found(path)
+    if not meeting.attempt:
+        return "nothing left to do"
+    config, local = run.run, int(os.environ.get("SLURM_LOCALID", "0"))
+    options = snapshot.options(run.path.parent, config.provenance.code)
+    stand_by(Follower(run, Place(rank, config.config.processes, local), meeting, options))
+    return f"rank {rank}"
+
+
+def _dismiss(run: RunFolder, slot: int) -> None:
+    """Tell the other processes of a run that there is nothing left to do."""
+    if run.run.config.processes > 1:
+        publish(place_of(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
 
 
 def _given_up(attempt: Attempt) -> bool:

@@ -42,7 +42,7 @@ def with_device(manifest: Manifest, config: RunConfig, peak_override: float | No
         "device_name": name,
         "gpu_uuid": uuid,
         "clocks": clocks(uuid),
-        "gpus": int(config.device == "cuda"),
+        "gpus": config.processes * int(config.device == "cuda"),
         "parameter_count": parameter_count(config.model) if "model" in SECTIONS[config.task] else None,
         "flop_per_token": of_run(config),
         "peak_flops": known.flops if known else None,

@@ -15,10 +15,16 @@ if TYPE_CHECKING:
     from model.measure.profile import Trained
 
 
-def keep(trained: Trained, manifest: Manifest, attempt: Path) -> None:
-    """Do a few more steps under the profiler. Whatever goes wrong is no matter of the run, which is over."""
+def keep(trained: Trained, manifest: Manifest, attempt: Path | None) -> None:
+    """Do a few more steps under the profiler. Whatever goes wrong is no matter of the run, which is over.
+
+    Args:
+        attempt: None in processes of the run that write nothing.
+    """
+    found = _profile(trained, manifest)
     try:
-        write(attempt / FILE, _profile(trained, manifest))
+        if attempt:
+            write(attempt / FILE, found)
     except OSError as error:
         sys.stderr.write(f"the profile of the step could not be written: {error}\n")
 

@@ -7,22 +7,35 @@ none of their files.
 
 from __future__ import annotations
 
+import gc
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from socket import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from model.attention import require
+from model.config import RunConfig
 from model.disk.files import write
 from model.disk.folder import RunFolder
 from model.disk.record import Manifest, RunRecord
-from model.errors import UserError
+from model.errors import Unsupported, UserError
 from model.text import Source
 from runner.job.stop import Stop
 from runner.job.tasks._compared import Row
 from runner.state.ledger import RunState
+
+if TYPE_CHECKING:
+    from model.parallel.world import World
+
+
+def _alone() -> World:
+    from model.parallel.world import ALONE
+
+    return ALONE
 
 
 @dataclass
@@ -47,6 +60,9 @@ class Given:
     Attributes:
         options: Python options that make a process import the run's code.
         source: the text, as it was before the certificate was made; None if the task reads none.
+        meet: has the run's processes meet, once this one can begin; raises what `model.parallel.world.join`
+            raises, and in rank 0 `runner.job.ranks.first.Lost` where another process has ended.
+        records: whether this process writes the attempt's records; the others of its run do not.
     """
 
     run: RunRecord
@@ -55,6 +71,8 @@ class Given:
     stop: Stop
     options: Sequence[str]
     source: Source | None
+    meet: Callable[[], World] = _alone
+    records: bool = True
 
     @property
     def attempt(self) -> Path:
@@ -72,7 +90,9 @@ class Given:
         return checked(self.run, self.source)
 
     def note(self, **facts: Any) -> None:
-        """Add facts to the attempt's manifest."""
+        """Add facts to the attempt's manifest, in the process that records them."""
+        if not self.records:
+            return
         self.progress.manifest = self.progress.manifest.model_copy(update=facts)
         write(self.attempt / "manifest.json", self.progress.manifest)
 
@@ -110,3 +130,28 @@ def checked(run: RunRecord, source: Source) -> Source:
     if not source.has(run.data_fingerprint):
         raise UserError(f"{run.data_file} or the tokenizer has changed since this run was planned")
     return source
+
+
+def prepared(config: RunConfig) -> Work:
+    """Import torch and what the task needs.
+
+    Raises:
+        Unsupported: there is no GPU, and the run needs one.
+    """
+    gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
+    import torch
+
+    work = load(config.task)
+    for module in work.imports:
+        import_module(module)
+    gc.enable()
+    if config.device == "cuda" and not torch.cuda.is_available():
+        require(config.attention, config.attention_case)
+        raise Unsupported([f"no CUDA device is visible to torch {torch.__version__}"])
+    return work
+
+
+def limit_memory(limit: int | None) -> None:
+    """Limit this process's data (heap and private mappings), so that torch can report what it requested."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard if limit is None else limit, hard))

@@ -19,9 +19,12 @@ def run(given: Given) -> Afterwards:
     from model.trainer import train
     from model.verify.right import judge
 
-    plan, manifest, attempt = given.run, given.progress.manifest, given.attempt
-    given.note(**vars(ceilings.known(plan.config, manifest, given.folder.path.parent, given.options)))
-    resumed = manifest.resumed_attempt
+    plan = given.run
+    if given.records:
+        known = ceilings.known(plan.config, given.progress.manifest, given.folder.path.parent, given.options)
+        given.note(**vars(known))
+    world = given.meet()
+    resumed, attempt = given.progress.manifest.resumed_attempt, given.attempt
     checkpoints = Checkpoints(
         folder=attempt,
         every_seconds=plan.checkpoint_seconds,
@@ -29,8 +32,8 @@ def run(given: Given) -> Afterwards:
         resume_from=given.folder.attempt(resumed).path if resumed else None,
     )
     report, audited = partial(_report, given), partial(kept, attempt)
-    trained = train(plan.config, given.text, report, checkpoints, judge, audited)
-    return partial(profile.keep, trained, given.progress.manifest, attempt)
+    trained = train(plan.config, given.text, report, checkpoints, judge, audited, world)
+    return partial(profile.keep, trained, given.progress.manifest, attempt if given.records else None)
 
 
 def _report(given: Given, record: StepRecord) -> None:

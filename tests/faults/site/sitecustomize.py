@@ -83,7 +83,9 @@ def set_clock(file):
 
 
 # A Slurm job carries the text of runner/slurm.py on its command line.
-IN_JOB = "runner.job" in sys.orig_argv or any("def run_in_job" in word for word in sys.orig_argv)
+IN_JOB = {"runner.job", "runner.job.ranks.follower"} & {*sys.orig_argv} or any(
+    "def run_in_job" in word for word in sys.orig_argv
+)
 if "STAND_IN_TRAINER" in os.environ and IN_JOB:
     import stand_in
 

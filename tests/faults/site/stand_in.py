@@ -4,10 +4,13 @@ For tests of what happens around training: it keeps the trainer's contract with 
 checkpoint in the right format when asked, resuming from one), but its checkpoints hold no tensors.
 """
 
+import importlib.util
 import math
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 STEP_SECONDS = 0.001
@@ -21,6 +24,19 @@ class NoTensors(dict):
         return None
 
 
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's own."""
+
+
+def fail(world, step):
+    """Fail as RANK_FAULT says, RANK:STEP:KIND."""
+    rank, at, kind = os.environ.get("RANK_FAULT", "-1:0:none").split(":")
+    if (world.place.rank, step) == (int(rank), int(at)):
+        if kind == "oom":
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. If reserved memory is")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def train(config, source, report, checkpoints=None, judge=None, audited=None, world=None):
     """Do what `model.trainer.train` does, without a model."""
     from model.disk import checkpoint
@@ -31,31 +47,49 @@ def train(config, source, report, checkpoints=None, judge=None, audited=None, wo
     keeper = Keeper(
         checkpoints,
         checkpoint.State(config, source.fingerprint(), None, None),
+        world,
     )
     done, position = keeper.start()
     settings, last = config.train, done
     for step in range(done + 1, settings.steps + 1):
         time.sleep(STEP_SECONDS)
+        fail(world, step)
         keep = keeper.due(step)
         if keep or step == 1 or step % settings.log_every == 0 or step == settings.steps:
             tokens = (step - last) * settings.batch_size * settings.sequence_length
-            report(
-                StepRecord(
-                    step=step,
-                    steps=step - last,
-                    time=now(),
-                    loss=5.0 + 1 / math.sqrt(step),
-                    learning_rate=settings.learning_rate,
-                    grad_norm=1.0,
-                    step_seconds=STEP_SECONDS,
-                    tokens=tokens,
-                    training_tokens=tokens,
-                    memory_bytes=2**20,
-                )
+            record = StepRecord(
+                step=step,
+                steps=step - last,
+                time=now(),
+                loss=5.0 + 1 / math.sqrt(step),
+                learning_rate=settings.learning_rate,
+                grad_norm=1.0,
+                step_seconds=STEP_SECONDS,
+                tokens=tokens,
+                training_tokens=tokens,
+                memory_bytes=2**20,
             )
             last = step
+            if world.is_first:
+                report(record)
             if keep:
                 keeper.keep(step, position)
+
+
+def save(kept, state, step, position, world, _group):
+    """Do what `model.parallel.shards.save` does: nobody goes on before the checkpoint is there."""
+    from model.disk import checkpoint
+
+    if world.is_first:
+        checkpoint.save(kept, state, step, position)
+    world.gather(None)
+
+
+def load(kept, state, _world):
+    """Do what `model.parallel.shards.load` does."""
+    from model.disk import checkpoint
+
+    return checkpoint.load(kept, state)
 
 
 class Backends(ModuleType):
@@ -83,8 +117,16 @@ def install():
         get_num_threads=lambda: 1,
         empty=lambda *shape, dtype: None,
         set_rng_state=lambda state: None,
+        device=lambda name: name,
     )
+    spec = importlib.util.spec_from_file_location(
+        "model.parallel.world", Path(__file__).with_name("stand_in_world.py")
+    )
+    sys.modules["model.parallel.world"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["model.parallel.world"])
     module("model.trainer", train=train)
+    module("model.parallel.shards", connect=lambda: "group", save=save, load=load)
+    module("model.verify.right", judge=None)
     module("runner.job.admission", admit=lambda *arguments: SimpleNamespace(key="stand-in"))
     unmeasured = SimpleNamespace(no_ceilings="stand-in")
     module("runner.job.ceilings", known=lambda *arguments: unmeasured)

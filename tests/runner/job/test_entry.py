@@ -11,7 +11,7 @@ from tests.analysis.fabricate import Folder, plan
 def claimed(root, monkeypatch):
     """An attempt that array tiny-1 was meant for."""
     monkeypatch.setenv("SLURM_JOB_NAME", "tiny-1")
-    monkeypatch.setattr("runner.job.entry.run_attempt", lambda run, number, _fellows: f"ran {number}")
+    monkeypatch.setattr("runner.job.entry.run_attempt", lambda run, number, _fellows, _slot: f"ran {number}")
     monkeypatch.setattr("runner.job.entry.os.dup2", lambda _file, _descriptor: None)
     folder = Folder(root, plan("r1", study="tiny"))
     folder.event("claimed", executor="slurm")
@@ -50,4 +50,4 @@ def test_an_array_that_slurm_accepts_after_it_was_given_up_leaves_its_attempts_t
 def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
     """A site's own rules can give a job more nodes than it asks for."""
     monkeypatch.setenv("SLURM_NODEID", "1")
-    assert run(claimed) == "unused node"
+    assert run(claimed) == "unused task"

@@ -1,0 +1,218 @@
+"""What rank 0 does for the processes of its run: gathers them, and ends the attempt when one of them ends."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from threading import Event, Thread, current_thread
+from typing import Any
+
+from model.disk.record import Outcome
+from model.errors import AssayError, Interrupted
+from runner.job.ranks.leader import node
+from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame
+from runner.job.ranks.others import Other, Others, death
+from runner.job.ranks.standstill import Standstill, stands
+from runner.job.ranks.terminations import Terminations
+from runner.job.ranks.where import Place, place
+from runner.state import process
+from runner.state.endings import Ending
+
+ASK_SECONDS = 5.0  # between questions where the others stand
+POLL_SECONDS = 0.2
+OWN_SECONDS = 3.0  # until the main thread has noticed a death itself, and ended
+ECHO_SECONDS = 10.0  # until the cause is known of an error that may be another process's
+LEAVE_SECONDS = 10.0  # for the others to end by themselves
+# What is true of one process alone; the other outcomes all of them have together.
+_OWN = frozenset({Outcome.OOM_GPU, Outcome.OOM_HOST, Outcome.FAILED})
+# What torch.distributed says where a partner is gone: TCP, gloo, NCCL, its store, and time-outs of these.
+_ECHO = re.compile(
+    r"connection (was )?(closed|reset|refused|aborted)|broken pipe|recvValue failed|nccl|gloo|"
+    r"timed out|timeout|Dist(Network|Store|Backend)?Error",
+    re.IGNORECASE,
+)
+
+
+class Lost(AssayError):
+    """Another process of the run has ended, and with it the attempt.
+
+    Attributes:
+        ending: how, naming rank, node and cause.
+    """
+
+    def __init__(self, ending: Ending) -> None:
+        self.ending = ending
+        super().__init__(ending.reason)
+
+
+def is_echo(error: BaseException) -> bool:
+    """Whether an error may only be how another process's death looks from here."""
+    return isinstance(error, RuntimeError) and bool(_ECHO.search(f"{type(error).__name__}: {error}"))
+
+
+class Ranks:
+    """The run's other processes. Made and closed by the main thread.
+
+    Args:
+        size: of the run, this process included.
+        conclude: records how the attempt ended, and ends this process. The watching thread calls it, again
+            and again, if the main thread does not end by itself: it may be stuck in a collective.
+
+    Attributes:
+        steps: that this process has done.
+    """
+
+    def __init__(self, size: int, attempt: int, conclude: Callable[[Ending], None]) -> None:
+        self.steps = 0
+        self._others, self._conclude = Others(size, attempt), conclude
+        self._standstill, self._training = Standstill(), False
+        self._closed, self._terminations = Event(), Terminations()
+        self._kills, self._asked = process.oom_kills(), 0.0
+        self._cause: tuple[Ending, float] | None = None
+        self._echoed: tuple[Ending, float] | None = None
+        self._watching = Thread(target=self._watch, daemon=True)
+        self._watching.start()
+
+    @property
+    def meeting(self) -> Meeting:
+        """Where this process listens for the others."""
+        return self._others.meeting
+
+    def started(self, rank: int, child: subprocess.Popen[bytes]) -> None:
+        """Note a process of the run that this one has started."""
+        self._others.by_rank[rank].process = child
+
+    def gathered(self) -> list[Other]:
+        """Wait until all are ready to begin.
+
+        Raises:
+            Lost: one has ended.
+            NobodyCame: some did not come in time.
+        """
+        self._until(lambda other: other.ready, PATIENCE_SECONDS)
+        return [*self._others.by_rank.values()]
+
+    def go(self, **facts: Any) -> str:
+        """Tell all to begin; returns HOST:PORT, at which this process is to listen as torch's rank 0."""
+        with socket.create_server(("", 0)) as probe:
+            port = probe.getsockname()[1]
+        address = f"{self.meeting.host}:{port}"
+        self._training = True
+        self._others.say(say="go", address=address, **facts)
+        return address
+
+    def finished(self) -> None:
+        """Wait until all have done their part. Raises Lost."""
+        self._until(lambda other: other.done, None)
+        self._training = False
+
+    def more(self) -> None:
+        """Have all go on with what follows the run."""
+        for other in self._others.by_rank.values():
+            other.done = False
+        self._training = True
+        self._others.say(say="more")
+
+    def true_of(self, ending: Ending, error: BaseException) -> Ending:
+        """How the attempt ended, given how this process did: as another one did, if that was the cause."""
+        if isinstance(error, Lost):
+            return error.ending
+        if isinstance(error, Interrupted) or ending.outcome is not Outcome.FAILED:
+            return _here(ending)
+        echo, begun = is_echo(error), time.monotonic()
+        patience = ECHO_SECONDS if echo else OWN_SECONDS
+        while self._cause is None and time.monotonic() < begun + patience:
+            time.sleep(POLL_SECONDS)
+        if self._cause:
+            return self._cause[0]
+        return replace(ending, reason=f"{ending.reason}; {self._stands()}") if echo else _here(ending)
+
+    def close(self) -> None:
+        """End the other processes: their connections do."""
+        self._closed.set()
+        if current_thread() is not self._watching:
+            self._watching.join()
+            self._terminations.close()
+        self._others.close()
+        until = time.monotonic() + LEAVE_SECONDS
+        for child in (other.process for other in self._others.by_rank.values()):
+            if child is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(max(0.0, until - time.monotonic()))
+                child.kill()
+                child.wait()
+
+    def _until(self, reached: Callable[[Other], bool], patience: float | None) -> None:
+        end = None if patience is None else time.monotonic() + patience
+        with self._others.changed:
+            while late := [rank for rank, other in self._others.by_rank.items() if not reached(other)]:
+                if self._cause:
+                    raise Lost(self._cause[0])
+                if end is not None and time.monotonic() > end:
+                    ranks = ", ".join(map(str, late))
+                    raise NobodyCame(f"ranks that did not start within {patience:g} s: {ranks}")
+                self._others.changed.wait(POLL_SECONDS)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(POLL_SECONDS):
+            now = time.monotonic()
+            with self._others.changed:
+                self._ask(now)
+                ending = self._ending(now)
+            if ending and not self._closed.is_set():
+                self._conclude(ending)
+
+    def _ask(self, now: float) -> None:
+        if now - self._asked > ASK_SECONDS:
+            self._asked = now
+            self._others.say(say="where")
+
+    def _ending(self, now: float) -> Ending | None:
+        """How the attempt has ended, once the main thread has had its time to notice; None if it has not."""
+        if self._cause is None:
+            self._look(now)
+        if self._cause:
+            ending, since = self._cause
+            return ending if now - since > OWN_SECONDS else None
+        if self._echoed and now - self._echoed[1] > ECHO_SECONDS + OWN_SECONDS:
+            return replace(self._echoed[0], reason=f"{self._echoed[0].reason}; {self._stands()}")
+        return None
+
+    def _look(self, now: float) -> None:
+        """Look for a cause: what a process says of itself, a death, or that nothing moves."""
+        for other in self._others.by_rank.values():
+            if other.ending and other.echo:
+                self._echoed = self._echoed or (other.ending, now)
+            elif other.ending:
+                self._cause = other.ending, now
+                return
+            elif other.is_gone and (ending := self._death(other, now)):
+                self._cause = ending, now
+                return
+        if self._training and (hang := self._standstill.reason(now, self._places(), self._nodes())):
+            self._cause = Ending(Outcome.FAILED, hang), now - OWN_SECONDS
+
+    def _death(self, other: Other, now: float) -> Ending | None:
+        oom = process.oom_kills() > self._kills
+        return death(other, now - (other.gone or now), self._terminations.heard(), oom)
+
+    def _places(self) -> dict[int, Place | None]:
+        return {0: place(self.steps), **{rank: other.now_at for rank, other in self._others.by_rank.items()}}
+
+    def _nodes(self) -> dict[int, str]:
+        return {0: node(), **{rank: other.node for rank, other in self._others.by_rank.items()}}
+
+    def _stands(self) -> str:
+        return stands(self._places(), self._nodes())
+
+
+def _here(ending: Ending) -> Ending:
+    """The ending, with this process's rank and node where it is its own alone."""
+    if ending.outcome not in _OWN:
+        return ending
+    return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")

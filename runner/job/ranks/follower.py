@@ -1,0 +1,69 @@
+"""`python -m runner.job.ranks.follower PARENT_PID`: a process other than rank 0, which records nothing.
+
+What it is to do it reads on standard input (`runner.job.ranks.start.Follower`). It ends when rank 0 does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from functools import partial
+
+from model.errors import Interrupted
+from model.measure import machine
+from runner.job.manifest import first_manifest
+from runner.job.ranks.first import is_echo
+from runner.job.ranks.leader import Leader
+from runner.job.ranks.meet import followed
+from runner.job.ranks.start import Follower, have_own_gpu
+from runner.job.stop import QuickExit, Stop, die_with
+from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, prepared
+from runner.state import process
+from runner.state.endings import of_exception
+
+
+def main() -> None:
+    """Do this process's part of the run, and then what rank 0 says, until rank 0 ends."""
+    die_with(int(sys.argv[1]))
+    leaving = QuickExit()
+    asked = Follower.from_json(sys.stdin.read())
+    stop = Stop(None)  # rank 0 knows the time limit
+    stop.listen()
+    leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.checks)
+    try:
+        afterwards = _work(asked, leader, stop)
+        leader.done()
+        leader.order()
+        if afterwards:
+            afterwards()
+    except Interrupted:  # together with all others, and rank 0 says so
+        pass
+    except BaseException as error:
+        limit_memory(None)
+        traceback.print_exc()
+        sys.stderr.flush()
+        leader.ended(of_exception(error, asked.folder.run.config.device), is_echo(error))
+        os._exit(1)
+    leader.done()
+    leaving.done = True
+    leader.outlast()
+
+
+def _work(asked: Follower, leader: Leader, stop: Stop) -> Afterwards | None:
+    run = asked.folder.run
+    config = run.config
+    limit_memory(run.memory_bytes)
+    source = run.source and checked(run, run.source)
+    have_own_gpu(config, asked.place.local_rank)
+    work = prepared(config)
+    progress = Progress(first_manifest(run.run_id, asked.meeting.attempt))
+    uuid = machine.device(config.device)[1]
+    progress.manifest = progress.manifest.model_copy(update={"gpu_uuid": uuid})
+    progress.gpu = process.hold_gpu(uuid)
+    meet = partial(followed, leader, asked.place, progress, config)
+    return work.run(Given(run, asked.folder, progress, stop, asked.options, source, meet, records=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Rank 0, as the other processes of its run see it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from queue import Queue
+from threading import Thread
+from typing import Literal
+
+from runner.job.ranks.meeting import Meeting, NobodyCame
+from runner.job.ranks.where import place
+from runner.job.ranks.wire import Connection, Message
+from runner.state.endings import Ending
+
+CONNECT_SECONDS = 60.0
+Kind = Literal["rank", "task"]  # a process of the run, or the Slurm task that has started it
+
+
+class Leader:
+    """The connection to rank 0. Its end is this process's: nothing is left to train for.
+
+    Args:
+        rank: of the process that connects, or whose task does.
+        steps: how many this process has done.
+        leave: called by the listening thread when rank 0 is gone.
+    """
+
+    def __init__(
+        self,
+        meeting: Meeting,
+        rank: int,
+        kind: Kind = "rank",
+        steps: Callable[[], int] = lambda: 0,
+        leave: Callable[[], None] = lambda: os._exit(1),
+    ) -> None:
+        self._orders, self._steps, self._leave = Queue[Message](), steps, leave
+        try:
+            channel = socket.create_connection((meeting.host, meeting.port), CONNECT_SECONDS)
+        except OSError as error:
+            raise NobodyCame(f"cannot reach rank 0 at {meeting.host}:{meeting.port}: {error}") from error
+        self._connection = Connection(channel)
+        self._connection.say(say="hello", token=meeting.token, rank=rank, kind=kind, node=node())
+        self._listening = Thread(target=self._listen, daemon=True)
+        self._listening.start()
+
+    def ready(self, gpu_uuid: str | None) -> None:
+        """Say that this process can begin, and on which GPU."""
+        self._connection.say(say="ready", gpu_uuid=gpu_uuid)
+
+    def order(self, patience_seconds: float | None = None) -> Message:
+        """What rank 0 wants next."""
+        return self._orders.get(timeout=patience_seconds)
+
+    def done(self) -> None:
+        """Say that this process has done its part, or was stopped together with all."""
+        self._connection.say(say="done")
+
+    def ended(self, ending: Ending, echo: bool) -> None:
+        """Say that this process has failed, and whether only because another one did."""
+        said = {"reason": ending.reason, "requested_bytes": ending.requested_bytes, "echo": echo}
+        self._connection.say(say="ended", outcome=ending.outcome.value, **said)
+
+    def died(self, code: int, oom: bool) -> None:
+        """Say how the process that this task has started ended."""
+        self._connection.say(say="died", code=code, oom=oom)
+
+    def outlast(self) -> None:
+        """Wait until rank 0 is gone."""
+        self._listening.join()
+
+    def _listen(self) -> None:
+        try:
+            for message in self._connection.heard():
+                if message["say"] == "where":
+                    self._connection.say(say="at", **place(self._steps()).words())
+                else:
+                    self._orders.put(message)
+        except OSError as error:
+            sys.stderr.write(f"rank 0 no longer answers: {error}\n")
+        sys.stderr.flush()
+        self._leave()
+
+
+def node() -> str:
+    """The name of this process's node."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -1,0 +1,95 @@
+"""Has the processes of a run meet: each when it can begin, and all at the word of rank 0."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from model.config import RunConfig
+from model.disk.folder import RunFolder
+from model.disk.record import Manifest, RankRecord, RunRecord
+from model.errors import UserError
+from model.parallel.place import Place
+from runner.job.ranks import meeting
+from runner.job.ranks.first import Ranks
+from runner.job.ranks.leader import Leader, node
+from runner.job.ranks.start import have_own_gpu, share_cores, start_here
+from runner.job.tasks import Progress
+from runner.state.endings import Ending
+from runner.state.tasks import jobs_folder
+
+if TYPE_CHECKING:
+    from model.parallel.world import World
+
+
+def local_rank(slot: int | None) -> int:
+    """Rank 0's number among the processes of its node."""
+    return 0 if slot is None else int(os.environ.get("SLURM_LOCALID", "0"))
+
+
+def lead(
+    folder: RunFolder,
+    attempt: int,
+    run: RunRecord,
+    options: Sequence[str],
+    slot: int | None,
+    lost: Callable[[Ending], None],
+) -> Ranks:
+    """Be rank 0 of a run: listen for the other processes, and start them or tell Slurm's tasks where.
+
+    Args:
+        slot, lost: as for `run_attempt`; `conclude` of Ranks.
+    """
+    size = run.config.processes
+    ranks = Ranks(size, attempt, lost)
+    have_own_gpu(run.config, local_rank(slot))
+    if slot is None:
+        share_cores(run.config)
+        start_here(ranks, size, folder, options)
+    else:
+        meeting.publish(meeting.place_of(jobs_folder(folder.path.parent), slot), ranks.meeting)
+    return ranks
+
+
+def met(ranks: Ranks, note: Callable[..., None], progress: Progress, config: RunConfig) -> World:
+    """Rank 0's meeting: wait until all are ready, note where they are, and begin.
+
+    Raises:
+        Lost, NobodyCame: as `Ranks.gathered`.
+        UserError: two processes have one GPU.
+        RuntimeError: torch's, where they cannot reach each other.
+    """
+    manifest = progress.manifest
+    all_of = [RankRecord(node=node(), gpu_uuid=manifest.gpu_uuid)]
+    all_of += [RankRecord(node=other.node, gpu_uuid=other.gpu_uuid) for other in ranks.gathered()]
+    _own_gpus([each.gpu_uuid for each in all_of])
+    note(ranks=all_of)
+    address = ranks.go(manifest=progress.manifest.model_dump(mode="json"))
+    return _joined(Place(0, config.processes, 0, address), config)
+
+
+def followed(leader: Leader, place: Place, progress: Progress, config: RunConfig) -> World:
+    """Another process's meeting: say that it is ready, and wait for the word."""
+    leader.ready(progress.manifest.gpu_uuid)
+    go = leader.order()
+    progress.manifest = Manifest.model_validate(go["manifest"])
+    return _joined(Place(place.rank, place.size, place.local_rank, go["address"]), config)
+
+
+def _joined(place: Place, config: RunConfig) -> World:
+    import torch
+
+    from model.parallel.world import join
+
+    return join(place, config.parallel, torch.device("cuda:0" if config.device == "cuda" else "cpu"))
+
+
+def _own_gpus(uuids: Sequence[str | None]) -> None:
+    known = [uuid for uuid in uuids if uuid]
+    if twice := sorted({uuid for uuid in known if known.count(uuid) > 1}):
+        ranks = [str(rank) for rank, uuid in enumerate(uuids) if uuid == twice[0]]
+        raise UserError(
+            f"ranks {', '.join(ranks)} share GPU {twice[0]}: give a node's tasks as many GPUs as they are, "
+            "with `gpus_per_node` of the profile"
+        )

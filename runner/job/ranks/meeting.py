@@ -1,0 +1,88 @@
+"""Where the processes of a run meet: a small file that rank 0 writes and the others look for."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from pathlib import Path
+
+from model.config import Frozen
+from model.disk.files import Unreadable, read
+from model.errors import AssayError
+
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 600.0  # until a node has started its part of a job
+
+
+class NobodyCame(AssayError):
+    """Processes of a run did not find each other; the text says which."""
+
+
+class Meeting(Frozen):
+    """Where rank 0 listens.
+
+    Attributes:
+        attempt: the number of the attempt; 0: there is none, and nothing left to do.
+        token: whoever says it is a process of this run, since only the run's user can read it.
+    """
+
+    attempt: int
+    host: str = ""
+    port: int = 0
+    token: str = ""
+
+    @classmethod
+    def at(cls, attempt: int, port: int) -> Meeting:
+        """A meeting on this host, with a token of its own."""
+        return cls(attempt=attempt, host=my_name(), port=port, token=secrets.token_hex(16))
+
+
+def my_name() -> str:
+    """The name by which this job's other nodes reach this one: Slurm's, where it is known as a host's."""
+    if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) == 1:
+        return "127.0.0.1"
+    for name in (os.environ.get("SLURMD_NODENAME"), socket.gethostname()):
+        try:
+            socket.getaddrinfo(name, None, socket.AF_INET)
+        except OSError:
+            continue
+        if name:
+            return name
+    return socket.gethostname()
+
+
+def place_of(jobs: Path, slot: int) -> Path:
+    """The file of a slot of this Slurm job, since its last restart."""
+    restart = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return jobs / f"{os.environ['SLURM_JOB_ID']}_{restart}_{slot}.meeting"
+
+
+def publish(path: Path, meeting: Meeting) -> None:
+    """Write where rank 0 listens, for this user alone."""
+    aside = path.with_name(f".{path.name}")
+    aside.unlink(missing_ok=True)
+    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    aside.write_text(meeting.model_dump_json(), encoding="utf-8")
+    aside.rename(path)
+
+
+def found(path: Path, patience_seconds: float = PATIENCE_SECONDS) -> Meeting:
+    """Wait for the file.
+
+    Raises:
+        NobodyCame: rank 0 did not write it, or it is another user's.
+    """
+    end = time.monotonic() + patience_seconds
+    while time.monotonic() < end:
+        # To list the folder makes NFS look: it remembers for a while that a file was not there.
+        if path.name in os.listdir(path.parent):  # noqa: PTH208  strings are enough
+            if path.stat().st_uid != os.geteuid():
+                raise NobodyCame(f"{path} belongs to another user")
+            try:
+                return read(path, Meeting)
+            except Unreadable:
+                pass
+        time.sleep(POLL_SECONDS)
+    raise NobodyCame(f"rank 0 did not say within {patience_seconds:g} s where it listens: no {path.name}")

@@ -1,0 +1,191 @@
+"""The other processes of a run, as rank 0 sees them: whether all are there, and how each ended."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Condition, Thread
+from typing import Any
+
+from model.disk.record import Outcome
+from runner.job.ranks.meeting import Meeting
+from runner.job.ranks.where import Place
+from runner.job.ranks.wire import Connection, Message, Vanished
+from runner.state.endings import Ending, of_exit
+
+HELLO_SECONDS = 10.0  # for who has connected to say who it is
+ANSWER_SECONDS = 15.0  # without an answer to three questions, a process does not answer
+DEATH_SECONDS = 6.0  # Slurm kills the other tasks within a second or two where one was killed
+
+
+@dataclass
+class Other:
+    """One other process of the run.
+
+    Attributes:
+        task: the connection of the Slurm task that has started it, on its node.
+        process: where this process has started it.
+        exit: its exit code, and whether the OOM killer was at work, as its task says.
+        gone: when its connection ended, on the time.monotonic() clock; None while it lives.
+        vanished: whether its host no longer answers.
+        heard: when it last said where it stands.
+    """
+
+    rank: int
+    node: str = ""
+    gpu_uuid: str | None = None
+    rank_says: Connection | None = None
+    task: Connection | None = None
+    process: subprocess.Popen[bytes] | None = None
+    exit: tuple[int, bool] | None = None
+    ready: bool = False
+    done: bool = False
+    gone: float | None = None
+    task_gone: bool = False
+    vanished: bool = False
+    place: Place | None = None
+    heard: float = 0.0
+    ending: Ending | None = None
+    echo: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended. What it said before that has been noted by then."""
+        if self.rank_says is not None:
+            return self.gone is not None
+        return self.exit is not None or (self.process is not None and self.process.poll() is not None)
+
+    @property
+    def now_at(self) -> Place | None:
+        """Where it stands; None if it has not answered of late."""
+        return self.place if time.monotonic() - self.heard < ANSWER_SECONDS else None
+
+
+class Others:
+    """Listens for the other processes, and notes what they say.
+
+    Attributes:
+        changed: notified when anything is noted; holds while the processes are looked at.
+        by_rank: the processes, from rank 1.
+    """
+
+    def __init__(self, size: int, attempt: int) -> None:
+        self.changed = Condition()
+        self.by_rank = {rank: Other(rank) for rank in range(1, size)}
+        self._server = socket.create_server(("", 0), backlog=2 * size)
+        self.meeting = Meeting.at(attempt, self._server.getsockname()[1])
+        Thread(target=self._accept, daemon=True).start()
+
+    def say(self, **message: Any) -> None:
+        """Tell all processes that are there."""
+        for other in self.by_rank.values():
+            if other.rank_says:
+                other.rank_says.say(**message)
+
+    def close(self) -> None:
+        """Listen no longer. The processes end, since their connections do."""
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for other in self.by_rank.values():
+            for connection in (other.rank_says, other.task):
+                if connection:
+                    connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                channel, _ = self._server.accept()
+            except OSError:  # closed
+                return
+            Thread(target=self._greet, args=(channel,), daemon=True).start()
+
+    def _greet(self, channel: socket.socket) -> None:
+        """Listen to a process of this run; close what is none."""
+        channel.settimeout(HELLO_SECONDS)
+        with channel.makefile("rb", buffering=0) as stream:
+            try:
+                hello = json.loads(stream.readline(4096))
+                known = hmac.compare_digest(str(hello["token"]), self.meeting.token)
+                other = self.by_rank[hello["rank"]]
+            except (OSError, ValueError, KeyError, TypeError):
+                known = False
+        if not known:
+            channel.close()
+            return
+        connection = Connection(channel)
+        with self.changed:
+            other.node, other.heard = hello["node"], time.monotonic()
+            if hello["kind"] == "task":
+                other.task = connection
+            else:
+                other.rank_says = connection
+            self.changed.notify_all()
+        self._hear(other, connection)
+
+    def _hear(self, other: Other, connection: Connection) -> None:
+        vanished = False
+        try:
+            for message in connection.heard():
+                with self.changed:
+                    self._note(other, message)
+                    self.changed.notify_all()
+        except Vanished:
+            vanished = True
+        with self.changed:
+            if connection is other.task:
+                other.task_gone = True
+            else:
+                other.gone = time.monotonic()
+            other.vanished |= vanished
+            self.changed.notify_all()
+
+    @staticmethod
+    def _note(other: Other, said: Message) -> None:
+        kind = said.pop("say")
+        if kind == "ready":
+            other.ready, other.gpu_uuid = True, said["gpu_uuid"]
+        elif kind == "at":
+            other.place, other.heard = Place(**said), time.monotonic()
+        elif kind == "done":
+            other.done = True
+        elif kind == "died":
+            other.exit = said["code"], said["oom"]
+        elif kind == "ended" and other.ending is None:
+            where = f"rank {other.rank} on {other.node}: {said['reason']}"
+            other.ending = Ending(Outcome(said["outcome"]), where, said["requested_bytes"])
+            other.echo = said["echo"]
+
+
+def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> Ending | None:
+    """How a process ended that is gone without a word; None while that is not known.
+
+    Its node's Slurm task says how its process ended, and Slurm ends all tasks when one is killed. If neither
+    happens, nobody is left on the node.
+
+    Args:
+        waited: seconds since it was gone.
+        terminated: whether this process has received SIGTERM since.
+        oom_killed: whether the kernel's OOM killer has been at work on this machine.
+    """
+    where = f"rank {other.rank} on {other.node}"
+    if other.vanished:
+        return Ending(Outcome.NODE_FAILED, f"{where}: its node no longer answers")
+    said = other.exit
+    if other.process is not None and (code := other.process.poll()) is not None:
+        said = code, oom_killed
+    if said:
+        found = of_exit(*said)
+        return Ending(found.outcome, f"{where}: {found.reason}")
+    if terminated:
+        return Ending(Outcome.FAILED, f"{where} was killed, and its Slurm task with it")
+    if waited < DEATH_SECONDS:
+        return None
+    if other.process is not None:
+        return Ending(Outcome.FAILED, f"{where} closed its connection, and did not end")
+    return Ending(Outcome.NODE_FAILED, f"{where}: neither it nor its Slurm task is there any more")

@@ -1,0 +1,57 @@
+"""Tells a run that hangs from one whose step is slow, by where its processes stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runner.job.ranks.where import Place
+
+HANG_SECONDS = 120.0  # without any movement, and nobody at work
+LIMIT_SECONDS = 540.0  # at work where nothing moves, while others wait: below the time-out of a collective
+
+
+@dataclass
+class Standstill:
+    """How long nothing has moved: no step done, no process at another line.
+
+    A process at work moves, however slow its step is. One that stands in a single call for minutes may still
+    be at work, as long as it answers; who waits for it goes on waiting until the limit.
+    """
+
+    hang_seconds: float = HANG_SECONDS
+    limit_seconds: float = LIMIT_SECONDS
+    since: float = 0.0
+    _places: Mapping[int, Place | None] = field(default_factory=dict)
+
+    def reason(self, now: float, places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str | None:
+        """Why the run hangs; None if it does not, or nobody can tell yet.
+
+        Args:
+            now: on a clock that nobody sets back.
+            places: by rank; None: it has not answered of late.
+            nodes: by rank.
+        """
+        if dict(places) != self._places:
+            self._places, self.since = dict(places), now
+            return None
+        still, waits = now - self.since, [place is not None and place.waits for place in places.values()]
+        silent = None in places.values()
+        nobody_works = silent or all(waits)
+        if not (any(waits) or silent) or still < (self.hang_seconds if nobody_works else self.limit_seconds):
+            return None
+        return f"hangs: nothing has moved for {still:.0f} s; {stands(places, nodes)}"
+
+
+def stands(places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str:
+    """Where each process stands: first those that the others wait for."""
+    came = [rank for rank, place in places.items() if place and place.waits]
+    others = [rank for rank in places if rank not in came]
+    return "; ".join(_words(rank, places[rank], nodes.get(rank, "?")) for rank in (*others, *came))
+
+
+def _words(rank: int, place: Place | None, node: str) -> str:
+    if place is None:
+        return f"rank {rank} on {node} does not answer"
+    verb = "waits for the others" if place.waits else "is"
+    return f"rank {rank} on {node} {verb} after step {place.steps}, at {place.line}"

@@ -1,0 +1,110 @@
+"""Starts a process of a run beside rank 0, and says how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.config import RunConfig
+from model.disk.folder import RunFolder
+from model.parallel.place import Place
+from runner.job.ranks.first import Ranks
+from runner.job.ranks.leader import Leader, node
+from runner.job.ranks.meeting import Meeting
+from runner.state import process
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A process of a run other than rank 0.
+
+    Attributes:
+        folder: of the run.
+        options: Python options that make a process import the run's code.
+    """
+
+    folder: RunFolder
+    place: Place
+    meeting: Meeting
+    options: Sequence[str]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start it. It ends with this process, and writes to its node's log.
+
+        The token goes through a pipe: other users can see a command line.
+        """
+        path = self.folder.attempt(self.meeting.attempt).path
+        module = ["-m", "runner.job.ranks.follower", str(os.getpid())]
+        with (path / f"ranks-{node()}.log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, *self.options, *module],
+                cwd=path,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+        assert child.stdin
+        with child.stdin as pipe:
+            pipe.write(self.as_json().encode())
+        return child
+
+    def as_json(self) -> str:
+        """What the process needs to know."""
+        meeting = self.meeting.model_dump()
+        return json.dumps([os.fspath(self.folder), vars(self.place), meeting, list(self.options)])
+
+    @classmethod
+    def from_json(cls, text: str) -> Follower:
+        """What `as_json` said."""
+        folder, place, meeting, options = json.loads(text)
+        return cls(RunFolder(folder), Place(**place), Meeting(**meeting), options)
+
+
+def start_here(ranks: Ranks, size: int, folder: RunFolder, options: Sequence[str]) -> None:
+    """Start the other processes of a run on this machine."""
+    for rank in range(1, size):
+        place = Place(rank, size, rank)
+        ranks.started(rank, Follower(folder, place, ranks.meeting, options).start())
+
+
+def stand_by(follower: Follower) -> None:
+    """Start a process for this Slurm task, tell rank 0 how it ends, and wait for the end of rank 0."""
+    leader, kills = Leader(follower.meeting, follower.place.rank, "task"), process.oom_kills()
+    code = follower.start().wait()
+    if code:
+        leader.died(code, process.oom_kills() > kills)
+    leader.outlast()
+
+
+def have_own_gpu(config: RunConfig, local_rank: int) -> None:
+    """Leave this process, and those that it starts such as a trial's, one GPU of those that it sees.
+
+    Before torch is imported: CUDA looks once.
+    """
+    if config.device == "cuda":
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        here = [path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")]
+        os.environ.update(own_gpu(local_rank, visible.split(",") if visible else sorted(here, key=int)))
+
+
+def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
+    """The environment of a process, of the GPUs that all processes of its node see.
+
+    One GPU is its own by Slurm. Where there are too few, two have the same, which is refused when all meet.
+    """
+    if len(devices) <= 1:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": devices[local_rank % len(devices)]}
+
+
+def share_cores(config: RunConfig) -> None:
+    """Divide this machine's cores among the processes: more threads than cores are many times slower."""
+    if config.device == "cpu":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // config.processes)))

@@ -1,0 +1,54 @@
+"""What the main thread of a process is at, as another thread of it sees."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from threading import main_thread
+from types import FrameType
+from typing import Any
+
+# A thread in one of these waits for other processes.
+_WAITING = frozenset({
+    "model.parallel.world", "torch.distributed.distributed_c10d", "torch.distributed._functional_collectives",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands.
+
+    Attributes:
+        steps: done.
+        line: FILE:LINE that it runs, the innermost of our own code.
+        waits: whether it waits for other processes of the run.
+    """
+
+    steps: int
+    line: str
+    waits: bool
+
+    def words(self) -> dict[str, Any]:
+        """As a message."""
+        return asdict(self)
+
+
+def place(steps: int) -> Place:
+    """Where this process's main thread stands."""
+    frame = sys._current_frames().get(main_thread().ident or 0)
+    frames = list(_outwards(frame))
+    own = next((each for each in frames if not _module(each).startswith("torch")), None)
+    line = f"{own.f_code.co_filename}:{own.f_lineno}" if own else "nowhere"
+    return Place(steps, line, any(_module(each) in _WAITING for each in frames))
+
+
+def _outwards(frame: FrameType | None) -> list[FrameType]:
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

@@ -1,0 +1,292 @@
+"""The processes of a run find each other, and the end of one is the end of all, with its cause."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+
+from model.disk.record import Outcome
+from model.errors import Diverged, Interrupted
+from runner.job.ranks import first, others
+from runner.job.ranks.first import Lost, Ranks, is_echo
+from runner.job.ranks.leader import Leader, node
+from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
+from runner.job.ranks.standstill import Standstill
+from runner.job.ranks.where import Place
+from runner.job.ranks.wire import Connection, Vanished
+from runner.state.endings import Ending
+from runner.state.endings import of_exception as ending_of
+from tests.conftest import until
+
+GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:40391")
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(first, "OWN_SECONDS", 0.0)
+    monkeypatch.setattr(first, "ECHO_SECONDS", 0.0)
+    monkeypatch.setattr(first, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(others, "DEATH_SECONDS", 0.0)
+
+
+@pytest.fixture
+def endings():
+    """What the watching thread has concluded."""
+    return []
+
+
+@pytest.fixture
+def ranks(endings):
+    """Rank 0 of three."""
+    heard = signal.signal(signal.SIGTERM, lambda *_: None)
+    with closing(Ranks(3, 7, endings.append)) as made:
+        yield made
+    signal.signal(signal.SIGTERM, heard)
+
+
+@pytest.fixture
+def join(ranks):
+    """Connects a process of a rank, or its Slurm task; it has left when the connection ends."""
+    made = []
+
+    def connect(rank, kind="rank"):
+        left = threading.Event()
+        made.append(Leader(ranks.meeting, rank, kind, steps=lambda: 10 * rank, leave=left.set))
+        made[-1].left = left
+        return made[-1]
+
+    yield connect
+    for leader in made:
+        leader._connection.close()
+
+
+def gone(leader):
+    leader._connection.close()
+    assert leader.left.wait(60)
+
+
+def concluded(endings):
+    ending = until(lambda: endings and endings[0], 0.01)
+    return ending.outcome.value, ending.reason
+
+
+def test_all_begin_when_all_are_ready_and_end_with_rank_0(ranks, join):
+    one, two = join(1), join(2)
+    one.ready("GPU-1")
+    two.ready(None)
+    assert [(other.rank, other.node, other.gpu_uuid) for other in ranks.gathered()] == [
+        (1, node(), "GPU-1"),
+        (2, node(), None),
+    ]
+    address = ranks.go(manifest={"attempt": 7})
+    for leader in (one, two):
+        assert leader.order(60) == {"say": "go", "address": address, "manifest": {"attempt": 7}}
+        leader.done()
+    ranks.finished()
+    ranks.more()
+    assert one.order(60) == {"say": "more"}
+    ranks.close()
+    assert one.left.wait(60)
+    assert two.left.wait(60)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\n",
+        b'{"say": "hello"}\n',
+        b'{"say": "hello", "token": "wrong", "rank": 1, "kind": "rank", "node": "n"}\n',
+        b'["hello"]\n',
+    ],
+)
+def test_who_does_not_know_the_token_is_no_process_of_the_run(ranks, said):
+    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stranger:
+        stranger.sendall(said)
+        assert stranger.recv(1) == b""
+    assert not any(other.rank_says for other in ranks._others.by_rank.values())
+
+
+def test_what_one_process_says_of_its_failure_is_the_outcome_of_the_attempt(ranks, join, endings):
+    torch_says = "rank 2 on " + node() + ": CUDA out of memory. Tried to allocate 20 GiB."
+    join(2).ended(
+        Ending(Outcome.OOM_GPU, "CUDA out of memory. Tried to allocate 20 GiB.", 20 * 2**30), echo=False
+    )
+    assert concluded(endings) == ("oom_gpu", torch_says)
+    assert endings[0].requested_bytes == 20 * 2**30
+    assert ranks.true_of(ending_of(GLOO), GLOO) == endings[0]
+    with pytest.raises(Lost, match="Tried to allocate"):
+        ranks.finished()
+
+
+def test_an_echo_gives_way_to_its_cause_and_is_the_outcome_only_where_there_is_none(ranks, join, endings):
+    join(1).ended(ending_of(GLOO), echo=True)
+    outcome, reason = concluded(endings)
+    assert outcome == "failed"
+    assert f"rank 1 on {node()}: RuntimeError: [gloo" in reason
+    assert f"rank 0 on {node()} is after step 0, at " in reason
+    join(2).ended(Ending(Outcome.OOM_HOST, "out of host memory"), echo=False)
+    until(lambda: endings[-1].outcome == "oom_host" or ranks._cause, 0.01)
+    assert ranks.true_of(ending_of(GLOO), GLOO).reason == f"rank 2 on {node()}: out of host memory"
+
+
+def test_rank_0_names_itself_where_the_failure_is_its_own_and_only_there(ranks):
+    own = RuntimeError("a hook raised")
+    assert ranks.true_of(ending_of(own), own).reason.startswith(f"rank 0 on {node()}: RuntimeError: a hook")
+    all_saw = Diverged("the loss is nan")
+    assert ranks.true_of(ending_of(all_saw), all_saw).reason == "the loss is nan"
+
+
+def test_a_process_that_was_killed_is_named_with_what_its_slurm_task_saw(ranks, join, endings):
+    task, rank = join(1, "task"), join(1)
+    task.died(-9, oom=True)
+    gone(rank)
+    assert concluded(endings) == (
+        "oom_host",
+        f"rank 1 on {node()}: killed by the kernel's OOM killer: the machine ran out of memory",
+    )
+
+
+def test_a_process_that_ends_before_it_says_who_it_is_ends_the_attempt_too(join, endings):
+    join(2, "task").died(1, oom=False)
+    assert concluded(endings) == ("failed", f"rank 2 on {node()}: exited with code 1 without a result")
+
+
+def test_where_process_and_slurm_task_are_gone_and_slurm_ends_nobody_the_node_has_failed(join, endings):
+    task, rank = join(1, "task"), join(1)
+    gone(task)
+    gone(rank)
+    assert concluded(endings) == (
+        "node_failed",
+        f"rank 1 on {node()}: neither it nor its Slurm task is there any more",
+    )
+
+
+def test_where_slurm_ends_the_others_as_well_the_process_was_killed(join, endings, monkeypatch):
+    monkeypatch.setattr(others, "DEATH_SECONDS", 1e9)
+    gone(join(1))
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert concluded(endings) == (
+        "failed",
+        f"rank 1 on {node()} was killed, and its Slurm task with it",
+    )
+
+
+def test_a_host_that_no_longer_answers_is_noticed_in_less_than_15_seconds(ranks, join, endings, monkeypatch):
+    leader = join(1)
+    channel = until(lambda: ranks._others.by_rank[1].rank_says)._channel
+    asks = [
+        channel.getsockopt(socket.IPPROTO_TCP, name)
+        for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+    ]
+    assert channel.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert asks[0] + asks[1] * asks[2] < 15
+    assert asks[3] < 15_000
+
+    class Silent:
+        def recv(self, _size):
+            raise TimeoutError(110, "Connection timed out")
+
+    monkeypatch.setattr(Connection, "__init__", lambda self, channel: setattr(self, "_channel", channel))
+    with pytest.raises(Vanished, match="timed out"):
+        next(Connection(Silent()).heard())
+    other = ranks._others.by_rank[1]
+    gone(leader)
+    with ranks._others.changed:
+        other.vanished = True
+    assert others.death(other, 0.0, False, False).outcome == "node_failed"
+
+
+def test_a_run_that_is_stopped_ends_when_all_have_saved(ranks, join):
+    for leader in (join(1), join(2)):
+        leader.done()
+    ending = Ending(Outcome.CANCELLED, "received SIGTERM; a checkpoint was saved at step 7")
+    assert ranks.true_of(ending, Interrupted(7)) == ending
+
+
+def test_processes_that_do_not_come_are_named(ranks, join, monkeypatch):
+    monkeypatch.setattr(first, "PATIENCE_SECONDS", 0.1)
+    join(2).ready(None)
+    with pytest.raises(NobodyCame, match=r"did not start within 0.1 s: 1"):
+        until(lambda: ranks._others.by_rank[2].ready)
+        ranks.gathered()
+
+
+@pytest.mark.parametrize(
+    ("error", "echo"),
+    [
+        (GLOO, True),
+        (RuntimeError("NCCL communicator was aborted on rank 1."), True),
+        (RuntimeError("Timed out waiting 1800000ms for recv operation to complete"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("connection closed"), False),
+    ],
+)
+def test_an_error_may_be_an_echo_if_torch_says_that_a_partner_is_gone(error, echo):
+    assert is_echo(error) == echo
+
+
+AT_WORK, LATER = Place(6, "trainer.py:80", waits=False), Place(6, "trainer.py:81", waits=False)
+WAITS = Place(7, "world.py:60", waits=True)
+NODES = {0: "n1", 1: "n2"}
+
+
+@pytest.mark.parametrize(
+    ("places", "hangs_after"),
+    [
+        ({0: WAITS, 1: None}, 10),
+        ({0: WAITS, 1: WAITS}, 10),
+        ({0: WAITS, 1: AT_WORK}, 60),
+        ({0: AT_WORK, 1: AT_WORK}, None),
+    ],
+    ids=["one does not answer", "all wait", "one stands at work", "all are at work"],
+)
+def test_a_hang_is_that_nothing_moves_and_nobody_works(places, hangs_after):
+    still = Standstill(hang_seconds=10, limit_seconds=60)
+    assert still.reason(0.0, places, NODES) is None
+    if hangs_after is None:
+        assert still.reason(1e6, places, NODES) is None
+        return
+    assert still.reason(hangs_after - 0.1, places, NODES) is None
+    assert still.reason(hangs_after + 0.1, places, NODES).startswith(
+        f"hangs: nothing has moved for {hangs_after} s"
+    )
+
+
+def test_a_slow_step_is_no_hang():
+    still = Standstill(hang_seconds=10, limit_seconds=60)
+    for now in range(0, 1000, 5):
+        assert still.reason(now, {0: WAITS, 1: (AT_WORK, LATER)[now // 5 % 2]}, NODES) is None
+
+
+def test_a_hang_names_first_who_did_not_come():
+    still = Standstill(hang_seconds=10, limit_seconds=60)
+    still.reason(0.0, {0: WAITS, 1: AT_WORK}, NODES)
+    assert still.reason(61.0, {0: WAITS, 1: AT_WORK}, NODES) == (
+        "hangs: nothing has moved for 61 s; rank 1 on n2 is after step 6, at trainer.py:80; "
+        "rank 0 on n1 waits for the others after step 7, at world.py:60"
+    )
+
+
+def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
+    """A follower is asked by rank 0, and answers while its main thread is stuck."""
+    world = {"__name__": "model.parallel.world", "until": until, "ranks": ranks}
+    exec("def gather(): return until(lambda: ranks._others.by_rank[2].now_at, 0.01)", world)
+    monkeypatch.setattr(first, "ASK_SECONDS", 0.0)
+    join(2)
+    place = world["gather"]()
+    assert (place.steps, place.waits) == (20, True)
+
+
+def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
+    path = tmp_path / "12_0_0.meeting"
+    with pytest.raises(NobodyCame, match=r"12_0_0\.meeting"):
+        found(path, 0.01)
+    meeting = Meeting.at(2, 4711)
+    publish(path, meeting)
+    assert found(path) == meeting
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text())["token"] == meeting.token
