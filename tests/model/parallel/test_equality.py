@@ -7,6 +7,7 @@ import pytest
 
 from model import attention
 from model.config import RunConfig
+from model.llama import Block
 from model.optim import AdamW
 from model.parallel.held import holders, local
 from model.parallel.objective import Objective
@@ -69,6 +70,27 @@ def test_the_same_batches_give_the_same_losses_and_norms_on_any_number_of_proces
         assert [getattr(record, name) for record in first] == pytest.approx(expected, rel=TOLERANCE)
     for name in ("tokens", "training_tokens", "steps"):
         assert [getattr(record, name) for record in first] == [getattr(record, name) for record in alone]
+
+
+def compiled(world, texts, config):
+    """The records of a run whose blocks are traced; to generate code for them would take most of a minute."""
+    from torch._dynamo.utils import counters
+
+    trace = Block.compile
+    Block.compile = lambda block: trace(block, backend="aot_eager")
+    return records(world, texts, config), counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize("way", ["FSDP2", "TP", "CP"])
+@pytest.mark.filterwarnings("default")  # Dynamo looks at what warns
+def test_compiled_blocks_give_the_same(way, texts):
+    settings = {**MORE["in parts, recomputed"], "steps": 2}
+    alone = records(ALONE, texts, config(**settings))
+    (first, graphs), _ = together(compiled, texts, config(WAYS[way], compile=True, **settings), **WAYS[way])
+    assert graphs > 0
+    for name in ("loss", "grad_norm"):
+        expected = [getattr(record, name) for record in alone]
+        assert [getattr(record, name) for record in first] == pytest.approx(expected, rel=TOLERANCE)
 
 
 def whole(model):

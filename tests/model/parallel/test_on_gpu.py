@@ -1,0 +1,85 @@
+"""On GPUs, over NCCL: two processes train as one does, with everything that a GPU adds. Needs two GPUs."""
+
+import pytest
+import torch
+
+from model.config import RunConfig
+from model.errors import AuditFailed
+from model.parallel.world import ALONE
+from model.text import Source
+from model.trainer import train
+from model.verify.right import judge
+from tests.model.parallel.processes import together
+from tests.model.parallel.test_equality import config, texts  # noqa: F401  a fixture
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs"),
+    pytest.mark.filterwarnings("default"),  # shown, not fatal: compilers warn about matters of their own
+]
+WAYS = {"DDP": {"replicate": 2}, "FSDP2": {"shard": 2}, "TP": {"tensor": 2}, "CP": {"context": 2}}
+BFLOAT16 = {"dtype": "bfloat16"}
+ALL = {**BFLOAT16, "compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}
+# Settings, and how far apart losses and norms may be, relative: in bfloat16 an update is rounded to 3 digits.
+SETTINGS = {
+    "float32": ({}, 1e-4),
+    "in parts, recomputed": ({"accumulate": 2, "checkpoint_activations": True}, 1e-4),
+    "bfloat16": (BFLOAT16, 3e-2),
+    "all": (ALL, 3e-2),
+    "all, recomputed": ({**ALL, "accumulate": 2, "checkpoint_activations": True}, 3e-2),
+    "float8": ({**ALL, "float8": "rowwise"}, 6e-2),
+}
+
+
+def on_gpu(parallel, train):
+    found = config(parallel, **train).model_dump()
+    return RunConfig.model_validate({**found, "device": "cuda"})
+
+
+def numbers(world, texts, config):  # noqa: F811
+    """Loss and norm of each step, memory, and how many audits there were; audits must pass."""
+    records, audits = [], []
+    train(config, Source(texts), records.append, judge=judge, audited=audits.append, world=world)
+    return [(each.loss, each.grad_norm) for each in records], [each.passed for each in audits]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_two_gpus_train_as_one_does(way, name, texts):  # noqa: F811
+    settings, apart = SETTINGS[name]
+    mine = on_gpu(WAYS[way], settings)
+    if reasons := mine.unsupported():
+        pytest.skip("; ".join(reasons.values()))
+    alone, _ = numbers(ALONE, texts, on_gpu(None, settings))
+    (found, audits), *_ = together(numbers, texts, mine, device="cuda", **WAYS[way])
+    for pair, expected in zip(found, alone, strict=True):
+        assert pair == pytest.approx(expected, rel=apart)
+    assert audits == [True]
+
+
+def devices(world):
+    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def test_each_process_has_a_gpu_of_its_own():
+    found = together(devices, device="cuda", shard=2)
+    assert len(set(found)) == 2
+
+
+def diverged(world, texts, config):  # noqa: F811
+    try:
+        train(
+            config, Source(texts), lambda record: None, judge=lambda taken: wrong(judge(taken)), world=world
+        )
+    except AuditFailed as error:
+        return str(error)
+
+
+def wrong(record):
+    return record.model_copy(update={"passed": False, "reason": "planted"})
+
+
+def test_an_audit_that_fails_on_one_gpu_ends_the_run_on_both(texts):  # noqa: F811
+    first, second = together(diverged, texts, on_gpu({"shard": 2}, {}), device="cuda", shard=2)
+    assert first == second
+    assert "planted" in first
