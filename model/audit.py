@@ -76,13 +76,17 @@ Keep = Callable[[AuditRecord], None]
 def every(config: RunConfig) -> int:
     """The length of the stretches of steps in each of which one step is audited.
 
-    An audit computes all scores of one key head's queries in one sample, of which the mask leaves half.
+    An audit computes all scores of one key head's queries in one sample, of which the mask leaves half. Of
+    parts, the last has the most. One process computes them while the others wait.
     """
-    model, train = config.model, config.train
+    model, train, parallel = config.model, config.train, config.parallel
     step_flop = flop_per_token(model, train.sequence_length) * train.sequence_length * train.batch_size
-    scores = model.heads // model.kv_heads * train.sequence_length**2 / 2
+    rows = train.sequence_length / (2 * parallel.context if parallel.context > 1 else 1)
+    scores = model.heads // model.kv_heads * rows * (train.sequence_length - rows / 2)
     audit_flop = PRODUCTS * 2 * scores * model.head_dim
-    return max(LEAST, math.ceil(WEIGHT[config.device] * audit_flop / (SHARE * step_flop)))
+    return max(
+        LEAST, math.ceil(WEIGHT[config.device] * audit_flop * parallel.processes / (SHARE * step_flop))
+    )
 
 
 def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:

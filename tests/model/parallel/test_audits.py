@@ -5,12 +5,16 @@ import torch
 
 from model import attention, audit
 from model.attention import Backend
+from model.audit import Audit, Taken, every
 from model.errors import AuditFailed
 from model.text import Source
 from model.trainer import train
+from model.verify import right
+from model.verify.numbers import Error
 from model.verify.right import judge
 from tests.model.parallel.processes import together
 from tests.model.parallel.test_equality import config, texts  # noqa: F401  a fixture
+from tests.model.verify import test_context as planted
 
 WAYS = {
     "FSDP2": {"shard": 2},
@@ -57,10 +61,10 @@ def off_in_one_head(q_BTHD, k_BTKD, v_BTKD, causal):
     return torch.cat([o_BTHD[:, :, :-1], o_BTHD[:, :, -1:] * 1.1], 2)
 
 
-def ended(world, texts, config):  # noqa: F811
+def ended(world, texts, config, wrong):  # noqa: F811
     audit.every = lambda config: 1
     attention.require = lambda name, case: Backend(
-        summary="wrong", attend=off_in_one_head, unsupported_reasons=lambda case: []
+        summary="wrong", attend=wrong, unsupported_reasons=lambda case: []
     )
     kept = []
     try:
@@ -71,7 +75,45 @@ def ended(world, texts, config):  # noqa: F811
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_one_process_finds_wrong_ends_all_of_them(way, texts):  # noqa: F811
-    found = together(ended, texts, config(WAYS[way], steps=12), **WAYS[way])
+    found = together(ended, texts, config(WAYS[way], steps=12), off_in_one_head, **WAYS[way])
     assert len({text for text, _ in found}) == 1
     assert "attention is wrong in step" in found[0][0]
     assert [bool(kept) for _, kept in found] == [True] + [False] * (len(found) - 1)
+
+
+PARTS = (planted.the_first_query_at_the_first_key, planted.one_key_too_many, planted.one_dk_too_large)
+
+
+@pytest.mark.parametrize("wrong", PARTS, ids=lambda each: each.__name__)
+def test_one_that_is_wrong_for_later_parts_alone_is_found_by_the_first_audit_of_one(
+    wrong,
+    texts,  # noqa: F811
+    monkeypatch,
+):
+    asked = config({"context": 2}, steps=12)
+    found = together(ended, texts, asked, planted.of(wrong).attend, context=2)
+    monkeypatch.setattr(audit, "every", lambda config: 1)
+    parts = [audit.audit_of(asked, step)[0].part for step in range(1, 13)]
+    step = next(step for step, part in enumerate(parts, 1) if part)
+    assert found[0][0].startswith(f"attention is wrong in step {step},")
+    assert found == [(found[0][0], step), (found[0][0], 0)]
+
+
+def test_rows_of_a_part_are_named_by_their_positions_in_the_sample():
+    taken = Taken(Audit(1, 0, 0, kv_head=1, part=2), heads=2)
+    taken.tensors = {"q": torch.zeros(1, 8, 2, 4), "k": torch.zeros(1, 24, 1, 4)}
+    worst = Error(2.0, 1.0, "batch 0, row 3, head 0", 0.1)
+    assert right._place(taken, "o", worst) == "row 19, head 2"
+    assert right._place(taken, "dk", worst) == "row 3, key head 1"
+    assert (
+        right._place(taken, "dq", worst._replace(where="batch 0, head 1, rows from 0"))
+        == "head 3, rows from 16"
+    )
+
+
+def test_audits_are_as_much_rarer_as_processes_wait():
+    long = {"sequence_length": 65536, "batch_size": 8}
+    alone, four, shared = (config(each, **long) for each in ({}, {"shard": 4}, {"context": 4}))
+    assert every(four) == pytest.approx(4 * every(alone), rel=0.01)
+    last_of_eight = 1 / 8 * (1 - 1 / 16) / (1 / 2)  # of the whole's scores
+    assert every(shared) == pytest.approx(last_of_eight * every(four), rel=0.01)

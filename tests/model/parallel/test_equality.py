@@ -27,6 +27,7 @@ WAYS = {
     "TP with FSDP2": {"shard": 2, "tensor": 2},
     "TP with replicas": {"replicate": 2, "tensor": 2},
     "CP": {"context": 2},
+    "CP on 4": {"context": 4},
     "CP with FSDP2": {"shard": 2, "context": 2},
     "CP with TP": {"context": 2, "tensor": 2},
 }
