@@ -50,17 +50,18 @@ class Interrupted(AssayError):
     Args:
         step: the last step done.
         saved: whether a checkpoint holds it.
+        unit: what is counted, for people.
     """
 
-    def __init__(self, step: int, saved: bool = True) -> None:
-        self.step, self.saved = step, saved
+    def __init__(self, step: int, saved: bool = True, unit: str = "steps") -> None:
+        self.step, self.saved, self.unit = step, saved, unit
         super().__init__(f"stopped on request; {self.kept}")
 
     @property
     def kept(self) -> str:
         """What is left to go on from."""
         at = f"a checkpoint was saved at step {self.step}"
-        return at if self.saved else f"nothing is kept of its {self.step} steps, so that it starts over"
+        return at if self.saved else f"nothing is kept of its {self.step} {self.unit}, so that it starts over"
 
 
 def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) -> str:

@@ -19,6 +19,7 @@ from model.bench.check import checked
 from model.bench.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
 from model.bench.passes import Eager, Graphs, Inputs, Passes
 from model.disk.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
+from model.errors import Interrupted
 from model.verify.call import is_out_of_memory
 
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
@@ -50,6 +51,7 @@ class _Bench:
     inputs: Inputs
     seed: int
     rng: Random
+    should_stop: Callable[[], bool]
     timed: dict[Key, Timed] = field(default_factory=dict)
     ended: dict[tuple[str, Mode], tuple[Ending, str]] = field(default_factory=dict)
     memory: dict[tuple[str, Direction], int] = field(default_factory=dict)
@@ -82,6 +84,8 @@ class _Bench:
             self.inputs.renew()
             left = self.running(passes, mode)
             for name in _shuffled(self.rng, [*left, *([_PRODUCT] if multiply else [])]):
+                if self.should_stop():
+                    raise Interrupted(number, saved=False, unit=f"{mode} rounds")
                 if name == _PRODUCT and multiply:
                     self.device.time(multiply, self.product)
                 else:
@@ -121,16 +125,26 @@ def _dropping(passes: Passes) -> Iterator[None]:
         passes.drop()
 
 
-def measure(backends: Mapping[str, Backend], case: Case, seed: int, rounds: int) -> Found:
+def measure(
+    backends: Mapping[str, Backend],
+    case: Case,
+    seed: int,
+    rounds: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Found:
     """Time each backend forward and backward, on a GPU also in CUDA graphs.
 
     Args:
         backends: by name; all of them take the case.
         seed: of the numbers and of the orders.
         rounds: calls of each backend in each direction and mode.
+        should_stop: asked before each call.
+
+    Raises:
+        Interrupted: asked to stop. Nothing is kept.
     """
     inputs = Inputs(case, seed)
-    bench = _Bench(case, device(case.device), inputs, seed, Random(seed))  # noqa: S311  no secret
+    bench = _Bench(case, device(case.device), inputs, seed, Random(seed), should_stop)  # noqa: S311  no secret
     inputs.renew()
     eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
     modes = MODES[case.device]

@@ -45,7 +45,8 @@ def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
 
 def _saving(found: Iterable[RunState]) -> set[str]:
     """Ids of jobs with a run that trains, and so has something to save."""
-    return {state.job_id for state in found if state.job_id and last_step(state)}
+    training = [state for state in found if state.brief.task == "training"]
+    return {state.job_id for state in training if state.job_id and last_step(state)}
 
 
 def _told_here(state: RunState) -> bool:

@@ -28,7 +28,7 @@ from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks
 from runner.job.ranks.meet import lead, met
 from runner.job.slurm import KILL_SECONDS, job_end, requeue
 from runner.job.stop import Stop, deadline
-from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, prepared
+from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, load, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
 from runner.state.endings import Ending, Terminated, of_exception
@@ -57,7 +57,8 @@ def run_attempt(
 
     def go_on(ending: Ending) -> None:
         again = stop.cause == "deadline" or ending.outcome is Outcome.NODE_FAILED
-        if again and run.requeue and progress.steps > (progress.manifest.resumed_step or 0):
+        farther = progress.steps > (progress.manifest.resumed_step or 0)
+        if again and run.requeue and farther and load(run.config.task).resumes:
             _go_on_in_the_queue(folder, number, fellows, end)
 
     def lost(ending: Ending) -> None:

@@ -108,12 +108,14 @@ class Work:
         imports: modules to import beside torch, before the attempt's clock matters.
         run: raises what `model.trainer.train` raises; returns what is to be done once the result is on disk.
         compared: of a run and its repeat, what each came to as rows of a table, and one line about it.
+        resumes: whether a later attempt goes on from a checkpoint; one that starts over is not requeued.
         admits: whether it certifies the backends that it calls; otherwise the run's own is certified before.
     """
 
     imports: tuple[str, ...]
     run: Callable[[Given], Afterwards | None]
     compared: Callable[[RunState, RunState], tuple[list[Row], str]]
+    resumes: bool = False
     admits: bool = False
 
 

@@ -32,6 +32,7 @@ def run(given: Given) -> None:
     Raises:
         Unsupported: no backend takes the shape.
         Untimed: none has a time.
+        Interrupted: the run was asked to stop.
     """
     from model.bench.measure import measure
 
@@ -39,7 +40,7 @@ def run(given: Given) -> None:
     admitted = _admitted(given)
     certified = {name: each.key for name, each in admitted.items() if isinstance(each, Certificate)}
     backends = {name: attention.load(name) for name in certified}
-    found = measure(backends, case, config.seed, config.call.steps)
+    found = measure(backends, case, config.seed, config.call.steps, given.stop.requested)
     times = [each.model_copy(update={"certificate": certified[each.attention]}) for each in found.times]
     for name, error in admitted.items():
         times += _rows(name, error, config.device) if isinstance(error, Exception) else []

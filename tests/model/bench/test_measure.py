@@ -13,6 +13,7 @@ from model.attention import Case
 from model.bench import measure as bench
 from model.bench.device import Cpu, Timed
 from model.bench.passes import Eager, Inputs
+from model.errors import Interrupted
 
 CASE = Case("cpu", "float32", batch=1, sequence_length=64, heads=4, kv_heads=2, head_dim=16)
 ROUNDS = 7
@@ -155,3 +156,12 @@ def test_a_backward_gives_the_gradients_of_the_last_forward():
     o = plain(*inputs.leaves, True)
     (wanted, *_) = torch.autograd.grad(o, inputs.leaves, inputs.do_BTHD)
     assert torch.equal(got[0], wanted) and passes.o_BTHD is None
+
+
+def test_a_run_that_is_asked_to_stop_makes_no_further_call():
+    calls, asked = [], iter(range(1000))
+    backend = planted(lambda q, k, v, c: calls.append(1) or plain(q, k, v, c))
+    with pytest.raises(Interrupted, match="nothing is kept of its 3 eager rounds"):
+        bench.measure({"a": backend}, CASE, 0, ROUNDS, lambda: next(asked) == 6)
+    before = 4  # for memory, and to warm up
+    assert before + 3 <= len(calls) <= before + 4

@@ -24,14 +24,15 @@ def attempted(tmp_path, corpus, monkeypatch):
     monkeypatch.setattr(attempt, "_certificate", lambda *_: "key")
     recorded = {"data_file": str(corpus), "tokenizer": "bytes"}
 
-    def run(**config):
+    def run(record=(), **config):
         fingerprint = Source(corpus).checked("text").fingerprint()
-        record = plan("x").model_copy(
-            update=recorded | {"config": run_config(**config), "data_fingerprint": fingerprint}
+        made = plan("x").model_copy(
+            update=recorded
+            | {"config": run_config(**config), "data_fingerprint": fingerprint, **dict(record)}
         )
         folder = RunFolder(tmp_path / "backends" / "x")
         folder.path.mkdir(parents=True)
-        write(folder.path / "run.json", record)
+        write(folder.path / "run.json", made)
         folder.attempt(1).path.mkdir()
         attempt.run_attempt(folder, 1)
         return folder.attempt(1)
@@ -80,6 +81,21 @@ def test_one_that_is_stopped_says_that_it_starts_over(attempted, monkeypatch):
     assert done.settled[0] == "cancelled"
     assert done.settled[1].endswith("nothing is kept of its 2 steps, so that it starts over")
     assert not done.decoded
+
+
+@pytest.mark.fault
+def test_one_that_nears_its_time_limit_is_not_requeued_to_start_over_for_ever(attempted, monkeypatch):
+    def near(stop):
+        stop.cause = "deadline"
+        return True
+
+    monkeypatch.setattr(Stop, "requested", near)
+    monkeypatch.setattr(
+        attempt, "_go_on_in_the_queue", lambda *_: pytest.fail("it has nothing to go on from")
+    )
+    done = attempted(record={"requeue": True})
+    outcome, reason = done.settled
+    assert outcome == "timeout" and "so that it starts over" in reason and done.result.steps == 1
 
 
 def test_a_reason_names_the_settings_of_inference(attempted):
