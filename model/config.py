@@ -167,6 +167,9 @@ class TrainConfig(Strict):
     checkpoint_activations: bool = Field(
         False, description="Keep a block's input alone, and compute the block again in the backward pass."
     )
+    reduce: Literal["dtype", "float32"] = Field(
+        "dtype", description="Precision in which gradients of several processes are added up."
+    )
 
     @model_validator(mode="after")
     def _parts_are_equal(self) -> Self:
@@ -429,7 +432,7 @@ class RunConfig(Strict):
         Keys that came after the first studies are left out at their defaults, so that these keep their ids.
         """
         found = self.model_dump()
-        for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
+        for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate", "reduce"):
             if "train" in found and found["train"][key] == TrainConfig.model_fields[key].default:
                 del found["train"][key]
         return found

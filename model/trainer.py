@@ -139,4 +139,4 @@ def _finish(config: RunConfig, world: World, block: Block) -> None:
     if world.mesh is not None:
         from model.parallel import split
 
-        split.block(block, world)
+        split.block(block, config.train, world)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from model.config import RunConfig
+from model.config import RunConfig, TrainConfig
 from model.llama import Llama
 from model.loss import LOSSES, Loss
 from model.parallel.part import Part
@@ -26,13 +26,13 @@ class Objective:
         self._split: nn.Module | None = None
         self.gradient: Tensor | None = None
         if world.mesh is not None:
-            self._split_over(world)
+            self._split_over(config.train, world)
 
-    def _split_over(self, world: World) -> None:
+    def _split_over(self, train: TrainConfig, world: World) -> None:
         from model.parallel import split
 
         self._wait_for_last = split.wait_for_last
-        self._split = split.root(_Whole(self._model, self._loss), world)
+        self._split = split.root(_Whole(self._model, self._loss), train, world)
         # Gradients are averaged over these processes, where the batch's is the sum of theirs.
         self.gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
 

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import nn
 
+from model.config import TrainConfig
 from model.parallel.world import World
 
 if TYPE_CHECKING:
@@ -25,18 +27,18 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
 
-def block(module: nn.Module, world: World) -> None:
+def block(module: nn.Module, train: TrainConfig, world: World) -> None:
     """Split a block that was just drawn, so that no more than one is ever whole on this process's device."""
     if world.parallel.tensor > 1:
         _by_heads(module, world)
-    if _sharded(world):
-        _shard(module, world)
+    if _sharded(train, world):
+        _shard(module, train, world)
 
 
-def root(module: nn.Module, world: World) -> nn.Module:
+def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     """Split what is around the blocks; gives the module to call instead of the one given."""
-    if _sharded(world):
-        _shard(module, world)
+    if _sharded(train, world):
+        _shard(module, train, world)
         return module
     if world.parallel.replicate == 1:
         return module
@@ -59,17 +61,18 @@ def wait_for_last(module: nn.Module, last: bool) -> None:
         cast("Any", module).set_requires_all_reduce(last)
 
 
-def _sharded(world: World) -> bool:
-    """Whether FSDP2 does it. DDP takes no parameters that are split by heads, so that FSDP2 has to there."""
+def _sharded(train: TrainConfig, world: World) -> bool:
+    """Whether FSDP2 does it: DDP takes no parameters split by heads, and adds up in their precision."""
     parallel = world.parallel
-    several = parallel.replicate * parallel.shard * parallel.context > 1
-    return several and (parallel.shard * parallel.context > 1 or parallel.tensor > 1)
+    beyond = parallel.tensor > 1 or train.reduce not in ("dtype", train.dtype)
+    return parallel.shard * parallel.context > 1 or (parallel.replicate > 1 and beyond)
 
 
-def _shard(module: nn.Module, world: World) -> None:
-    from torch.distributed.fsdp import fully_shard
+def _shard(module: nn.Module, train: TrainConfig, world: World) -> None:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    fully_shard(module, mesh=_data_mesh(world))
+    wide = torch.float32 if train.reduce == "float32" else None  # None: as the parameters
+    fully_shard(module, mesh=_data_mesh(world), mp_policy=MixedPrecisionPolicy(reduce_dtype=wide))
 
 
 def _data_mesh(world: World) -> DeviceMesh:

@@ -105,6 +105,13 @@ def _optimizer(run: Row) -> str | None:
     return f"AdamW{by}, weight decay {decay:g}, gradients clipped to norm {clip:g}"
 
 
+def _reduced(run: Row) -> str | None:
+    if run["imported"] or not (run["config"] or {}).get("parallel"):
+        return None
+    wide = setting("train", "reduce")(run) == "float32"
+    return "added up in float32" if wide else "added up in the precision of the parameters"
+
+
 def _activations(run: Row) -> str | None:
     if run["imported"]:
         return None
@@ -161,6 +168,7 @@ _TRAINING: tuple[_Topic, ...] = (
     ("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
     ("`torch.compile`", _compiled, ("train.compile",)),
     ("Activations", _activations, ("train.checkpoint_activations",)),
+    ("Gradients of several processes", _reduced, ("train.reduce",)),
 )
 _DONE: tuple[_Topic, ...] = (("Steps", _steps, ("train.steps",)),)
 _DATA: tuple[_Topic, ...] = (

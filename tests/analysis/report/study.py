@@ -44,6 +44,7 @@ TRAIN = {
     "optimizer": "adamw",
     "float8": "none",
     "checkpoint_activations": False,
+    "reduce": "dtype",
 }
 DATA = {"path": "../data/text.parquet", "mode": "pad", "tokenizer": "bytes", "text_column": "text"}
 NOBODY = Backends([], [], [])
