@@ -8,11 +8,12 @@ import torch
 from torch._C._autograd import DeviceType
 
 from model import attention
-from model.config import RunConfig
+from model.config import ParallelConfig, RunConfig
 from model.disk.profile import StepProfile
 from model.measure.parts import PARTS, part_of
 from model.measure.profile import _kernels, _operators, _spans, profiled
 from model.measure.profiler import watched
+from model.parallel.world import ALONE
 from model.text import Source
 from model.trainer import train
 from tests.model.conftest import run_config
@@ -79,6 +80,22 @@ def test_what_gloo_does_in_its_own_threads_is_seen_beside_the_work_of_the_step()
         mine = [each for each in found if not each[0].startswith("gloo:")]
         ordered = sorted((start, end) for _, start, end in mine)
         assert all(end < start + 1e-3 for (_, end), (start, _) in itertools.pairwise(ordered))
+
+
+def _profile_together(world, config, corpus):
+    run = train(config, Source(corpus), lambda record: None, world=world)
+    found = profiled(run, "r1", 1, None)
+    return {each.part: (each.seconds, each.hidden_seconds) for each in found.parts}
+
+
+@pytest.mark.parametrize("way", [{"replicate": 2}, {"shard": 2}, {"tensor": 2}, {"context": 2}], ids=str)
+def test_all_processes_of_a_run_do_the_profiled_steps_and_see_what_they_tell_each_other(corpus, way):
+    alone = _profile_together(ALONE, run_config("math", steps=2), corpus)
+    assert alone["communication"] == (0, 0)
+    config = run_config("math", steps=2).model_copy(update={"parallel": ParallelConfig(**way)})
+    for found in together(_profile_together, config, corpus, **way):
+        assert sum(found["communication"]) > 0
+        assert all(found[part][0] > 0 for part in BUSY)
 
 
 def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):

@@ -1,5 +1,7 @@
 """A run is the same on any number of processes: the same global batch gives the same losses and gradient norms."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,6 +9,7 @@ import pytest
 
 from model import attention
 from model.config import RunConfig
+from model.errors import UserError
 from model.llama import Block
 from model.optim import AdamW
 from model.parallel.held import holders, local
@@ -155,3 +158,27 @@ def test_a_piece_counts_once_however_many_processes_hold_it(way, expected):
     assert (
         together(held_by, config(WAYS[way]), **WAYS[way]) == [expected] * 4 if way != "TP" else [expected] * 2
     )
+
+
+def unreached(world, texts, config):
+    attention.require = lambda name, case: replace(
+        attention.load("math"), attend=lambda q, k, v, causal: q.detach()
+    )
+    try:
+        train(config, Source(texts), lambda record: None, world=world)
+    except UserError as error:
+        return str(error)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("way", ["DDP", "FSDP2", "TP with FSDP2"])
+def test_every_process_says_which_parameters_no_gradient_reaches(way, texts):
+    expected = unreached_alone(texts)
+    assert expected.startswith("no gradient reaches blocks.0.attention_norm.weight and")
+    assert set(together(unreached, texts, config(WAYS[way]), **WAYS[way])) == {expected}
+
+
+def unreached_alone(texts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "require", attention.require)
+        return unreached(ALONE, texts, config())
