@@ -30,7 +30,7 @@ def test_an_audit_is_a_row_with_its_place_and_its_errors(root: Path, sql: Ask) -
     first, second = sql("SELECT * EXCLUDE (time, tensors) FROM audits ORDER BY step")
     assert first == {
         "study": "backends", "run_id": "r1", "attempt": 1, "step": 17, "layer": 3, "sample": 0, "first_head": 4,
-        "heads": 4, "row_count": 4096, "passed": True, "reason": None, "ratio": 0.5, "o_ratio": 0.5,
+        "heads": 4, "row_count": 4096, "first_row": 0, "passed": True, "reason": None, "ratio": 0.5, "o_ratio": 0.5,
         "dq_ratio": 0.5, "dk_ratio": 0.5, "dv_ratio": 0.5, "seconds": 0.02, "keys": None,
     }  # fmt: skip
     assert second["ratio"] == second["dk_ratio"] == pytest.approx(0.75)
