@@ -27,7 +27,8 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     A job gets folders and numbers alone, so editing code before it starts cannot change what was planned.
     """
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]
-    slot, rank = _place(len(members), members[0][0].run.config.processes)
+    first, number = members[0]
+    slot, rank = _place(len(members), first.attempt(number).planned.config.processes)
     if slot >= len(members):
         return "unused task"  # so that no attempt starts twice
     run, number = members.pop(slot)
@@ -37,7 +38,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     if int(os.environ.get("SLURM_RESTART_COUNT", "0")):
         attempt = attempt_of_restart(run, number)
     if attempt is None or withdrawn(run.attempt(attempt)) or _given_up(run.attempt(attempt)):
-        _dismiss(run, slot)
+        _dismiss(run, number, slot)
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):
         file = os.open(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -64,15 +65,15 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
     meeting = found(path)
     if not meeting.attempt:
         return "nothing left to do"
-    config, local = run.run, int(os.environ.get("SLURM_LOCALID", "0"))
-    options = snapshot.options(run.path.parent, config.provenance.code)
-    stand_by(Follower(run, Place(rank, config.config.processes, local), meeting, options))
+    planned, local = run.attempt(meeting.attempt).planned, int(os.environ.get("SLURM_LOCALID", "0"))
+    options = snapshot.options(run.path.parent, planned.provenance.code)
+    stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, options))
     return f"rank {rank}"
 
 
-def _dismiss(run: RunFolder, slot: int) -> None:
-    """Tell the other processes of a run that there is nothing left to do."""
-    if run.run.config.processes > 1:
+def _dismiss(run: RunFolder, number: int, slot: int) -> None:
+    """Tell the other processes of an attempt that there is nothing left to do."""
+    if run.attempt(number).planned.config.processes > 1:
         publish(place_of(jobs_folder(run.path.parent), slot), Meeting(attempt=0))
 
 

@@ -43,7 +43,7 @@ def main() -> None:
         limit_memory(None)
         traceback.print_exc()
         sys.stderr.flush()
-        leader.ended(of_exception(error, asked.folder.run.config.device), is_echo(error))
+        leader.ended(of_exception(error, asked.planned.config.device), is_echo(error))
         os._exit(1)
     leader.done()
     leaving.done = True
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _work(asked: Follower, leader: Leader, stop: Stop) -> Afterwards | None:
-    run = asked.folder.run
+    run = asked.planned
     config = run.config
     limit_memory(run.memory_bytes)
     source = run.source and checked(run, run.source)

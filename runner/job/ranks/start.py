@@ -12,6 +12,7 @@ from pathlib import Path
 
 from model.config import RunConfig
 from model.disk.folder import RunFolder
+from model.disk.record import RunRecord
 from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
@@ -32,6 +33,11 @@ class Follower:
     place: Place
     meeting: Meeting
     options: Sequence[str]
+
+    @property
+    def planned(self) -> RunRecord:
+        """The run as the attempt does it. Raises Unreadable."""
+        return self.folder.attempt(self.meeting.attempt).planned
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it. It ends with this process, and writes to its node's log.
