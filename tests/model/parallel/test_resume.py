@@ -24,6 +24,7 @@ WAYS = {
     "DDP": {"replicate": 2},
     "FSDP2": {"shard": 2},
     "TP with FSDP2": {"shard": 2, "tensor": 2},
+    "context": {"context": 2},
 }
 
 
