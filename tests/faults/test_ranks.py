@@ -1,21 +1,24 @@
 """A process of a run on this machine fails: the attempt ends on all of them, with the outcome that is true of it."""
 
+import contextlib
 import json
+import signal
 
+import psutil
 import pytest
 
-TWO = "parallel: {shard: 2}\n"
+from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
+from tests.faults.daemons import GONE, training
+
+TWO = TINY + "  parallel: {shard: 2}\n"
+FOR_EVER = "matrix: {train.steps: [1000000]}\n"
 
 
 @pytest.fixture
-def two(study):
-    """A study of one run of two processes."""
-    return lambda steps=6: study(f"matrix: {{train.steps: [{steps}]}}\n", base=BASE)
-
-
-from tests.conftest import TINY  # noqa: E402
-
-BASE = TINY + "  parallel: {shard: 2}\n"
+def launch(background, study, root, tmp_path):
+    """Start a launch of one run of two processes, and go on."""
+    path = study(FOR_EVER, base=TWO)
+    return lambda **env: background("runner", "--root", root, "launch", path, cwd=tmp_path, **PACED, **env)
 
 
 def result(root):
@@ -23,11 +26,91 @@ def result(root):
     return json.loads(path.read_text())
 
 
-def test_a_run_of_two_processes_completes_and_says_where_they_were(runner, root, two):
-    runner("launch", two(), rc=0)
+def both(root):
+    """The processes of a run, rank 0 first, once both train."""
+    (first, attempt), *_ = until(lambda: training(root))
+    until((attempt / "steps.jsonl").exists)
+    return first, *followers(first)
+
+
+def followers(first):
+    return [child for child in first.children() if "runner.job.ranks.follower" in child.cmdline()]
+
+
+def test_a_run_of_two_processes_completes_and_says_where_they_were(runner, root, study):
+    runner("launch", study("matrix: {seed: [0]}\n", base=TWO), rc=0)
     (attempt,) = root.glob("tiny/*/attempt-1")
     manifest = json.loads((attempt / "manifest.json").read_text())
     assert result(root)["outcome"] == "completed"
     assert [set(rank) for rank in manifest["ranks"]] == [{"node", "gpu_uuid"}] * 2
     assert len((attempt / "steps.jsonl").read_text().splitlines()) == 4, "rank 0 alone writes"
     assert [path.name for path in attempt.glob("ranks-*.log")] == [f"ranks-{manifest['host']}.log"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(launch, root, rank):
+    launched = launch(RANK_FAULT=f"{rank}:3:oom")
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    said = result(root)
+    assert said["outcome"] == "oom_gpu"
+    assert said["reason"].startswith(f"rank {rank} on ")
+    assert said["reason"].endswith("CUDA out of memory. Tried to allocate 20.00 GiB.")
+    assert said["requested_bytes"] == 20 * 2**30
+    if rank:
+        assert "OutOfMemoryError" in next(root.glob("tiny/*/attempt-1/ranks-*.log")).read_text()
+
+
+@pytest.mark.parametrize("stuck", [False, True], ids=["", "while the first is stuck"])
+def test_a_process_that_is_killed_ends_the_run(launch, root, stuck):
+    launched = launch()
+    first, second = both(root)
+    if stuck:
+        second.suspend()  # so that the first waits for it
+    second.kill()
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    said = result(root)
+    assert (said["outcome"], said["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
+    assert said["reason"].startswith("rank 1 on ")
+    assert not first.is_running()
+
+
+def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root, rows):
+    launched = launch()
+    first, second = both(root)
+    first.kill()
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    (row,) = rows()
+    assert (row["outcome"], row["reason"]) == ("failed", "killed by SIGKILL")
+    with contextlib.suppress(*GONE):
+        second.wait(PATIENCE_SECONDS)
+
+
+def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(
+    launch, root, runner, tmp_path
+):
+    launched = launch()
+    _, second = both(root)
+    launched.send_signal(signal.SIGINT)
+    assert launched.wait(PATIENCE_SECONDS) == 130
+    said = result(root)
+    assert said["outcome"] == "cancelled"
+    assert "a checkpoint was saved at step" in said["reason"]
+    assert not second.is_running()
+    again = launch()
+    until(lambda: list(root.glob("tiny/*/attempt-2/steps.jsonl")))
+    manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
+    assert manifest["resumed_attempt"] == 1
+    assert manifest["resumed_step"] == said["steps"]
+    again.send_signal(signal.SIGINT)
+    assert again.wait(PATIENCE_SECONDS) == 130
+
+
+def test_a_process_that_is_told_to_end_stops_all_of_them_after_a_checkpoint(launch, root):
+    launched = launch()
+    _, second = both(root)
+    psutil.Process(second.pid).terminate()
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    assert (result(root)["outcome"], "a checkpoint was saved" in result(root)["reason"]) == (
+        "cancelled",
+        True,
+    )

@@ -271,6 +271,22 @@ def test_a_hang_names_first_who_did_not_come():
     )
 
 
+def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_as_a_hang(
+    ranks, join, endings
+):
+    join(2)
+    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stopped:
+        hello = {"say": "hello", "token": ranks.meeting.token, "rank": 1, "kind": "rank", "node": "n2"}
+        stopped.sendall(json.dumps(hello).encode() + b"\n")
+        until(lambda: ranks._others.by_rank[1].rank_says)
+        ranks._standstill = Standstill(hang_seconds=0.0)
+        ranks.go()
+        outcome, reason = concluded(endings)
+    assert outcome == "failed"
+    assert reason.startswith("hangs: nothing has moved for ")
+    assert "rank 1 on n2 does not answer" in reason
+
+
 def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
     """A follower is asked by rank 0, and answers while its main thread is stuck."""
     world = {"__name__": "model.parallel.world", "until": until, "ranks": ranks}
