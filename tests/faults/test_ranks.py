@@ -114,3 +114,16 @@ def test_a_process_that_is_told_to_end_stops_all_of_them_after_a_checkpoint(laun
         "cancelled",
         True,
     )
+
+
+@pytest.mark.trains
+def test_processes_that_were_started_train_as_one_process_does(runner, root, study):
+    runner("launch", study("matrix: {parallel.shard: [1, 2]}\n"), rc=0)
+    found = {
+        json.loads((path.parent.parent / "run.json").read_text())["factors"]["parallel.shard"]: json.loads(
+            path.read_text()
+        )
+        for path in root.glob("tiny/*/attempt-1/result.json")
+    }
+    assert {each["outcome"] for each in found.values()} == {"completed"}
+    assert found[2]["final_loss"] == pytest.approx(found[1]["final_loss"], rel=1e-4)

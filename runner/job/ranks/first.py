@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
 
 from model.disk.record import Outcome
 from model.errors import AssayError, Interrupted
 from runner.job.ranks.leader import node
-from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame
+from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish
 from runner.job.ranks.others import Other, Others, death
 from runner.job.ranks.standstill import Standstill, stands
 from runner.job.ranks.terminations import Terminations
@@ -73,6 +74,7 @@ class Ranks:
         self._standstill, self._training = Standstill(), False
         self._closed, self._terminations = Event(), Terminations()
         self._kills, self._asked = process.oom_kills(), 0.0
+        self._notice: Path | None = None
         self._cause: tuple[Ending, float] | None = None
         self._echoed: tuple[Ending, float] | None = None
         self._watching = Thread(target=self._watch, daemon=True)
@@ -82,6 +84,11 @@ class Ranks:
     def meeting(self) -> Meeting:
         """Where this process listens for the others."""
         return self._others.meeting
+
+    def publish(self, notice: Path) -> None:
+        """Write where this process listens, for those that it does not start, until all are there."""
+        publish(notice, self.meeting)
+        self._notice = notice
 
     def started(self, rank: int, child: subprocess.Popen[bytes]) -> None:
         """Note a process of the run that this one has started."""
@@ -95,6 +102,7 @@ class Ranks:
             NobodyCame: some did not come in time.
         """
         self._until(lambda other: other.ready, PATIENCE_SECONDS)
+        self._take_down()
         return [*self._others.by_rank.values()]
 
     def go(self, **facts: Any) -> str:
@@ -135,6 +143,7 @@ class Ranks:
     def close(self) -> None:
         """End the other processes: their connections do."""
         self._closed.set()
+        self._take_down()
         if current_thread() is not self._watching:
             self._watching.join()
             self._terminations.close()
@@ -146,6 +155,10 @@ class Ranks:
                     child.wait(max(0.0, until - time.monotonic()))
                 child.kill()
                 child.wait()
+
+    def _take_down(self) -> None:
+        if self._notice:
+            self._notice.unlink(missing_ok=True)
 
     def _until(self, reached: Callable[[Other], bool], patience: float | None) -> None:
         end = None if patience is None else time.monotonic() + patience

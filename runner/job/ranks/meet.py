@@ -11,9 +11,9 @@ from model.disk.folder import RunFolder
 from model.disk.record import Manifest, RankRecord, RunRecord
 from model.errors import UserError
 from model.parallel.place import Place
-from runner.job.ranks import meeting
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
+from runner.job.ranks.meeting import place_of
 from runner.job.ranks.start import have_own_gpu, share_cores, start_here
 from runner.job.tasks import Progress
 from runner.state.endings import Ending
@@ -48,7 +48,7 @@ def lead(
         share_cores(run.config)
         start_here(ranks, size, folder, options)
     else:
-        meeting.publish(meeting.place_of(jobs_folder(folder.path.parent), slot), ranks.meeting)
+        ranks.publish(place_of(jobs_folder(folder.path.parent), slot))
     return ranks
 
 

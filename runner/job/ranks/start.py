@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from model.config import RunConfig
@@ -80,8 +82,14 @@ def start_here(ranks: Ranks, size: int, folder: RunFolder, options: Sequence[str
 
 
 def stand_by(follower: Follower) -> None:
-    """Start a process for this Slurm task, tell rank 0 how it ends, and wait for the end of rank 0."""
-    leader, kills = Leader(follower.meeting, follower.place.rank, "task"), process.oom_kills()
+    """Start a process for this Slurm task, tell rank 0 how it ends, and end with rank 0.
+
+    As a success: how the run ended is for rank 0 to say, and srun kills all where one task fails.
+    """
+    for number in (signal.SIGTERM, signal.SIGUSR2):  # meant for the process, which may save first
+        signal.signal(number, lambda _number, _frame: None)
+    leave, kills = partial(os._exit, 0), process.oom_kills()
+    leader = Leader(follower.meeting, follower.place.rank, "task", leave=leave)
     code = follower.start().wait()
     if code:
         leader.died(code, process.oom_kills() > kills)

@@ -1,0 +1,142 @@
+"""A run of two processes on two nodes of a real Slurm cluster: it starts, ends and starts again as a whole."""
+
+import json
+import signal
+
+import psutil
+import pytest
+
+from tests.conftest import TINY, until
+from tests.faults.daemons import NODES, Daemons, training
+from tests.slurm.test_cluster import SANDBOX
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+TWO = TINY + "  parallel: {shard: 2}\n"
+ONE_RUN = "matrix: {seed: [0]}\n"
+LONGER, FOR_EVER = ("--set", "train.steps=60"), ("--set", "train.steps=1000000")
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """The test cluster, one process a node."""
+    (path := tmp_path / "spread.yaml").write_text(
+        SANDBOX.read_text().replace("memory: 3GiB", "memory: 1GiB\nprocesses_per_node: 1")
+    )
+    return path
+
+
+@pytest.fixture
+def daemons(cluster):
+    """The cluster's daemons; what a test has taken away is given back."""
+    found = Daemons(cluster)
+    yield found
+    for name in (f"slurmd.{node}" for node in NODES):
+        if not found.lives(name):
+            found.start(name)
+    for node in NODES:
+        found.up(node)
+    until(found.all_answer)
+
+
+def trains(root):
+    """Rank 0's process, and the attempt, once the run trains."""
+    process, attempt = until(lambda: next(iter(training(root)), None))
+    until((attempt / "steps.jsonl").exists)
+    return process, attempt
+
+
+def follower(attempt):
+    """The process of rank 1."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = process.info["cmdline"] or []
+        if "runner.job.ranks.follower" in words and process.info["cwd"] == str(attempt):
+            return process
+    return None
+
+
+def manifest(attempt):
+    return json.loads((attempt / "manifest.json").read_text())
+
+
+def told(attempt):
+    said = json.loads((attempt / "result.json").read_text())
+    return said["outcome"], said["reason"]
+
+
+def test_runs_of_two_processes_are_elements_of_one_array_on_two_nodes_each(
+    slurm, study, root, rows, profile, daemons
+):
+    """Put back into the queue when all is done, their processes find nothing to do, and end."""
+    slurm("launch", study("matrix: {seed: [0, 1]}\n", base=TWO), "--profile", profile, "--wait", rc=0)
+    assert {row["outcome"] for row in rows()} == {"completed"}
+    assert len({row["job_id"].partition("_")[0] for row in rows()}) == 1
+    for attempt in root.glob("tiny/*/attempt-1"):
+        here, there = (rank["node"] for rank in manifest(attempt)["ranks"])
+        assert here != there
+        assert manifest(attempt)["nodes"] == 2
+        assert (attempt / f"ranks-{there}.log").exists()
+    assert not list(root.glob("tiny/.submitit/*.meeting"))
+    until(lambda: not daemons.ask("squeue", "-h"))
+    daemons.ask("scontrol", "requeue", rows()[0]["job_id"])
+    until(lambda: not daemons.ask("squeue", "-h"))
+    assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+
+
+def test_a_process_that_is_killed_on_another_node_ends_the_run_and_is_named(
+    slurm, study, root, rows, profile, daemons
+):
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0)
+    _, attempt = trains(root)
+    node = manifest(attempt)["ranks"][1]["node"]
+    follower(attempt).kill()
+    until((attempt / "result.json").exists)
+    assert told(attempt) == ("failed", f"rank 1 on {node}: killed by SIGKILL")
+    until(lambda: not daemons.ask("squeue", "-h"))
+    assert [(row["outcome"], row["attempt"]) for row in rows()] == [("failed", 1)]
+
+
+def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, rows, profile, daemons):
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0)
+    _, attempt = trains(root)
+    node = manifest(attempt)["ranks"][1]["node"]
+    daemons.crash(node)
+    until((attempt / "result.json").exists)
+    assert told(attempt) == (
+        "node_failed",
+        f"rank 1 on {node}: neither it nor its Slurm task is there any more",
+    )
+    until(lambda: rows()[0]["outcome"] == "completed")
+    again = manifest(attempt.with_name("attempt-2"))
+    assert node not in [rank["node"] for rank in again["ranks"]]
+
+
+def test_a_run_that_slurm_puts_back_into_the_queue_starts_again_with_all_its_processes(
+    slurm, study, root, rows, profile, daemons
+):
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0)
+    _, attempt = trains(root)
+    daemons.ask("scontrol", "requeue", rows()[0]["job_id"])
+    until(lambda: rows()[0]["outcome"] == "completed")
+    assert rows()[0]["attempt"] == 2
+    assert len(manifest(attempt.with_name("attempt-2"))["ranks"]) == 2
+
+
+def test_a_run_that_is_cancelled_saves_and_its_processes_end(slurm, study, root, rows, profile, daemons):
+    path = study(ONE_RUN, base=TWO)
+    slurm("launch", path, "--profile", profile, *FOR_EVER, rc=0)
+    _, attempt = trains(root)
+    slurm("cancel", path, rc=0)
+    until(lambda: rows()[0]["outcome"] == "cancelled")
+    assert (attempt / "checkpoint" / "meta.json").exists()
+    until(lambda: not daemons.ask("squeue", "-h"))
+    assert follower(attempt) is None
+
+
+def test_if_rank_0_is_killed_slurm_says_how_and_the_other_ends(slurm, study, root, rows, profile, daemons):
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0)
+    first, attempt = trains(root)
+    first.send_signal(signal.SIGKILL)
+    until(lambda: rows()[0]["outcome"] == "failed")
+    assert rows()[0]["reason"].startswith("Slurm: FAILED")
+    until(lambda: not daemons.ask("squeue", "-h"))
+    assert follower(attempt) is None
