@@ -177,7 +177,7 @@ COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later 
 -- `rows` is an SQL keyword.
 CREATE TABLE audits (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, step BIGINT NOT NULL, time TIMESTAMP,
-    layer BIGINT NOT NULL, sample BIGINT NOT NULL, first_head BIGINT NOT NULL, heads BIGINT NOT NULL, row_count BIGINT, first_row BIGINT NOT NULL,
+    layer BIGINT NOT NULL, sample BIGINT NOT NULL, first_head BIGINT NOT NULL, heads BIGINT NOT NULL, row_count BIGINT NOT NULL, first_row BIGINT,
     passed BOOLEAN NOT NULL, reason VARCHAR, ratio DOUBLE, o_ratio DOUBLE, dq_ratio DOUBLE, dk_ratio DOUBLE, dv_ratio DOUBLE,
     tensors JSON NOT NULL, seconds DOUBLE NOT NULL, keys BIGINT
 );
@@ -192,7 +192,7 @@ COMMENT ON COLUMN audits.sample IS 'Sample of the batch that was audited.';
 COMMENT ON COLUMN audits.first_head IS 'First of the query heads that were audited.';
 COMMENT ON COLUMN audits.heads IS 'Number of query heads that were audited: those that share one key head.';
 COMMENT ON COLUMN audits.row_count IS 'Number of rows that were audited: every token of the sample, those of its part where processes share it, or the one that is decoded.';
-COMMENT ON COLUMN audits.first_row IS 'First of the rows that were audited; above 0 where processes share the sample''s tokens.';
+COMMENT ON COLUMN audits.first_row IS 'First of the rows that were audited; above 0 where processes share the sample''s tokens. NULL in records of versions in which none did.';
 COMMENT ON COLUMN audits.passed IS 'Whether output and gradients are within what is allowed. The run ends where one is not.';
 COMMENT ON COLUMN audits.reason IS 'What is wrong, as a sentence; NULL if it passed.';
 COMMENT ON COLUMN audits.ratio IS 'Largest measured / tolerance of output and gradients, a ratio: up to 1 passes, infinity means a result that is not finite.';

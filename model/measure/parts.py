@@ -97,7 +97,7 @@ def split(
         own = _merged(_times(mine[part]))
         together = _merged([*taken, *own])
         found[part] = max(0.0, _length(together) - _length(taken))
-        hidden[part] = max(0.0, _length(own) - found[part])
+        hidden[part] = max(0.0, round(_length(own) - found[part], 3))  # of a nanosecond, the rest is rounding
         taken = together
     seconds = {part: microseconds / 1e6 / steps for part, microseconds in found.items()}
     seconds["idle"] = max(0.0, step_seconds - sum(seconds.values()))
