@@ -66,7 +66,7 @@ def figure(rows: list[Row], kind: Kind, title: str, value: Value, form: str, sai
     what = noun(rows)
     return Figure(
         spec=_plot(found, title, value, form, what),
-        caption=f"{said} {_marks(found)}{_bases(found, what)}",
+        caption=f"{said} {_marks(found)}{_bases(found, what)}{_sharing(rows)}",
         description=f"Line plot of {title} over the number of {what}. "
         + "; ".join(f"{name}: {_points(curve, value, form)}" for name, curve in found.items())
         + ".",
@@ -91,8 +91,11 @@ def finding(found: dict[str, Curve], what: str) -> str:
         value, low, high = point.efficiency
         ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
         at = f"{point.processes} {what}" + (f", {name}" if len(last) > 1 else "")
+        if point.why_withheld:
+            parts.append(f"not comparable at {at}")
+            continue
         parts.append(f"{100 * value:.1f} %{ends} at {at}")
-    observed = "Observed: e" if any(kind_of(point) != "finding" for point in last.values()) else "E"
+    observed = "Observed: e" if any(kind_of(point) == "observed" for point in last.values()) else "E"
     kind = next(iter(found.values())).kind
     return f"{observed}fficiency of {kind} scaling: {'; '.join(parts)}"
 
@@ -122,6 +125,12 @@ def _bases(found: dict[str, Curve], what: str) -> str:
     late = {name: curve.base_processes for name, curve in found.items() if curve.base_processes > 1}
     said = ", ".join(f"{name} at {many}" for name, many in late.items())
     return f" Lines that start at more than one of the {what} start as ideal: {said}." if late else ""
+
+
+def _sharing(rows: list[Row]) -> str:
+    if all(row["gpus"] for row in rows):
+        return ""
+    return " On a CPU, processes share the cores of their machine: more of them are no larger machine."
 
 
 def _points(curve: Curve, value: Value, form: str) -> str:

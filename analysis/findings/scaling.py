@@ -9,6 +9,7 @@ divided by that group's.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -193,7 +194,8 @@ def _curve(family: Family) -> Curve:
 
 def _point(group: Group, base: Group, few: int) -> Point:
     ratio = ratio_of(group, base)
-    found = [each for each in differing(group, base) if each.topic not in _NOT_COMPARED]
+    apart = differing(_whatever_threads(group), _whatever_threads(base))
+    found = [each for each in apart if each.topic not in _NOT_COMPARED]
     many = processes(group.runs[0])
     return Point(
         label=group.label,
@@ -205,6 +207,15 @@ def _point(group: Group, base: Group, few: int) -> Point:
         why_withheld=why_withheld(found, "speed"),
         runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
     )
+
+
+def _whatever_threads(group: Group) -> Group:
+    """The group, whatever threads each of its processes has: on a CPU they share those of the machine."""
+    runs = [run | {"device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
+    return Group(group.label, runs)
+
+
+_THREADS = re.compile(r", \d+ threads$")  # the end of a CPU's name in model.measure.machine
 
 
 def rate(group: Group) -> float:

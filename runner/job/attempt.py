@@ -246,7 +246,7 @@ def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Resul
         reason=ending.reason,
         steps=progress.steps,
         final_loss=progress.loss,
-        peak_memory_bytes=peak_memory_bytes,
+        peak_memory_bytes=max(peak_memory_bytes, progress.memory_bytes),
         requested_bytes=ending.requested_bytes,
         load_after=machine.load(),
         clocks=clocks(manifest.gpu_uuid),

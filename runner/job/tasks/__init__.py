@@ -43,12 +43,14 @@ class Progress:
     """Progress of the attempt so far, for its result.
 
     Attributes:
+        memory_bytes: peak so far of the process that needs most, as its records say.
         gpu: keeps other runs off the GPU, also while something is measured after the run.
     """
 
     manifest: Manifest
     steps: int = 0
     loss: float | None = None
+    memory_bytes: int = 0
     started: float = field(default_factory=time.monotonic)
     gpu: socket | None = None
 

@@ -39,6 +39,7 @@ def run(given: Given) -> Afterwards:
 def _report(given: Given, record: StepRecord) -> None:
     append(given.attempt / "steps.jsonl", record, sync=True)  # on disk before a later checkpoint
     given.progress.steps, given.progress.loss = record.step, record.loss
+    given.progress.memory_bytes = record.memory_bytes
 
 
 def compared(before: RunState, after: RunState) -> tuple[list[Row], str]:

@@ -32,7 +32,6 @@ def test_an_audit_is_a_row_with_its_place_and_its_errors(root: Path, sql: Ask) -
         "study": "backends", "run_id": "r1", "attempt": 1, "step": 17, "layer": 3, "sample": 0, "first_head": 4,
         "heads": 4, "row_count": 4096, "first_row": 0, "passed": True, "reason": None, "ratio": 0.5, "o_ratio": 0.5,
         "dq_ratio": 0.5, "dk_ratio": 0.5, "dv_ratio": 0.5, "seconds": 0.02, "keys": None,
-        "first_row": 0,
     }  # fmt: skip
     assert second["ratio"] == second["dk_ratio"] == pytest.approx(0.75)
     (tensors,) = sql("SELECT tensors -> 'dk' AS dk FROM audits WHERE step = 64")

@@ -16,10 +16,11 @@ from model import attention, audit
 from model.disk.checkpoint import inspect
 from model.disk.files import write
 from model.disk.folder import RunFolder
+from model.disk.record import Outcome
 from model.errors import Interrupted, UserError
 from model.text import Source
 from runner.job import admission, attempt
-from runner.job.attempt import _ending
+from runner.job.attempt import Ending, Progress, _ending, _result
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
 from runner.state.endings import Terminated
@@ -188,3 +189,10 @@ def test_a_checkpoint_is_used_only_if_no_audit_of_its_attempt_failed(
     folder.attempt(2).path.mkdir()
     (folder.attempt(2).path / "checkpoint").symlink_to(first.path / "checkpoint")
     assert attempt._first_manifest(folder, folder.run, 3).resumed_attempt == 2  # the run has started over
+
+
+def test_a_result_has_the_peak_of_the_process_that_needs_most():
+    """Records say it of all processes; the one that writes the result knows its own alone."""
+    progress = Progress(first_manifest("r1", 1), memory_bytes=7)
+    ending = Ending(Outcome.COMPLETED)
+    assert [_result(progress, ending, own).peak_memory_bytes for own in (5, 9)] == [7, 9]
