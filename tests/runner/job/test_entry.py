@@ -3,7 +3,7 @@
 import pytest
 
 from model.disk.folder import RunFolder
-from runner.job.entry import run_slot
+from runner.job.entry import _place, run_slot
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -51,3 +51,25 @@ def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
     """A site's own rules can give a job more nodes than it asks for."""
     monkeypatch.setenv("SLURM_NODEID", "1")
     assert run(claimed) == "unused task"
+
+
+@pytest.mark.parametrize(
+    ("runs", "processes", "where", "place"),
+    [
+        (1, 1, {"SLURM_LOCALID": "0"}, (0, 0)),
+        (2, 1, {"SLURM_LOCALID": "1"}, (1, 0)),
+        (2, 1, {"SLURM_LOCALID": "0", "SLURM_NODEID": "1"}, (2, 0)),
+        (1, 4, {"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1"}, (0, 3)),
+        (1, 4, {"SLURM_PROCID": "4"}, (1, 0)),
+        (2, 2, {"SLURM_PROCID": "3", "SLURM_LOCALID": "3"}, (1, 1)),
+    ],
+    ids=["alone", "second slot", "a node too many", "second node", "a task too many", "two runs on a node"],
+)
+def test_a_task_has_a_slot_and_a_rank_in_it_and_one_too_many_has_a_slot_that_no_run_has(
+    runs, processes, where, place, monkeypatch
+):
+    for name in ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    assert _place(runs, processes) == place

@@ -10,12 +10,14 @@ from contextlib import closing
 import pytest
 
 from model.disk.record import Outcome
-from model.errors import Diverged, Interrupted
+from model.errors import Diverged, Interrupted, UserError
 from runner.job.ranks import first, others
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
+from runner.job.ranks.meet import _own_gpus
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
 from runner.job.ranks.standstill import Standstill
+from runner.job.ranks.start import own_gpu
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Vanished
 from runner.state.endings import Ending
@@ -306,3 +308,18 @@ def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
     assert found(path) == meeting
     assert path.stat().st_mode & 0o777 == 0o600
     assert json.loads(path.read_text())["token"] == meeting.token
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "devices", "own"),
+    [(1, ["4", "5"], "5"), (0, ["GPU-a", "GPU-b"], "GPU-a"), (3, ["0"], None), (0, [], None)],
+)
+def test_a_process_leaves_itself_the_gpu_of_its_place(local_rank, devices, own):
+    """One that sees a single GPU has been given it by Slurm."""
+    assert own_gpu(local_rank, devices).get("CUDA_VISIBLE_DEVICES") == own
+
+
+def test_two_processes_on_one_gpu_are_refused():
+    _own_gpus(["GPU-a", "GPU-b", None, None])
+    with pytest.raises(UserError, match="ranks 0, 2 share GPU GPU-a"):
+        _own_gpus(["GPU-a", "GPU-b", "GPU-a"])
