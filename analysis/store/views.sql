@@ -292,7 +292,7 @@ COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products o
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
 COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
-COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: attention calls held to float64 while it trained or decoded (see the table audits). NULL if there are none, as in records that are older than audits.';
+COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
 COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
 COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attention, which is in the table kernels. Rates of one task must not be compared with those of another.';
