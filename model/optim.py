@@ -104,7 +104,7 @@ class AdamW:
             first, *others = [name for name, each in pairs if each.grad is None]
             more = f" and {len(others)} more parameters" if others else ""
             raise UserError(f"no gradient reaches {first}{more}: can autograd differentiate the attention?")
-        return held.local(found)
+        return found if self._holders is None else held.local(found)
 
     def zero_grad(self) -> None:
         """Free the gradients' memory."""
