@@ -40,7 +40,8 @@ def measure(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> Ceilin
     Raises:
         torch.OutOfMemoryError: others use the device's memory.
     """
-    timed = [_product(config, step, *shape) for shape in shapes(config.model) for step in PASSES]
+    mine = shapes(config.model, config.parallel.tensor)
+    timed = [_product(config, step, *shape) for shape in mine for step in PASSES]
     size, traffic = _traffic(config.device)
     return Ceilings(
         products=timed,
@@ -97,7 +98,9 @@ def _launch(device: str) -> Timing:
 
 def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> LoadClocks | None:
     """Ask for the clocks while the device works off what was enqueued."""
-    work = _work(config, "forward", min(tokens_at_once(config), 8192), *shapes(config.model)[0])
+    work = _work(
+        config, "forward", min(tokens_at_once(config), 8192), *shapes(config.model, config.parallel.tensor)[0]
+    )
     for _ in range(max(1, int(_LOAD_SECONDS / _once("cuda", work)))):
         work()
     found = watch()

@@ -7,8 +7,12 @@
 One stream of kernels is assumed, which computes or moves data but not both at once. What is not counted only
 makes a real step slower: launches, idling, copies, activations computed again, anything read twice.
 
+Of several processes, each of which has a device, the work is one process's share, which is as large as every
+other one's. What they tell each other is not counted.
+
 Torch-free. N tokens of a step, B samples of T tokens, C width (dim), Q and K widths of all query and of all
-key heads, F inner width, V vocabulary, L layers, P parameters, e bytes of an element.
+key heads, F inner width, V vocabulary, L layers, P parameters, all of them as one process has them; e bytes
+of an element.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ from dataclasses import dataclass
 
 from model.config import ModelConfig, RunConfig
 from model.disk.node import PASSES, Ceilings, FloorPart
-from model.measure.flops import parameter_count
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -36,10 +39,14 @@ class Product:
         return 2 * tokens * self.inputs * self.outputs * self.count
 
 
-def products(model: ModelConfig) -> list[Product]:
-    """The linear layers: each has a forward product, and one for each gradient: by input, by weight."""
-    dim, ffn, layers = model.dim, model.ffn_dim, model.layers
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+def products(model: ModelConfig, tensor: int = 1) -> list[Product]:
+    """The linear layers: each has a forward product, and one for each gradient: by input, by weight.
+
+    Args:
+        tensor: processes that share the heads and the feed-forward of each block, but not the output head.
+    """
+    dim, ffn, layers = model.dim, model.ffn_dim // tensor, model.layers
+    queries, keys = (heads * model.head_dim // tensor for heads in (model.heads, model.kv_heads))
     return [
         Product("query", dim, queries, layers),
         Product("key", dim, keys, layers),
@@ -52,14 +59,15 @@ def products(model: ModelConfig) -> list[Product]:
     ]
 
 
-def shapes(model: ModelConfig) -> list[tuple[int, int]]:
-    """Inputs and outputs of the layers, each pair once."""
-    return list(dict.fromkeys((each.inputs, each.outputs) for each in products(model)))
+def shapes(model: ModelConfig, tensor: int = 1) -> list[tuple[int, int]]:
+    """Inputs and outputs of the layers, each pair once; `tensor` as for `products`."""
+    return list(dict.fromkeys((each.inputs, each.outputs) for each in products(model, tensor)))
 
 
 def tokens(config: RunConfig) -> int:
-    """N: tokens of a step."""
-    return config.train.batch_size * config.train.sequence_length
+    """N: tokens of a step, of one process."""
+    parts = config.parallel.samples * config.parallel.context
+    return config.train.batch_size * config.train.sequence_length // parts
 
 
 def tokens_at_once(config: RunConfig) -> int:
@@ -68,13 +76,14 @@ def tokens_at_once(config: RunConfig) -> int:
 
 
 def attention_flop(config: RunConfig) -> int:
-    """FLOP of causal attention in a step: 7 B T^2 Q in each layer.
+    """FLOP of causal attention in a step: 7 N T Q in each layer, whoever has the other tokens of a sample.
 
-    Forward 2 B T^2 Q: two products, halved by the mask. Backward 2.5 times that: five products, since scores
+    Forward 2 N T Q: two products, halved by the mask. Backward 2.5 times that: five products, since scores
     are not kept (Dao et al. 2022, arXiv:2205.14135). As in the table `kernels`; MFU counts more.
     """
     model, length = config.model, config.train.sequence_length
-    return 7 * model.layers * model.heads * model.head_dim * tokens(config) * length
+    queries = model.heads * model.head_dim // config.parallel.tensor
+    return 7 * model.layers * queries * tokens(config) * length
 
 
 def optimizer_bytes(config: RunConfig) -> int:
@@ -83,7 +92,15 @@ def optimizer_bytes(config: RunConfig) -> int:
     The update reads parameter, gradient and two moments and writes all but the gradient; the norm has to read
     every gradient before that.
     """
-    return 8 * parameter_count(config.model) * ELEMENT_BYTES[config.train.dtype]
+    return 8 * _parameters(config) * ELEMENT_BYTES[config.train.dtype]
+
+
+def _parameters(config: RunConfig) -> int:
+    """P: those that a process holds, on average where they do not divide."""
+    model, parallel = config.model, config.parallel
+    linear = sum(each.inputs * each.outputs * each.count for each in products(model, parallel.tensor))
+    others = (model.vocab_size + 2 * model.layers + 1) * model.dim  # embedding and norms
+    return (linear + others) // (parallel.shard * parallel.context)
 
 
 def loss_bytes(config: RunConfig) -> int:
@@ -101,11 +118,11 @@ def elementwise_bytes(config: RunConfig) -> int:
     - SwiGLU, 8 N F e a layer: forward reads gate and up and writes one; backward reads three and writes two;
     - the embedding, 3 N C e + V C e: rows read and written, their gradient read, all of the weight's written.
     """
-    model, count = config.model, tokens(config)
-    heads = model.head_dim * (model.heads + model.kv_heads)
+    model, count, tensor = config.model, tokens(config), config.parallel.tensor
+    heads = model.head_dim * (model.heads + model.kv_heads) // tensor
     norms = 5 * (2 * model.layers + 1) * model.dim
     residuals = 3 * 2 * model.layers * model.dim
-    rotary, swiglu = 4 * model.layers * heads, 8 * model.layers * model.ffn_dim
+    rotary, swiglu = 4 * model.layers * heads, 8 * model.layers * model.ffn_dim // tensor
     elements = count * (norms + residuals + rotary + swiglu + 3 * model.dim) + model.vocab_size * model.dim
     return elements * ELEMENT_BYTES[config.train.dtype]
 
@@ -137,7 +154,7 @@ def _products(config: RunConfig, measured: Ceilings) -> tuple[int, float]:
     """FLOP of all products of a step, and their seconds at the measured rates."""
     rates = {(each.step, each.inputs, each.outputs): each.flops for each in measured.products}
     all_flop, seconds = 0, 0.0
-    for each in products(config.model):
+    for each in products(config.model, config.parallel.tensor):
         flop = each.flop(tokens(config))
         all_flop += len(PASSES) * flop
         seconds += sum(flop / rates[step, each.inputs, each.outputs] for step in PASSES)

@@ -85,7 +85,8 @@ def _found(config: RunConfig, manifest: Manifest, folder: Path, options: Sequenc
 def key_of(config: RunConfig, manifest: Manifest) -> str:
     """The key of the record that an attempt needs."""
     device = str(manifest.device_name), manifest.gpu_uuid
-    shapes, tokens = floor.shapes(config.model), floor.tokens_at_once(config)
+    shapes = floor.shapes(config.model, config.parallel.tensor)
+    tokens = floor.tokens_at_once(config)
     return node.key(str(manifest.host), device, manifest.software, config.train.dtype, shapes, tokens)
 
 

@@ -268,7 +268,7 @@ def ceilings(config: RunConfig, flops: float = 700e12, bandwidth: float = 4e12) 
             step=step, inputs=inputs, outputs=outputs, tokens=tokens(config), columns=outputs,
             timing=timing(2 * tokens(config) * inputs * outputs / flops),
         )
-        for inputs, outputs in shapes(config.model) for step in PASSES
+        for inputs, outputs in shapes(config.model, config.parallel.tensor) for step in PASSES
     ]  # fmt: skip
     clocks = LoadClocks(graphics_mhz=1755, memory_mhz=3201, power_limit_watts=700)
     size = 3 * 2**29
@@ -284,7 +284,7 @@ def ceilings(config: RunConfig, flops: float = 700e12, bandwidth: float = 4e12) 
 def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, Any]:
     """Write the ceilings of a run's GPU; gives what the manifest of its attempt says of them."""
     measured, software = ceilings(run.config), {"torch": "2.13.0", "driver": "570.86"}
-    dtype, shape = run.config.train.dtype, shapes(run.config.model)
+    dtype, shape = run.config.train.dtype, shapes(run.config.model, run.config.parallel.tensor)
     key = node.key(host, (H200, "GPU-1"), software, dtype, shape, tokens(run.config))
     record = NodeRecord(
         key=key, node=host, device_name=H200, gpu_uuid="GPU-1", dtype=dtype, software=software,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.config import DataConfig, ModelConfig, RunConfig, TrainConfig
+from model.config import DataConfig, ModelConfig, ParallelConfig, RunConfig, TrainConfig
 from model.disk.node import PASSES, Ceilings, ProductTiming, Timing
 from model.measure.floor import (
     attention_flop,
@@ -32,7 +32,7 @@ def ceilings(config, flops=5e14, bandwidth=4e12, **slower):
             step=step, inputs=inputs, outputs=outputs, tokens=8, columns=outputs,
             timing=timing(16 * inputs * outputs / slower.get(step, flops)),
         )
-        for inputs, outputs in shapes(config.model) for step in PASSES
+        for inputs, outputs in shapes(config.model, config.parallel.tensor) for step in PASSES
     ]  # fmt: skip
     return Ceilings(products=timed, traffic_bytes=int(bandwidth), traffic=timing(1.0), launch=timing(5e-6))
 
@@ -69,6 +69,41 @@ def test_a_batch_in_parts_has_the_same_work_at_the_rates_of_its_parts():
     assert tokens_at_once(parts_of) == 2 * 4096 == tokens(parts_of) / 2
     whole = LLAMA.model_copy(update={"train": TrainConfig(batch_size=4)})
     assert floor(parts_of, ceilings(LLAMA)) == floor(whole, ceilings(LLAMA))
+
+
+def shared(**parallel):
+    """A run of several processes, and its floor by part at one rate."""
+    config = LLAMA.model_copy(
+        update={"train": TrainConfig(batch_size=4), "parallel": ParallelConfig(**parallel)}
+    )
+    return config, parts(config, ceilings(config))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "kept"),
+    [({"replicate": 4}, 4), ({"shard": 4}, 1), ({"replicate": 2, "shard": 2}, 2), ({"context": 4}, 1)],
+)
+def test_the_work_is_one_processs_share_of_the_batch_and_of_the_parameters(parallel, kept):
+    (alone, whole), (config, found) = shared(), shared(**parallel)
+    assert 4 * tokens(config) == tokens(alone)
+    for part in ("products", "attention"):
+        assert 4 * found[part].flop == whole[part].flop
+        assert 4 * found[part].seconds == pytest.approx(whole[part].seconds)
+    assert 4 * found["loss"].bytes == whole["loss"].bytes
+    assert 4 * found["optimizer"].bytes == kept * whole["optimizer"].bytes
+    written = 2 * LLAMA.model.vocab_size * LLAMA.model.dim  # the embedding's gradient, whole in each of them
+    assert 4 * (found["elementwise"].bytes - written) == whole["elementwise"].bytes - written
+
+
+def test_heads_that_processes_share_are_work_of_one_of_them_and_the_output_head_is_that_of_all():
+    (alone, whole), (_, found) = shared(), shared(tensor=4)
+    model = LLAMA.model
+    head = 6 * model.dim * model.vocab_size * tokens(alone)
+    assert 4 * (found["products"].flop - head) == whole["products"].flop - head
+    assert 4 * found["attention"].flop == whole["attention"].flop
+    assert found["loss"].bytes == whole["loss"].bytes
+    kept = 16 * ((2 * model.vocab_size + 2 * model.layers + 1) * model.dim)
+    assert 4 * (found["optimizer"].bytes - kept) == whole["optimizer"].bytes - kept
 
 
 def test_a_shape_that_was_not_measured_has_no_rate_of_another():
