@@ -168,7 +168,7 @@ COMMENT ON COLUMN step_lines.memory_bytes IS 'Peak memory so far in bytes: devic
 COMMENT ON COLUMN step_lines.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
@@ -406,7 +406,7 @@ CREATE TABLE step_floor (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
     flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
 COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
 COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';

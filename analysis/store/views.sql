@@ -40,7 +40,7 @@ COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: dev
 COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN step_records.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
@@ -85,7 +85,7 @@ COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the 
 COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
+COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps).';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
@@ -290,7 +290,7 @@ COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when t
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
-COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';

@@ -97,11 +97,14 @@ def together(records: Sequence[StepRecord]) -> StepRecord:
     if len(records) == 1:
         return slowest
     joules = [each.energy_joules for each in records if each.energy_joules is not None]
+    waits = [each.data_wait_seconds for each in records if each.data_wait_seconds is not None]
     clocks = [each.sm_mhz for each in records if each.sm_mhz is not None]
     said = [each.throttle_reasons for each in records if each.throttle_reasons is not None]
     reasons = dict.fromkeys(name for reason in said for name in reason.split(", ") if name)
     return slowest.model_copy(
         update={
+            # While one waits for data, the others wait for it in a collective, and are as slow.
+            "data_wait_seconds": max(waits, default=None),
             "memory_bytes": max(each.memory_bytes for each in records),
             "energy_joules": sum(joules) if len(joules) == len(records) else None,
             "sm_mhz": min(clocks, default=None),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from model.data import Batches
+from model.disk.record import StepRecord, now
 from model.feed import Feed, Ready
 from model.measure import meter
 from model.measure.meter import Meter, no_collector
@@ -79,6 +80,28 @@ def test_energy_is_of_the_steps_alone_and_clocks_are_of_the_record(clock, monkey
     step(timed, clock, 0.0, 2.0)
     record = timed.record(2, ONE, ONE, 0.1)
     assert (record.energy_joules, record.sm_mhz, record.throttle_reasons) == (2.0, 1200.0, "sw_power_cap")
+
+
+def of_process(**said):
+    return StepRecord(step=4, steps=2, time=now(), learning_rate=0.1, tokens=64, **said)
+
+
+def test_a_record_of_several_processes_is_of_the_slowest_and_of_all_gpus():
+    """Who waits for data keeps the others waiting for it, and need not be the slowest by the clock."""
+    waited = of_process(
+        step_seconds=1.0, data_wait_seconds=1.5, memory_bytes=10, energy_joules=5.0, sm_mhz=900,
+        throttle_reasons="heat",
+    )  # fmt: skip
+    slowest = of_process(
+        step_seconds=1.01, step_seconds_max=1.2, data_wait_seconds=0.0, memory_bytes=8, energy_joules=7.0,
+        sm_mhz=1000, throttle_reasons="",
+    )  # fmt: skip
+    found = meter.together([waited, slowest])
+    assert (found.step_seconds, found.step_seconds_max, found.data_wait_seconds) == (1.01, 1.2, 1.5)
+    assert (found.memory_bytes, found.energy_joules, found.tokens) == (10, 12.0, 64)
+    assert (found.sm_mhz, found.throttle_reasons) == (900, "heat")
+    unknown = waited.model_copy(update={"energy_joules": None})
+    assert meter.together([unknown, slowest]).energy_joules is None
 
 
 def test_a_gpu_is_timed_by_events_that_are_used_again(clock, monkeypatch):
