@@ -11,7 +11,7 @@ from analysis.compare.guard import differences
 from analysis.compare.loss import loss
 from analysis.compare.match import Group, Matches, Pair, match
 from analysis.compare.outcomes import Outcomes, outcomes
-from analysis.compare.settings import Changed, changed, settings_of
+from analysis.compare.settings import Changed, between, changed, settings_of
 from analysis.compare.source import Measured
 from analysis.compare.speed import speed
 from analysis.stats.estimate import median_of_known
@@ -175,7 +175,7 @@ def _task(run: Row) -> str:
 
 
 def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:
-    settings = changed(settings_of(pair.a.runs[0]), settings_of(pair.b.runs[0]))
+    settings = between(pair.a.runs[0], pair.b.runs[0])
     if pair.named:  # by a person, who knows that the backends may have other names
         settings = [each for each in settings if each.name != "attention"]
     guard = differences(Side(a.name, a.runs), Side(b.name, b.runs))

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.compare.difference import LOSS, NOTHING, SPEED_AND_LOSS, Difference, Kind, Row
+from analysis.compare.difference import LOSS, NOTHING, SPEED, SPEED_AND_LOSS, Difference, Kind, Row
 
 # Runs are paired by the seed, and the guard knows the text by its fingerprint, wherever it lies.
 _LEFT_OUT = frozenset({"seed", "data.path"})
+# The record of a run of one process leaves them out. On any number, the same batch gives the same loss.
+_ALONE = {f"parallel.{axis}": 1 for axis in ("replicate", "shard", "context", "tensor")}
 _BREAKS: dict[str, frozenset[Kind]] = {
     "train.steps": NOTHING,
     "train.log_every": NOTHING,
@@ -17,6 +19,7 @@ _BREAKS: dict[str, frozenset[Kind]] = {
     "train.warmup_steps": LOSS,
     "train.clip_norm": LOSS,
     "train.weight_decay": LOSS,
+    **dict.fromkeys(_ALONE, SPEED),
 }
 Settings = dict[str, Any]  # by dotted name
 
@@ -52,6 +55,19 @@ def settings_of(run: Row) -> Settings:
     """A run's configuration by dotted name, without what differs between the runs of one group."""
     flat = dict(_flat(run["config"]))
     return {name: value for name, value in flat.items() if name not in _LEFT_OUT}
+
+
+def between(a: Row, b: Row) -> list[Changed]:
+    """The settings that differ between two runs."""
+    mine, theirs = settings_of(a), settings_of(b)
+    return changed(_complete(a, mine, theirs), _complete(b, theirs, mine))
+
+
+def _complete(run: Row, settings: Settings, others: Settings) -> Settings:
+    """With the processes of a run that is alone, where the other run's settings state them."""
+    if run["imported"]:
+        return settings
+    return {name: 1 for name in _ALONE if name in others} | settings
 
 
 def changed(a: Settings, b: Settings) -> list[Changed]:

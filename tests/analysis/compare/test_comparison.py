@@ -8,7 +8,7 @@ import pytest
 
 from analysis.compare.comparison import Options, compare
 from analysis.compare.match import match
-from analysis.compare.settings import changed, settings_of
+from analysis.compare.settings import between, changed, settings_of
 from analysis.compare.source import Measured, Records
 from analysis.compare.words import sections, summary
 from model.errors import UserError
@@ -198,6 +198,17 @@ def test_another_setting_is_shown_and_withholds_what_it_changes() -> None:
 def test_the_seed_and_where_the_text_lies_are_no_settings() -> None:
     one, other = run(0), run(1, config={"data": {"path": "elsewhere.parquet"}})
     assert changed(settings_of(one), settings_of(other)) == []
+
+
+def test_a_run_that_is_alone_is_known_to_have_one_process_along_each_axis() -> None:
+    alone, several = run(0), run(0)
+    axes = {"replicate": 1, "shard": 4, "context": 1, "tensor": 1}
+    several["config"] = several["config"] | {"parallel": axes}
+    (found,) = between(alone, several)
+    assert (found.name, found.a, found.b, found.breaks) == ("parallel.shard", 1, 4, {"speed"})
+    assert between(alone, alone) == between(several, several) == []
+    imported = between(alone | {"imported": {"file": "x.log"}}, several)
+    assert [each.a for each in imported] == [None] * 4
 
 
 def test_groups_are_matched_by_name_then_configuration_then_factors() -> None:
