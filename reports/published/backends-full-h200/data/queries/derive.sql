@@ -12,7 +12,7 @@
 -- because to group and join ten million rows by text takes twice as long.
 
 CREATE TEMP TABLE IF NOT EXISTS loaded AS
-SELECT * EXCLUDE (superseded, counted, flop_per_token, gpus, peak_flops) FROM step_records LIMIT 0;
+SELECT * EXCLUDE (superseded, counted, flop_per_token, gpus, processes, peak_flops) FROM step_records LIMIT 0;
 
 CREATE TEMP TABLE IF NOT EXISTS fresh AS SELECT file, study, run_id, attempt FROM step_files LIMIT 0;
 
@@ -30,8 +30,9 @@ SELECT * EXCLUDE (study, run_id, attempt) FROM loaded JOIN fresh USING (study, r
 CREATE TEMP TABLE shared AS
 SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
     d.attempt AS deciding_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
-    a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AS same_device,
-    a.resumed_step, a.flop_per_token, a.gpus, a.peak_flops, a.attempt IS NOT NULL AS noted, a.started_at,
+    a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AND a.parallel IS NULL AS same_device,
+    a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0), r.processes) AS processes, a.peak_flops,
+    a.attempt IS NOT NULL AS noted, a.started_at,
     r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
 FROM fresh f
 LEFT JOIN run_records r ON r.study = f.study AND r.run_id = f.run_id

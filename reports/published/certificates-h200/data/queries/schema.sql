@@ -24,7 +24,7 @@ CREATE TABLE run_records (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, group_id VARCHAR, title VARCHAR, description VARCHAR, scale_description VARCHAR, study_file VARCHAR,
     attention VARCHAR, seed BIGINT, repeat BIGINT DEFAULT 1, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
     position BIGINT, block BIGINT, design JSON, overridden JSON,
-    planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT,
+    planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT, processes INTEGER,
     expected_outcome VARCHAR, because VARCHAR, why JSON,
     memory_limit_bytes BIGINT, time_limit_seconds BIGINT, data_file VARCHAR, tokenizer VARCHAR, data_fingerprint VARCHAR,
     command JSON, version VARCHAR, git_sha VARCHAR, git_dirty BOOLEAN, git_diff VARCHAR, code VARCHAR, created_at TIMESTAMP, imported JSON,
@@ -51,7 +51,8 @@ COMMENT ON COLUMN run_records.scale IS 'Scale of the run: a named set of overrid
 COMMENT ON COLUMN run_records.profile IS 'Name of the cluster profile.';
 COMMENT ON COLUMN run_records.planned_steps IS 'Planned optimizer steps.';
 COMMENT ON COLUMN run_records.sequence_length IS 'Tokens per sample.';
-COMMENT ON COLUMN run_records.batch_size IS 'Samples per step.';
+COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all processes together.';
+COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one a GPU. NULL in an imported run, and in records of versions in which every run was one process.';
 COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects.';
 COMMENT ON COLUMN run_records.because IS 'Why the study expects that outcome, if it says so.';
 COMMENT ON COLUMN run_records.why IS 'FILE:LINE:COL of each entry in the study that led to this run: a JSON array.';
@@ -75,7 +76,7 @@ CREATE TABLE attempts (
     claimed_at TIMESTAMP, started_at TIMESTAMP, ended_at TIMESTAMP, wall_seconds DOUBLE,
     node VARCHAR, nodes INTEGER, device VARCHAR, gpu_uuid VARCHAR, gpus INTEGER, certificate VARCHAR, software JSON, slurm JSON,
     parameter_count BIGINT, flop_per_token BIGINT, peak_flops DOUBLE, peak_source VARCHAR,
-    steps BIGINT, resumed_step BIGINT, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
+    steps BIGINT, resumed_step BIGINT, parallel JSON, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
     power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
     ceilings VARCHAR, no_ceilings VARCHAR, profiled_steps INTEGER, no_profile VARCHAR,
@@ -107,6 +108,7 @@ COMMENT ON COLUMN attempts.peak_flops IS 'Dense peak of one device in FLOP/s; NU
 COMMENT ON COLUMN attempts.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN attempts.steps IS 'Completed optimizer steps, as the attempt reports them.';
 COMMENT ON COLUMN attempts.resumed_step IS 'Last step of the checkpoint that the attempt resumed from; NULL if it started from scratch.';
+COMMENT ON COLUMN attempts.parallel IS 'Processes of an attempt that was restarted on others than the run''s own (runner retry --set parallel.AXIS=N): a JSON object. None of its step records counts. NULL if they are the run''s own.';
 COMMENT ON COLUMN attempts.final_loss IS 'Last loss in nats per token, as the attempt reports it.';
 COMMENT ON COLUMN attempts.peak_memory_bytes IS 'Peak memory in bytes, as the attempt reports it: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN attempts.requested_bytes IS 'Size in bytes of the allocation that failed, if the attempt ran out of memory.';
@@ -127,7 +129,7 @@ COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if
 
 CREATE TABLE step_files (
     file INTEGER NOT NULL PRIMARY KEY, study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
-    warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, peak_flops DOUBLE
+    warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, processes INTEGER, peak_flops DOUBLE
 );
 COMMENT ON TABLE step_files IS 'Every steps.jsonl that has a record, one row per attempt, with what its records share. Use the view step_records.';
 COMMENT ON COLUMN step_files.file IS 'Number of the file in this database; another database may number it otherwise.';
@@ -136,9 +138,10 @@ COMMENT ON COLUMN step_files.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_files.attempt IS 'Number of the attempt.';
 COMMENT ON COLUMN step_files.warmup_steps IS 'Length of the warm-up in steps: records whose interval starts before do not count.';
 COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that the attempt resumed from: the record whose interval starts there does not count. NULL if it started from scratch.';
-COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device: otherwise no record of it counts.';
+COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the deciding attempt''s device, and on the run''s own processes: otherwise no record of it counts.';
 COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
 COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one a GPU; on a CPU as run_records.processes. NULL if unknown.';
 COMMENT ON COLUMN step_files.peak_flops IS 'Dense peak of one device in FLOP/s, of the attempt; NULL if unknown.';
 
 -- Ten million rows are written once, straight from the files, with a number in place of their attempt's key.
@@ -165,8 +168,8 @@ COMMENT ON COLUMN step_lines.memory_bytes IS 'Peak memory so far in bytes: devic
 COMMENT ON COLUMN step_lines.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
-COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
+COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
@@ -174,21 +177,22 @@ COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later 
 -- `rows` is an SQL keyword.
 CREATE TABLE audits (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, step BIGINT NOT NULL, time TIMESTAMP,
-    layer BIGINT NOT NULL, sample BIGINT NOT NULL, first_head BIGINT NOT NULL, heads BIGINT NOT NULL, row_count BIGINT NOT NULL,
+    layer BIGINT NOT NULL, sample BIGINT NOT NULL, first_head BIGINT NOT NULL, heads BIGINT NOT NULL, row_count BIGINT NOT NULL, first_row BIGINT,
     passed BOOLEAN NOT NULL, reason VARCHAR, ratio DOUBLE, o_ratio DOUBLE, dq_ratio DOUBLE, dk_ratio DOUBLE, dv_ratio DOUBLE,
-    tensors JSON NOT NULL, seconds DOUBLE NOT NULL
+    tensors JSON NOT NULL, seconds DOUBLE NOT NULL, keys BIGINT
 );
-COMMENT ON TABLE audits IS 'audits.jsonl of every attempt, one row per audit: an attention call of the running model, forward and backward, held to float64 by the rule of certificates. Layers, samples and heads count from 0.';
+COMMENT ON TABLE audits IS 'audits.jsonl of every attempt, one row per audit: an attention call of the running model, forward and backward (of a call that decodes a token, forward), held to float64 by the rule of certificates. Layers, samples and heads count from 0.';
 COMMENT ON COLUMN audits.study IS 'Name of the study.';
 COMMENT ON COLUMN audits.run_id IS 'Id of the run.';
 COMMENT ON COLUMN audits.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN audits.step IS 'Optimizer step of the call, counted from 1: random, by the run''s seed.';
+COMMENT ON COLUMN audits.step IS 'Optimizer step of the call, counted from 1: random, by the run''s seed. Of a decoded token, the prefill after which it comes.';
 COMMENT ON COLUMN audits.time IS 'When it was judged, UTC.';
 COMMENT ON COLUMN audits.layer IS 'Layer of the call.';
 COMMENT ON COLUMN audits.sample IS 'Sample of the batch that was audited.';
 COMMENT ON COLUMN audits.first_head IS 'First of the query heads that were audited.';
 COMMENT ON COLUMN audits.heads IS 'Number of query heads that were audited: those that share one key head.';
-COMMENT ON COLUMN audits.row_count IS 'Number of rows that were audited: every token of the sample.';
+COMMENT ON COLUMN audits.row_count IS 'Number of rows that were audited: every token of the sample, those of its part where processes share it, or the one that is decoded.';
+COMMENT ON COLUMN audits.first_row IS 'First of the rows that were audited; above 0 where processes share the sample''s tokens. NULL in records of versions in which none did.';
 COMMENT ON COLUMN audits.passed IS 'Whether output and gradients are within what is allowed. The run ends where one is not.';
 COMMENT ON COLUMN audits.reason IS 'What is wrong, as a sentence; NULL if it passed.';
 COMMENT ON COLUMN audits.ratio IS 'Largest measured / tolerance of output and gradients, a ratio: up to 1 passes, infinity means a result that is not finite.';
@@ -198,6 +202,7 @@ COMMENT ON COLUMN audits.dk_ratio IS 'The same of the gradient of K.';
 COMMENT ON COLUMN audits.dv_ratio IS 'The same of the gradient of V.';
 COMMENT ON COLUMN audits.tensors IS 'By tensor: measured and tolerance in roundings in the run''s precision, place of the worst slice, and relative_error: a JSON object.';
 COMMENT ON COLUMN audits.seconds IS 'Seconds that the computation in float64 took. They are not part of any step''s.';
+COMMENT ON COLUMN audits.keys IS 'Keys that a decoded token''s query met: random, by the run''s seed. NULL of a call of training.';
 
 CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
@@ -223,8 +228,8 @@ COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including pa
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
-COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
-COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
@@ -355,7 +360,7 @@ COMMENT ON COLUMN kernels.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN kernels.heads IS 'Query heads.';
 COMMENT ON COLUMN kernels.kv_heads IS 'Key and value heads.';
 COMMENT ON COLUMN kernels.head_dim IS 'Width of one head.';
-COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate; oom_gpu or oom_host; or failed.';
+COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.';
 COMMENT ON COLUMN kernels.reason IS 'Why it did not complete; NULL if it did.';
 COMMENT ON COLUMN kernels.calls IS 'Number of calls that were timed; 0 if it did not complete.';
 COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds; NULL if it did not complete.';
@@ -401,7 +406,7 @@ CREATE TABLE step_floor (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
     flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
 COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
 COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';
@@ -412,12 +417,13 @@ COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';
 
 CREATE TABLE step_profile (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
-    seconds DOUBLE NOT NULL, share DOUBLE
+    seconds DOUBLE NOT NULL, share DOUBLE, hidden_seconds DOUBLE
 );
 COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
 COMMENT ON COLUMN step_profile.study IS 'Name of the study.';
 COMMENT ON COLUMN step_profile.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_profile.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies (that nothing hides), communication, or idle: on a GPU without work, on a CPU between operators.';
+COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies and communication (of both, what nothing hides), or idle: on a GPU without work, on a CPU between operators.';
 COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
+COMMENT ON COLUMN step_profile.hidden_seconds IS 'Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.';
 COMMENT ON COLUMN step_profile.share IS 'Share of the step, a fraction of 1: seconds over the sum of all parts.';

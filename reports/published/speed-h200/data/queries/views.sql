@@ -21,7 +21,7 @@ COMMENT ON COLUMN admissions.certificate IS 'Key of the certificate.';
 CREATE VIEW step_records AS
 SELECT f.study, f.run_id, f.attempt, l.* EXCLUDE (file),
     l.step - l.steps >= f.warmup_steps AND l.step - l.steps IS DISTINCT FROM f.resumed_step AND f.same_device AS counted,
-    f.flop_per_token, f.gpus, f.peak_flops
+    f.flop_per_token, f.gpus, f.processes, f.peak_flops
 FROM step_lines l JOIN step_files f ON f.file = l.file;
 COMMENT ON VIEW step_records IS 'steps.jsonl of every attempt, one row per line. Use the view steps, in which each step appears once. What the log of an imported run does not say is NULL.';
 COMMENT ON COLUMN step_records.study IS 'Name of the study.';
@@ -40,14 +40,15 @@ COMMENT ON COLUMN step_records.memory_bytes IS 'Peak memory so far in bytes: dev
 COMMENT ON COLUMN step_records.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN step_records.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN step_records.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
-COMMENT ON COLUMN step_records.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
+COMMENT ON COLUMN step_records.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
-COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up and on the deciding attempt''s device (see steps.counted).';
+COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the deciding attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
 COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
+COMMENT ON COLUMN step_records.processes IS 'Number of processes, of its attempt (see runs.processes).';
 COMMENT ON COLUMN step_records.peak_flops IS 'Dense peak of one device in FLOP/s, of its attempt; NULL if unknown.';
 
 CREATE VIEW steps AS
@@ -56,8 +57,8 @@ SELECT
     tokens, training_tokens,
     tokens / steps / nullif(step_seconds, 0) AS tokens_per_second,
     100.0 * training_tokens / tokens AS training_tokens_percentage,
-    100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (greatest(gpus, 1) * peak_flops) AS mfu,
-    flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / greatest(gpus, 1) / 1e12 AS tflops,
+    100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (coalesce(processes, 1) * peak_flops) AS mfu,
+    flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
     energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
@@ -77,16 +78,16 @@ COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, including padding.';
 COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that count in the loss.';
 COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together.';
 COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
-COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown.';
-COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount.';
+COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), a process a GPU; NULL if the peak is unknown.';
+COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the deciding attempt''s.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the deciding attempt''s and the processes are the run''s own.';
 COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
-COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, likewise.';
-COMMENT ON COLUMN steps.energy_joules IS 'Energy of the GPU in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.power_watts IS 'Mean power of the GPU in the interval in watts: energy_joules / (step_seconds x steps).';
+COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
+COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps).';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 
@@ -174,12 +175,15 @@ SELECT
     r.position, r.block, r.design,
     a.outcome, r.expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
     CASE WHEN a.gpus > 0 THEN a.device END AS gpu, a.node, a.nodes, a.gpus,
+    coalesce(nullif(a.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
     greatest(m.last_step, a.steps) AS steps,
     m.step_seconds,
     m.tokens_per_step / nullif(m.step_seconds, 0) AS tokens_per_second,
+    m.tokens_per_step / nullif(m.step_seconds, 0)
+        / coalesce(nullif(a.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS tokens_per_second_per_process,
     100.0 * a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
-        / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
-    a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,
+        / (coalesce(nullif(a.gpus, 0), r.processes, 1) * a.peak_flops) AS mfu,
+    a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(a.gpus, 0), r.processes, 1) / 1e12 AS tflops,
     m.training_tokens_percentage, m.final_loss,
     greatest(a.peak_memory_bytes, m.memory_bytes) AS peak_memory_bytes,
     m.energy_joules,
@@ -230,18 +234,20 @@ COMMENT ON COLUMN runs.expected_outcome IS 'Outcome that the study expects. An e
 COMMENT ON COLUMN runs.reason IS 'Why the run ended that way, if anything recorded a reason.';
 COMMENT ON COLUMN runs.attempts IS 'Number of attempts, including those that never started.';
 COMMENT ON COLUMN runs.gpu IS 'Name of the GPU as its driver reports it; NULL on a CPU.';
-COMMENT ON COLUMN runs.node IS 'Host name.';
+COMMENT ON COLUMN runs.node IS 'Host name; of several nodes, that of the first process.';
 COMMENT ON COLUMN runs.nodes IS 'Number of nodes.';
-COMMENT ON COLUMN runs.gpus IS 'Number of GPUs; 0 on a CPU.';
+COMMENT ON COLUMN runs.gpus IS 'Number of GPUs, on all nodes; 0 on a CPU.';
+COMMENT ON COLUMN runs.processes IS 'Number of processes of the run: one a GPU; on a CPU as the configuration asks (the product of parallel.*). NULL for an imported run whose log does not say how many GPUs there were.';
+COMMENT ON COLUMN runs.tokens_per_second_per_process IS 'tokens_per_second / processes: on GPUs, tokens per second and GPU. NULL if either is unknown.';
 COMMENT ON COLUMN runs.steps IS 'Completed steps: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps). Of an even number it is the geometric mean of the two in the middle, so that the median of rates is the rate at the median.';
 COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up.';
-COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (gpus x peak_flops); NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
-COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU: flop_per_token x tokens_per_second / gpus / 1e12. No causal discount, no recomputation.';
+COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), a process a GPU; NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
+COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount, no recomputation.';
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
-COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy of the GPU in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes, of the process that needed most: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
 COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
@@ -258,7 +264,7 @@ COMMENT ON COLUMN runs.scale IS 'Scale of the run: a named set of overrides in t
 COMMENT ON COLUMN runs.because IS 'Why the study expects that outcome, if it says so.';
 COMMENT ON COLUMN runs.planned_steps IS 'Planned steps, the warm-up included: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.sequence_length IS 'Tokens per sample; of task inference, per prompt.';
-COMMENT ON COLUMN runs.batch_size IS 'Samples per step.';
+COMMENT ON COLUMN runs.batch_size IS 'Samples per step, those of all processes together.';
 COMMENT ON COLUMN runs.warmup_steps IS 'Length of the warm-up: W = greatest(1, least(10, planned steps // 10)), or inference.warmup_steps. Only step records whose interval starts at or after W steps count.';
 COMMENT ON COLUMN runs.counted_records IS 'Number of step records that count: after the warm-up, on the deciding attempt''s device.';
 COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens per step, including padding, over the counted records.';
@@ -284,9 +290,9 @@ COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when t
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
-COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device: the sum of the parts in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
-COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: attention calls held to float64 while it trained (see the table audits). NULL if there are none, as in records that are older than audits.';
+COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
 COMMENT ON COLUMN runs.audit_ratio IS 'Largest measured / tolerance of all audits, a ratio: up to 1 passes, infinity means a result that is not finite.';
 COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attention, which is in the table kernels. Rates of one task must not be compared with those of another.';
@@ -294,7 +300,7 @@ COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of 
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.power_watts IS 'Mean power of the GPU in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
