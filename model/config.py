@@ -395,7 +395,10 @@ class RunConfig(Strict):
         left_out = every.difference(mine) | {*UNREAD[self.task]}
         left_out |= {"task"} if self.task == "training" else set()
         left_out |= {"parallel"} if self.parallel == ParallelConfig() else set()
-        return {name: value for name, value in dump(self).items() if name not in left_out}
+        found = {name: value for name, value in dump(self).items() if name not in left_out}
+        if found.get("train", {}).get("reduce") == TrainConfig.model_fields["reduce"].default:
+            del found["train"]["reduce"]
+        return found
 
     @property
     def processes(self) -> int:
@@ -432,7 +435,7 @@ class RunConfig(Strict):
         Keys that came after the first studies are left out at their defaults, so that these keep their ids.
         """
         found = self.model_dump()
-        for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate", "reduce"):
+        for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
             if "train" in found and found["train"][key] == TrainConfig.model_fields[key].default:
                 del found["train"][key]
         return found

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from model.config import ParallelConfig
 from model.disk.record import Outcome
-from model.errors import UserError
+from model.errors import UserError, did_you_mean
 from runner.commands._console import say
 from runner.commands._options import ProfileName, Settings, Wait, study_name
 from runner.commands._select import by_outcome
@@ -44,30 +45,34 @@ def command(
     from runner.execute.reconcile import reconciled
     from runner.plan.plan import planned_again
 
+    changes = _changes(sets or ())
     chosen = _ended(reconciled(Settings.root, study_name(study)), outcome or ())
     if not chosen:
         say("nothing to restart")
         return
     cluster = _cluster(chosen, profile)
-    raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, _changes(sets or ())), wait))
+    raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, changes), wait))
 
 
 def _changes(sets: Sequence[str]) -> dict[str, int]:
     """The axes of `parallel` to change.
 
     Raises:
-        InvalidFile: no such setting, or one set twice.
+        InvalidFile: one set twice.
         UserError: another setting, or no number of processes.
     """
     from runner.spec.cells.options import overrides
 
-    found = {dotted.partition("."): value for dotted, (value, _) in overrides(sets, ()).items()}
-    for (section, _, name), value in found.items():
-        if section != "parallel":
-            raise UserError(f"--set {section}.{name}: a run is restarted as planned, but for `parallel.*`")
+    axes = [f"parallel.{name}" for name in ParallelConfig.model_fields]
+    for dotted in (text.partition("=")[0].strip() for text in sets):
+        if dotted not in axes:
+            known = did_you_mean(f"parallel.{dotted.rpartition('.')[2]}", axes)
+            raise UserError(f"--set {dotted}: a run is restarted as planned, but for its processes {known}")
+    found = {dotted: value for dotted, (value, _) in overrides(sets, ()).items()}
+    for dotted, value in found.items():
         if type(value) is not int or value < 1:
-            raise UserError(f"--set parallel.{name}={value}: expected a number of processes, from 1")
-    return {name: value for (_, _, name), value in found.items()}
+            raise UserError(f"--set {dotted}={value}: expected a number of processes, from 1")
+    return {dotted.partition(".")[2]: value for dotted, value in found.items()}
 
 
 def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:

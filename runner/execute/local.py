@@ -16,6 +16,7 @@ from pathlib import Path
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.job.phase import Stage, current
+from runner.job.ranks.leader import node
 from runner.plan.layout import layout
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
@@ -280,13 +281,21 @@ def _note(child: Child) -> None:
     result = child.task.folder.attempt(child.task.attempt).result
     ending = child.ending
     if result is None and ending is None:
-        ending = of_exit(child.process.returncode, oom_killed=oom_kills() > child.kills)
+        ending = _of_rank_0(child)
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
         try:
             ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
         except OSError as error:
             where = child.task.folder.path
             raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
+
+
+def _of_rank_0(child: Child) -> Ending:
+    """How a process ended that left no result; one of several is named, since it could not do so itself."""
+    ending = of_exit(child.process.returncode, oom_killed=oom_kills() > child.kills)
+    if child.task.shape.processes == 1:
+        return ending
+    return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")
 
 
 def _with(result: Result | None, ending: Ending) -> Ending:

@@ -63,6 +63,8 @@ def run_attempt(
 
     def lost(ending: Ending) -> None:
         """End the attempt while the main thread waits for a process that will not come."""
+        if ending.outcome is Outcome.CANCELLED and _is_over(end):
+            ending = replace(ending, outcome=Outcome.TIMEOUT)
         if conclusion.record(ending):
             go_on(ending)
             os._exit(1)
@@ -163,7 +165,7 @@ def _ending(error: BaseException, stop: Stop, end: float | None, device: str = "
         end: of the job's time, on the time.monotonic() clock. A run that hangs until Slurm signals it at its
             limit was not cancelled.
     """
-    late = end is not None and time.monotonic() >= end
+    late = _is_over(end)
     if late and isinstance(error, Terminated):
         return Ending(Outcome.TIMEOUT, "reached its time limit")
     if not isinstance(error, Interrupted):
@@ -173,6 +175,11 @@ def _ending(error: BaseException, stop: Stop, end: float | None, device: str = "
     if late:
         return Ending(Outcome.TIMEOUT, f"reached its time limit; {error.kept}")
     return Ending(Outcome.CANCELLED, f"received SIGTERM; {error.kept}")
+
+
+def _is_over(end: float | None) -> bool:
+    """Whether the job's time, on the time.monotonic() clock, is over."""
+    return end is not None and time.monotonic() >= end
 
 
 def withdrawn(attempt: Attempt) -> bool:

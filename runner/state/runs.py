@@ -67,6 +67,8 @@ def find(root: Path, name: str) -> RunState:
     found = [folder for folder in run_folders(root, study or None) if folder.path.name.startswith(run)]
     if len(found) == 1:
         return ledger.brief_state(found[0])
+    if not found and name in study_names(root):
+        raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
     if not found:
         raise UserError(f"no run '{name}' under {root}; list them with `runner status`")
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]

@@ -7,6 +7,7 @@ import signal
 import psutil
 import pytest
 
+from runner.job.ranks.leader import node
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
 from tests.faults.daemons import GONE, training
 
@@ -80,9 +81,20 @@ def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root,
     first.kill()
     assert launched.wait(PATIENCE_SECONDS) == 1
     (row,) = rows()
-    assert (row["outcome"], row["reason"]) == ("failed", "killed by SIGKILL")
+    assert (row["outcome"], row["reason"]) == ("failed", f"rank 0 on {node()}: killed by SIGKILL")
     with contextlib.suppress(*GONE):
         second.wait(PATIENCE_SECONDS)
+
+
+def test_a_run_that_hangs_can_be_cancelled(launch, root, runner):
+    launched = launch()
+    _, second = both(root)
+    second.suspend()
+    runner("cancel", "tiny", rc=0)
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    said = result(root)
+    assert said["outcome"] == "cancelled"
+    assert f"rank 1 on {node()} does not answer" in said["reason"]
 
 
 def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(

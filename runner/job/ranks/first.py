@@ -207,12 +207,21 @@ class Ranks:
             elif other.is_gone and (ending := self._death(other, now)):
                 self._cause = ending, now
                 return
-        if self._training and (hang := self._standstill.reason(now, self._places(), self._nodes())):
-            self._cause = Ending(Outcome.FAILED, hang), now - OWN_SECONDS
+        if self._training and (ending := self._hang(now)):
+            self._cause = ending, now - OWN_SECONDS
 
     def _death(self, other: Other, now: float) -> Ending | None:
         oom = process.oom_kills() > self._kills
         return death(other, now - (other.gone or now), self._terminations.heard(), oom)
+
+    def _hang(self, now: float) -> Ending | None:
+        asked = self._terminations.heard()
+        hang = self._standstill.reason(now, self._places(), self._nodes(), stopping=asked)
+        if hang is None:
+            return None
+        return (
+            Ending(Outcome.CANCELLED, f"received SIGTERM; {hang}") if asked else Ending(Outcome.FAILED, hang)
+        )
 
     def _places(self) -> dict[int, Place | None]:
         return {0: place(self.steps), **{rank: other.now_at for rank, other in self._others.by_rank.items()}}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from runner.job.ranks.where import Place
 
 HANG_SECONDS = 120.0  # without any movement, and nobody at work
+STOP_SECONDS = 15.0  # the same once the run is to stop: Slurm kills it 30 s after that
 LIMIT_SECONDS = 540.0  # at work where nothing moves, while others wait: below the time-out of a collective
 
 
@@ -20,25 +21,35 @@ class Standstill:
     """
 
     hang_seconds: float = HANG_SECONDS
+    stop_seconds: float = STOP_SECONDS
     limit_seconds: float = LIMIT_SECONDS
     since: float = 0.0
     _places: Mapping[int, Place | None] = field(default_factory=dict)
 
-    def reason(self, now: float, places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str | None:
+    def reason(
+        self,
+        now: float,
+        places: Mapping[int, Place | None],
+        nodes: Mapping[int, str],
+        stopping: bool = False,
+    ) -> str | None:
         """Why the run hangs; None if it does not, or nobody can tell yet.
 
         Args:
             now: on a clock that nobody sets back.
             places: by rank; None: it has not answered of late.
             nodes: by rank.
+            stopping: whether the run is to stop, which needs all its processes.
         """
         if dict(places) != self._places:
             self._places, self.since = dict(places), now
             return None
         still, waits = now - self.since, [place is not None and place.waits for place in places.values()]
         silent = None in places.values()
-        nobody_works = silent or all(waits)
-        if not (any(waits) or silent) or still < (self.hang_seconds if nobody_works else self.limit_seconds):
+        patience = self.stop_seconds if stopping else self.hang_seconds
+        if not (silent or all(waits)):
+            patience = self.limit_seconds
+        if not (any(waits) or silent) or still < patience:
             return None
         return f"hangs: nothing has moved for {still:.0f} s; {stands(places, nodes)}"
 

@@ -34,11 +34,11 @@ def opened(demo: Path) -> Iterator[DuckDBPyConnection]:
 @pytest.mark.parametrize("name", sorted(queries()))
 def test_each_named_query_is_answered(demo: Path, opened: DuckDBPyConnection, name: str) -> None:
     rows = answer(opened, find(demo, name, "backends")).rows
-    # These need runs whose data has the same fingerprint, profiled steps, and a study over numbers.
+    # These need runs whose data has the same fingerprint, profiled steps, a study over numbers, several processes.
     assert (
         rows
         or name in ("loss_difference", "step_profile")
-        or name.startswith(("sweep", "kernel_", "decode_"))
+        or name.startswith(("sweep", "kernel_", "decode_", "scaling_"))
     )
 
 

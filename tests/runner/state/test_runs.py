@@ -47,6 +47,7 @@ def test_an_ambiguous_name_is_answered_with_names_that_can_be_typed(two_studies)
         ("/abc", "no runs of study ''"),
         ("tiny/x", "no run 'tiny/x'"),
         ("x", "no run 'x'"),
+        ("tiny", "'tiny' is a study; name one of its runs, which `runner status tiny` lists"),
     ],
 )
 def test_a_name_that_no_run_has_is_refused(two_studies, typed, says):

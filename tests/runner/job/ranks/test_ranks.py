@@ -264,6 +264,17 @@ def test_a_slow_step_is_no_hang():
         assert still.reason(now, {0: WAITS, 1: (AT_WORK, LATER)[now // 5 % 2]}, NODES) is None
 
 
+def test_a_run_that_is_to_stop_and_does_not_move_has_less_time():
+    still = Standstill(hang_seconds=60, stop_seconds=10, limit_seconds=600)
+    places = {0: WAITS, 1: None}
+    assert still.reason(0.0, places, NODES, stopping=True) is None
+    assert still.reason(10.1, places, NODES) is None
+    assert still.reason(10.1, places, NODES, stopping=True).startswith("hangs: nothing has moved for 10 s")
+    at_work = {0: WAITS, 1: AT_WORK}  # as one that writes its part of a checkpoint
+    assert still.reason(20.0, at_work, NODES, stopping=True) is None
+    assert still.reason(80.0, at_work, NODES, stopping=True) is None
+
+
 def test_a_hang_names_first_who_did_not_come():
     still = Standstill(hang_seconds=10, limit_seconds=60)
     still.reason(0.0, {0: WAITS, 1: AT_WORK}, NODES)
@@ -287,6 +298,20 @@ def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_a
     assert outcome == "failed"
     assert reason.startswith("hangs: nothing has moved for ")
     assert "rank 1 on n2 does not answer" in reason
+
+
+def test_a_run_that_hangs_when_it_is_told_to_stop_was_cancelled(ranks, join, endings):
+    join(2)
+    with socket.create_connection((ranks.meeting.host, ranks.meeting.port)) as stopped:
+        hello = {"say": "hello", "token": ranks.meeting.token, "rank": 1, "kind": "rank", "node": "n2"}
+        stopped.sendall(json.dumps(hello).encode() + b"\n")
+        until(lambda: ranks._others.by_rank[1].rank_says)
+        ranks._standstill = Standstill(stop_seconds=0.0)
+        ranks.go()
+        ranks._terminations._heard = True
+        outcome, reason = concluded(endings)
+    assert outcome == "cancelled"
+    assert reason.startswith("received SIGTERM; hangs: nothing has moved for ")
 
 
 def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
