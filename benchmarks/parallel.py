@@ -154,7 +154,7 @@ def _step(given: argparse.Namespace, parallel: dict[str, int], world: Any) -> An
         tokens = torch.randint(256, (2, batch, given.sequence), device=given.device, generator=rng)
         inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
         share = objective.share(Part(inputs_BT, labels_BT, last=True), batch * given.sequence)
-        share.backward(objective.gradient)
+        objective.backward(share)
         world.total(share.detach(), world.parallel.tensor)
         optimizer.clipped_step(RATE, 1.0)
 

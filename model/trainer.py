@@ -83,7 +83,7 @@ def train(
         loss = torch.zeros((), device=device)
         for part in batch.parts(config.train.accumulate):
             share = objective.share(part, batch.training_tokens)
-            share.backward(objective.gradient)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            objective.backward(share)
             loss += share.detach()
         world.total(loss, world.parallel.tensor)
         norms, norm = optimizer.clipped_step(rate, config.train.clip_norm)

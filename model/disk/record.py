@@ -272,6 +272,9 @@ class Manifest(Frozen):
     )
 
 
+_OF_RANKS = ("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds")
+
+
 class StepRecord(Frozen):
     """One line of `steps.jsonl`: the state at `step`, and rates over the `steps` steps that end with it."""
 
@@ -301,6 +304,23 @@ class StepRecord(Frozen):
     throttle_reasons: str | None = Field(
         None, description="What held back the GPU's clocks then, in nvidia-smi's words; empty: nothing."
     )
+    slowest_rank: int | None = Field(
+        None,
+        description="The process that spent most itself, not waiting for others; None: not known, or alone.",
+    )
+    slowest_rank_seconds: float | None = Field(
+        None, ge=0, description="Of a step, mean over the `steps` steps: what that process spent itself."
+    )
+    other_ranks_seconds: float | None = Field(
+        None, ge=0, description="The same of the other processes, their median."
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what is known of runs of several processes alone."""
+        return {
+            name: value for name, value in dump(self).items() if name not in _OF_RANKS or value is not None
+        }
 
     @property
     def tokens_per_second(self) -> float:

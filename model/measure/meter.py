@@ -30,7 +30,7 @@ class Meter:
         self._world = world
         self._device, on_gpu = device.type, device.type == "cuda"
         self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
-        self._clock = clock(device)
+        self._clock, self._own_clock = clock(device), clock(device)
         self._begin()
 
     def count(self, batch: Ready) -> Ready:
@@ -54,8 +54,10 @@ class Meter:
         Args:
             loss: None, as are norm and rate, where nothing is trained.
         """
+        self._world.own.pause()
         sm_mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
         spans, joules = self._clock.spans(), self._gpu.joules()
+        own = self._world.own.seconds()
         waits, works = spans[::2], spans[1::2]
         seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
         mine = StepRecord(
@@ -77,7 +79,7 @@ class Meter:
             sm_mhz=sm_mhz,
             throttle_reasons=reasons,
         )
-        return together(self._world.gather(mine))
+        return together(self._world.gather((mine, own and own / len(seconds))))
 
     def restart(self) -> None:
         """Collect garbage, and start the next interval."""
@@ -89,28 +91,45 @@ class Meter:
         self._tokens = self._training_tokens = 0
         self._joules = self._gpu.joules()
         self._clock.start()
+        self._world.own.start(self._own_clock)
 
 
-def together(records: Sequence[StepRecord]) -> StepRecord:
-    """The record of a run from those of its processes; tokens, loss and norm are already of all in each."""
-    slowest = max(records, key=lambda each: each.step_seconds)
+def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
+    """The record of a run from those of its processes; tokens, loss and norm are already of all in each.
+
+    Args:
+        said: by rank, each with what it spent itself in a step, in seconds; None: not known.
+    """
+    records = [record for record, _ in said]
+    longest = max(records, key=lambda each: each.step_seconds)
     if len(records) == 1:
-        return slowest
+        return longest
     joules = [each.energy_joules for each in records if each.energy_joules is not None]
     waits = [each.data_wait_seconds for each in records if each.data_wait_seconds is not None]
     clocks = [each.sm_mhz for each in records if each.sm_mhz is not None]
-    said = [each.throttle_reasons for each in records if each.throttle_reasons is not None]
-    reasons = dict.fromkeys(name for reason in said for name in reason.split(", ") if name)
-    return slowest.model_copy(
+    held = [each.throttle_reasons for each in records if each.throttle_reasons is not None]
+    reasons = dict.fromkeys(name for reason in held for name in reason.split(", ") if name)
+    return longest.model_copy(
         update={
             # While one waits for data, the others wait for it in a collective, and are as slow.
             "data_wait_seconds": max(waits, default=None),
             "memory_bytes": max(each.memory_bytes for each in records),
             "energy_joules": sum(joules) if len(joules) == len(records) else None,
             "sm_mhz": min(clocks, default=None),
-            "throttle_reasons": ", ".join(reasons) if said else None,
+            "throttle_reasons": ", ".join(reasons) if held else None,
+            **_slowest([own for _, own in said]),
         }
     )
+
+
+def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
+    """Which process spent most itself, and what the others did; empty where it is not known of all."""
+    known = [own for own in owns if own is not None]
+    if len(known) < len(owns):
+        return {}
+    rank = known.index(max(known))
+    others = [own for other, own in enumerate(known) if other != rank]
+    return {"slowest_rank": rank, "slowest_rank_seconds": known[rank], "other_ranks_seconds": median(others)}
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class Trained:
             with record_function(f"{_MARK}forward"):
                 share = self.objective.share(part, batch.training_tokens)
             with record_function(f"{_MARK}backward"):
-                share.backward(self.objective.gradient)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+                self.objective.backward(share)
         with record_function(f"{_MARK}optimizer"):
             rate = optim.learning_rate(self.config.train, self.done)
             self.optimizer.clipped_step(rate, self.config.train.clip_norm)

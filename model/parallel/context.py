@@ -22,6 +22,7 @@ from torch import Tensor, distributed
 from model import attention
 from model.attention import Backend, Case, _parts
 from model.llama import Attend
+from model.parallel.own import Own
 from model.parallel.world import World
 
 # The names until PyTorch 2.12, which warns of them from 2.13 on.
@@ -55,7 +56,7 @@ class Shared:
 
     def __init__(self, backend: Backend, case: Case, world: World, outside_graphs: bool = False) -> None:
         assert world.mesh is not None
-        self._group = world.mesh.get_group("context")
+        self._group, self._own = world.mesh.get_group("context"), world.own
         self.cases = [case.parts[place] for place in places(world.context_rank, case.context)]
         self.calls: list[_parts.Call] = [partial(attention.attend, backend, part) for part in self.cases]
         self._run: Attend = self._eager
@@ -76,7 +77,7 @@ class Shared:
 
     def _eager(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Tensor:
         ends = tuple(part.sequence_length for part in self.cases)
-        seen: tuple[Tensor, ...] = _Gathered.apply(k_BSKD, v_BSKD, self._group, ends)  # type: ignore[no-untyped-call]
+        seen: tuple[Tensor, ...] = _Gathered.apply(k_BSKD, v_BSKD, self._group, ends, self._own)  # type: ignore[no-untyped-call]
         return _parts.joined(self.calls, q_BSHD, seen[: len(ends)], seen[len(ends) :])
 
 
@@ -85,25 +86,32 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, k_BSKD: Tensor, v_BSKD: Tensor, group: distributed.ProcessGroup, ends: tuple[int, ...]
+        ctx: Any,
+        k_BSKD: Tensor,
+        v_BSKD: Tensor,
+        group: distributed.ProcessGroup,
+        ends: tuple[int, ...],
+        own: Own,
     ) -> tuple[Tensor, ...]:
-        ctx.group, ctx.length = group, k_BSKD.shape[1] * group.size()
+        ctx.group, ctx.own, ctx.length = group, own, k_BSKD.shape[1] * group.size()
         own_2BSKD = torch.stack((k_BSKD, v_BSKD))
         all_C2BSKD = own_2BSKD.new_empty((group.size(), *own_2BSKD.shape))
-        _all_gather(all_C2BSKD.flatten(0, 1), own_2BSKD, group=group)
+        with own.apart():
+            _all_gather(all_C2BSKD.flatten(0, 1), own_2BSKD, group=group)
         k_BTKD, v_BTKD = _in_order(all_C2BSKD)
         return *(k_BTKD[:, :end] for end in ends), *(v_BTKD[:, :end] for end in ends)
 
     @staticmethod
-    def backward(ctx: Any, *grads_BEKD: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads_BEKD: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         ends = len(grads_BEKD) // 2
         of_k, of_v = (_parts.added(x, ctx.length) for x in (grads_BEKD[:ends], grads_BEKD[ends:]))
         total_2BTKD = torch.stack((of_k, of_v))
         all_C2BSKD = _by_process(total_2BTKD, ctx.group.size())
         own_2BSKD = torch.empty_like(all_C2BSKD[0])
-        _reduce_scatter(own_2BSKD, all_C2BSKD.flatten(0, 1), group=ctx.group)
+        with ctx.own.apart():
+            _reduce_scatter(own_2BSKD, all_C2BSKD.flatten(0, 1), group=ctx.group)
         dk_BSKD, dv_BSKD = own_2BSKD.to(grads_BEKD[0].dtype)
-        return dk_BSKD, dv_BSKD, None, None
+        return dk_BSKD, dv_BSKD, None, None, None
 
 
 def _in_order(all_C2BSKD: Tensor) -> Tensor:

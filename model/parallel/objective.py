@@ -15,16 +15,13 @@ from model.parallel.world import World
 
 
 class Objective:
-    """The loss of a part of a batch.
-
-    Attributes:
-        gradient: of the batch's loss by a share, where a backward pass begins; None stands for 1.
-    """
+    """The loss of a part of a batch, and its gradients."""
 
     def __init__(self, config: RunConfig, model: Llama, world: World) -> None:
         self._loss, self._model = LOSSES[config.train.loss], model
         self._split: nn.Module | None = None
-        self.gradient: Tensor | None = None
+        self._own = world.own
+        self._gradient: Tensor | None = None
         if world.mesh is not None:
             self._split_over(config.train, world)
 
@@ -34,7 +31,8 @@ class Objective:
         self._wait_for_last = split.wait_for_last
         self._split = split.root(_Whole(self._model, self._loss), train, world)
         # Gradients are averaged over these processes, where the batch's is the sum of theirs.
-        self.gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
+        self._gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)
+        self._model.embedding.register_forward_hook(self._until_its_gradient)
 
     def share(self, part: Part, count: int) -> Tensor:
         """What these labels have of the batch's mean loss.
@@ -42,11 +40,22 @@ class Objective:
         Args:
             count: labels that count, of the whole batch on all processes.
         """
+        self._own.resume()
         if self._split is None:
             return self._loss(self._model, part.inputs_BT, part.labels_BT, count)
         self._wait_for_last(self._split, part.last)
         found: Tensor = self._split(part.inputs_BT, part.labels_BT, count)
         return found
+
+    def backward(self, share: Tensor) -> None:
+        """Add a share's gradients to the parameters'."""
+        share.backward(self._gradient)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        self._own.resume()
+
+    def _until_its_gradient(self, _module: nn.Module, _given: object, x_BTC: Tensor) -> None:
+        """What comes after the blocks' backward pass is the sum of gradients over all processes."""
+        if x_BTC.requires_grad:
+            x_BTC.register_hook(lambda _gradient: self._own.pause())  # type: ignore[no-untyped-call]
 
 
 class _Whole(nn.Module):

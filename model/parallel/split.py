@@ -73,6 +73,23 @@ def _shard(module: nn.Module, train: TrainConfig, world: World) -> None:
 
     wide = torch.float32 if train.reduce == "float32" else None  # None: as the parameters
     fully_shard(module, mesh=_data_mesh(world), mp_policy=MixedPrecisionPolicy(reduce_dtype=wide))
+    _leave_out(module, world)
+
+
+# Where PyTorch waits for other processes, of what it calls a group of parameters.
+_WAITING = ("pre_forward", "pre_backward", "post_backward")
+
+
+def _leave_out(module: Any, world: World) -> None:
+    """Leave out of what this process spends itself where FSDP2 gathers and scatters a module."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+    for group in groups:
+        if not all(hasattr(group, name) for name in _WAITING):  # it is PyTorch's own, and may change
+            world.own.known = False
+            return
+        for name in _WAITING:
+            setattr(group, name, world.own.around(getattr(group, name)))
 
 
 def _data_mesh(world: World) -> DeviceMesh:

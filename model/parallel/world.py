@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed
 
 from model.config import ParallelConfig
+from model.parallel.own import Own
 from model.parallel.place import Place
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ class World:
     Attributes:
         mesh: by `AXES`; None for a process that is alone.
         pieces: who holds what of the model: by replicate, shard x context (as `shard`) and tensor.
+        own: what this process spends itself.
     """
 
     place: Place = field(default_factory=Place)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     mesh: DeviceMesh | None = None
     pieces: DeviceMesh | None = None
+    own: Own = field(default_factory=lambda: Own(known=False), compare=False)
 
     @property
     def is_first(self) -> bool:
@@ -68,7 +71,8 @@ class World:
         if self.mesh is None:
             return said
         number = torch.tensor(said)
-        distributed.all_reduce(number, distributed.ReduceOp.MAX)
+        with self.own.apart():
+            distributed.all_reduce(number, distributed.ReduceOp.MAX)
         return int(number)
 
     def gather(self, said: Said) -> list[Said]:
@@ -87,7 +91,8 @@ class World:
         """
         if self.mesh is not None:
             part /= holders
-            distributed.all_reduce(part)
+            with self.own.apart():
+                distributed.all_reduce(part)
         return part
 
 
@@ -117,7 +122,8 @@ def join(place: Place, parallel: ParallelConfig, device: torch.device) -> World:
     )
     replicas, shards, context, tensor = (getattr(parallel, axis) for axis in AXES)
     mesh = init_device_mesh(device.type, (replicas, shards, context, tensor), mesh_dim_names=AXES)
+    own = Own(known=tensor == 1)  # which waits inside of blocks
     if context == 1:
-        return World(place, parallel, mesh, mesh)
+        return World(place, parallel, mesh, mesh, own)
     shape, names = (replicas, shards * context, tensor), ("replicate", "shard", "tensor")
-    return World(place, parallel, mesh, init_device_mesh(device.type, shape, mesh_dim_names=names))
+    return World(place, parallel, mesh, init_device_mesh(device.type, shape, mesh_dim_names=names), own)

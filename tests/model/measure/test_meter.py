@@ -14,6 +14,7 @@ from model.feed import Feed, Ready
 from model.measure import meter
 from model.measure.meter import Meter, no_collector
 from model.parallel import objective
+from model.parallel.own import Own
 from model.text import Position, Source
 from model.trainer import train
 from tests.model.conftest import run_config
@@ -96,12 +97,51 @@ def test_a_record_of_several_processes_is_of_the_slowest_and_of_all_gpus():
         step_seconds=1.01, step_seconds_max=1.2, data_wait_seconds=0.0, memory_bytes=8, energy_joules=7.0,
         sm_mhz=1000, throttle_reasons="",
     )  # fmt: skip
-    found = meter.together([waited, slowest])
+    found = meter.together([(waited, None), (slowest, 0.5)])
     assert (found.step_seconds, found.step_seconds_max, found.data_wait_seconds) == (1.01, 1.2, 1.5)
     assert (found.memory_bytes, found.energy_joules, found.tokens) == (10, 12.0, 64)
     assert (found.sm_mhz, found.throttle_reasons) == (900, "heat")
     unknown = waited.model_copy(update={"energy_joules": None})
-    assert meter.together([unknown, slowest]).energy_joules is None
+    assert meter.together([(unknown, None), (slowest, 0.5)]).energy_joules is None
+
+
+def test_the_slowest_process_is_the_one_that_spent_most_itself_beside_the_median_of_the_others():
+    record = of_process(step_seconds=2.0, memory_bytes=10)
+    found = meter.together([(record, own) for own in (1.0, 1.2, 1.9, 1.1)])
+    assert (found.slowest_rank, found.slowest_rank_seconds, found.other_ranks_seconds) == (2, 1.9, 1.1)
+    for owns in ((1.0, None), (None, None)):
+        found = meter.together([(record, own) for own in owns])
+        assert (found.slowest_rank, found.slowest_rank_seconds, found.other_ranks_seconds) == (
+            None,
+            None,
+            None,
+        )
+
+
+def test_what_a_process_spends_itself_is_of_the_steps_alone(clock):
+    own, marks = Own(), meter.clock(CPU)
+    own.resume()  # of a step before anybody asks
+    own.start(marks)
+    clock.now += 1.0
+    with own.apart():
+        clock.now += 100
+        with own.apart():
+            clock.now += 100
+    clock.now += 2.0
+    own.pause()
+    with own.apart():
+        clock.now += 100
+    own.pause()
+    clock.now += 100
+    own.resume()
+    own.resume()
+    clock.now += 4.0
+    assert own.seconds() == 7.0
+    own.resume()  # of a step that is profiled
+    clock.now += 8.0
+    own.start(marks)
+    clock.now += 16.0
+    assert own.seconds() == 16.0
 
 
 def test_a_gpu_is_timed_by_events_that_are_used_again(clock, monkeypatch):

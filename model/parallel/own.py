@@ -1,0 +1,92 @@
+"""What a process of several spends itself in its steps, and not waiting for the others.
+
+All processes end a step together, so that the slowest is not told by the clock: it is the one that spends
+most itself, on its data and on computing, while the others wait for it in collectives. Marks in the device's
+stream stand around whatever may wait: where FSDP2 gathers and scatters a block, where keys are gathered, from
+the end of a backward pass to the sum of its gradients, and where numbers are agreed on. What is moved there
+is not counted either. Nothing waits for a mark before the record that reads it.
+
+Tensor parallelism waits inside of blocks, at places that are PyTorch's own and in compiled code: there
+nothing is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, Protocol, TypeVar
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+class Marks(Protocol):
+    """A clock of this process's device."""
+
+    def start(self) -> None:
+        """Make the first mark."""
+
+    def mark(self) -> None:
+        """Make another."""
+
+    def spans(self) -> list[float]:
+        """Seconds from each mark to the next; waits for the last."""
+
+
+class Own:
+    """Counts it from `start` to `seconds`; at other times all of it does nothing.
+
+    Args:
+        known: whether it is known where this process waits; nothing is counted otherwise.
+    """
+
+    def __init__(self, known: bool = True) -> None:
+        self.known = known
+        self._marks: Marks | None = None
+        self._running = False
+
+    def start(self, marks: Marks) -> None:
+        """Begin to count."""
+        if self.known:
+            marks.start()
+            self._marks, self._running = marks, True
+
+    def pause(self) -> None:
+        """Others may be waited for from here on."""
+        if self._marks and self._running:
+            self._marks.mark()
+            self._running = False
+
+    def resume(self) -> None:
+        """From here on this process is on its own again."""
+        if self._marks and not self._running:
+            self._marks.mark()
+            self._running = True
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Leave out what is done inside."""
+        running = self._running
+        self.pause()
+        try:
+            yield
+        finally:
+            if running:
+                self.resume()
+
+    def around(self, call: Callable[Given, Found]) -> Callable[Given, Found]:
+        """A call that is left out whenever it is made."""
+
+        @wraps(call)
+        def left_out(*given: Given.args, **named: Given.kwargs) -> Found:
+            with self.apart():
+                return call(*given, **named)
+
+        return left_out
+
+    def seconds(self) -> float | None:
+        """What was counted since `start`; waits for the device. None: nothing was."""
+        self.pause()
+        marks, self._marks = self._marks, None
+        return sum(marks.spans()[::2]) if marks else None

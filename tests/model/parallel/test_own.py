@@ -1,0 +1,100 @@
+"""The slowest process of a run is told from what each spends itself, since all of them end a step together."""
+
+import time
+
+import pytest
+
+from model.feed import Feed
+from model.llama import Block
+from model.optim import AdamW
+from model.parallel import objective, split
+from model.parallel.world import ALONE
+from tests.model.parallel.processes import together
+from tests.model.parallel.test_equality import MORE, WAYS, compiled, config, records, texts  # noqa: F401
+
+HELD_UP = 0.1  # seconds, of each planted call
+# Where a process is slow on purpose: whose attribute, its name.
+BLOCK, DATA, UPDATE = (Block, "forward"), (Feed, "__next__"), (AdamW, "step")
+
+
+def held_up(call):
+    def slow(*given, **named):
+        time.sleep(HELD_UP)
+        return call(*given, **named)
+
+    return slow
+
+
+def planted(world, texts, config, rank, place, train=records):  # noqa: F811
+    """The records of a run one of whose processes is slow."""
+    if world.place.rank == rank:
+        owner, name = place
+        setattr(owner, name, held_up(getattr(owner, name)))
+    return train(world, texts, config)
+
+
+def slow_loss(world, texts, config, rank):  # noqa: F811
+    if world.place.rank == rank:
+        objective.LOSSES = {name: held_up(loss) for name, loss in objective.LOSSES.items()}
+    return compiled(world, texts, config)[0]
+
+
+def names(found, rank):
+    """Whether each record of a run says that the rank was slowest, for what was planted in it alone.
+
+    The first step compiles, and at the second one DDP agrees on its buckets.
+    """
+    assert len(found) > 2
+    for record in found[2:]:
+        assert record.slowest_rank == rank
+        assert record.slowest_rank_seconds >= HELD_UP
+        assert record.other_ranks_seconds < record.slowest_rank_seconds / 2, "waiting for it is not their own"
+        assert record.slowest_rank_seconds <= record.step_seconds * 1.001
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("way", [way for way in WAYS if "TP" not in way])
+def test_a_process_whose_blocks_are_slow_is_found_and_named(way, texts):  # noqa: F811
+    last = config(WAYS[way]).processes - 1
+    found, *_ = together(planted, texts, config(WAYS[way]), last, BLOCK, **WAYS[way])
+    names(found, last)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("place", [DATA, UPDATE], ids=["data", "update"])
+@pytest.mark.parametrize("way", ["DDP", "FSDP2"])
+def test_slow_data_and_a_slow_update_count_too(way, place, texts):  # noqa: F811
+    settings = config(WAYS[way], **MORE["in parts, recomputed"])
+    found, _ = together(planted, texts, settings, 1, place, **WAYS[way])
+    names(found, 1)
+
+
+@pytest.mark.fault
+@pytest.mark.filterwarnings("default")  # Dynamo looks at what warns
+def test_it_is_found_beside_compiled_blocks(texts):  # noqa: F811
+    found, _ = together(slow_loss, texts, config(WAYS["FSDP2"], compile=True, steps=3), 1, **WAYS["FSDP2"])
+    names(found, 1)
+
+
+@pytest.mark.parametrize("way", ["TP", "CP with TP"])
+def test_nothing_is_said_where_blocks_themselves_wait(way, texts):  # noqa: F811
+    found, *_ = together(records, texts, config(WAYS[way], steps=2), **WAYS[way])
+    assert found
+    for record in found:
+        assert not {"slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"} & set(record.model_dump())
+
+
+def with_another_torch(world, texts, config):  # noqa: F811
+    split._WAITING = ("as_a_later_version_may_call_it",)
+    return records(world, texts, config)
+
+
+@pytest.mark.fault
+def test_nothing_is_said_where_pytorch_waits_elsewhere(texts):  # noqa: F811
+    found, _ = together(with_another_torch, texts, config(WAYS["FSDP2"], steps=2), **WAYS["FSDP2"])
+    assert [record.slowest_rank for record in found] == [None, None]
+
+
+def test_a_run_of_one_process_has_none_of_it_in_its_records(texts):  # noqa: F811
+    found = records(ALONE, texts, config(steps=1))
+    assert not [name for name in found[0].model_dump() if "rank" in name]
