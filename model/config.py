@@ -320,6 +320,11 @@ class InferenceConfig(Strict):
         return self.prompt_length + self.new_tokens
 
     @property
+    def median_keys(self) -> int:
+        """Keys that a decoded token meets: the median, of two in the middle the fewer."""
+        return self.prompt_length + (self.new_tokens + 1) // 2
+
+    @property
     def part_size(self) -> int:
         """Samples that go through the model at once."""
         return self.batch_size

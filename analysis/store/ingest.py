@@ -308,8 +308,11 @@ def _decoded(record: DecodeRecord) -> Row:
 
 
 def _profile(profile: StepProfile) -> list[Row]:
-    whole = sum(part.seconds for part in profile.parts)
-    return [part.model_dump() | {"share": part.seconds / whole if whole else None} for part in profile.parts]
+    wholes = {part.phase: 0.0 for part in profile.parts}
+    for part in profile.parts:
+        wholes[part.phase] += part.seconds
+    shares = [part.seconds / wholes[part.phase] if wholes[part.phase] else None for part in profile.parts]
+    return [part.model_dump() | {"share": share} for part, share in zip(profile.parts, shares, strict=True)]
 
 
 def _kernels(timed: KernelTimes) -> list[Row]:

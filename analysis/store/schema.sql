@@ -381,7 +381,7 @@ CREATE TABLE nodes (
     matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, measured JSON,
     seconds DOUBLE, measured_at TIMESTAMP, PRIMARY KEY (study, key)
 );
-COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study trains there.';
+COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study computes there.';
 COMMENT ON COLUMN nodes.study IS 'Name of the study.';
 COMMENT ON COLUMN nodes.key IS 'SHA-256 over node, device, software, precision, shapes and the tokens of a pass, hexadecimal; attempts.ceilings names it.';
 COMMENT ON COLUMN nodes.node IS 'Host name.';
@@ -403,26 +403,28 @@ COMMENT ON COLUMN nodes.seconds IS 'Seconds that it took to measure, the start o
 COMMENT ON COLUMN nodes.measured_at IS 'When the node was measured, UTC.';
 
 CREATE TABLE step_floor (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
-    flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, phase VARCHAR NOT NULL DEFAULT 'step',
+    part VARCHAR NOT NULL, flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt, phase and part; the formulas are in model/measure/floor.py, and of task inference in floor_inference.py beside it. Attempts without ceilings have none.';
 COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
 COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own measured rate), attention (causal, at the rate of all products), loss, optimizer (with the gradient norm) or elementwise.';
-COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all three passes; NULL for a part that is counted in bytes.';
-COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write; NULL for a part that is counted in FLOP.';
-COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';
+COMMENT ON COLUMN step_floor.phase IS 'step: an optimizer step, or a prefill of task inference; decode: a decoded token of each sample, with the median number of keys.';
+COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own measured rate), attention (causal, at the rate of all products; of a decoded token the cache that it reads), loss, optimizer (with the gradient norm) or elementwise.';
+COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all its passes; NULL for a part that is counted in bytes.';
+COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write, of products of task inference the weights; NULL for a part that is counted in FLOP.';
+COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates; of products of task inference, each takes the longer of its FLOP and its bytes.';
 
 CREATE TABLE step_profile (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
-    seconds DOUBLE NOT NULL, share DOUBLE, hidden_seconds DOUBLE
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, phase VARCHAR NOT NULL DEFAULT 'step',
+    part VARCHAR NOT NULL, seconds DOUBLE NOT NULL, share DOUBLE, hidden_seconds DOUBLE
 );
-COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
+COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt, phase and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
 COMMENT ON COLUMN step_profile.study IS 'Name of the study.';
 COMMENT ON COLUMN step_profile.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_profile.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_profile.phase IS 'step: an optimizer step, or a prefill of task inference; decode: a decoded token of each sample, with the median number of keys, eight times as many as steps.';
 COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies and communication (of both, what nothing hides), or idle: on a GPU without work, on a CPU between operators.';
 COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
 COMMENT ON COLUMN step_profile.hidden_seconds IS 'Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.';

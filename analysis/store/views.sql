@@ -160,8 +160,10 @@ WITH spent AS (
     FROM (SELECT *, CASE WHEN wall_seconds = 0 THEN 0 ELSE wall_seconds * gpus END AS held FROM attempts)
     GROUP BY study, run_id
 ), floors AS (
-    SELECT study, run_id, attempt, sum(seconds ORDER BY part) AS floor_seconds,
-        sum(flop) FILTER (part = 'products') / sum(seconds) FILTER (part = 'products') / 1e12 AS ceiling_tflops
+    SELECT study, run_id, attempt, sum(seconds ORDER BY part) FILTER (phase = 'step') AS floor_seconds,
+        sum(flop) FILTER (part = 'products' AND phase = 'step') / sum(seconds) FILTER (part = 'products' AND phase = 'step')
+            / 1e12 AS ceiling_tflops,
+        sum(seconds ORDER BY part) FILTER (phase = 'decode') AS decode_floor_seconds
     FROM step_floor GROUP BY study, run_id, attempt
 ), audited AS (
     SELECT study, run_id, count(*) AS audits, count(*) FILTER (passed) AS audits_passed, max(ratio) AS audit_ratio
@@ -201,7 +203,8 @@ SELECT
     m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
     u.audits, u.audits_passed, u.audit_ratio,
     coalesce(r.config ->> '$.task', 'training') AS task,
-    q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second
+    q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second,
+    f.decode_floor_seconds, 100.0 * f.decode_floor_seconds / nullif(q.decode_seconds, 0) AS decode_floor_percentage
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -290,7 +293,7 @@ COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when t
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
-COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
@@ -299,6 +302,8 @@ COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attent
 COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
+COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
+COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';

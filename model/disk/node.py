@@ -83,15 +83,18 @@ class NodeRecord(Frozen):
 
 
 Part = Literal["products", "attention", "loss", "optimizer", "elementwise"]
+# What is counted and profiled: an optimizer step or a prefill; and a decoded token of each sample.
+Phase = Literal["step", "decode"]
 
 
 class FloorPart(Frozen):
-    """One part of the least time of a step."""
+    """One part of the least time of a step, or of a decoded token."""
 
+    phase: Phase = "step"
     part: Part
     flop: int | None = Field(None, description="FLOP of a step; None for a part that is traffic.")
     bytes: int | None = Field(None, description="Bytes read and written in a step; None for FLOP.")
-    seconds: float = Field(description="At the measured rates.")
+    seconds: float = Field(description="At the measured rates; of a part with both, the longer of the two.")
 
 
 def key(

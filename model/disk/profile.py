@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from model.config import Frozen
+from model.disk.node import Phase
 
 FILE = "profile.json"  # in an attempt's folder
 ProfilePart = Literal[
@@ -15,8 +16,9 @@ ProfilePart = Literal[
 
 
 class PartTime(Frozen):
-    """One part of a step."""
+    """One part of a step, or of a decoded token."""
 
+    phase: Phase = "step"
     part: ProfilePart
     seconds: float = Field(ge=0, description="Of a step, mean over the profiled ones.")
     hidden_seconds: float | None = Field(
@@ -32,9 +34,9 @@ class StepProfile(Frozen):
     schema_version: Literal[1] = 1
     run_id: str
     attempt: int
-    steps: int = Field(ge=0, description="That were profiled, whose updates nobody keeps; 0: none could be.")
+    steps: int = Field(ge=0, description="That were profiled, and kept nowhere; 0: none could be.")
     step_seconds: float | None = Field(
         None, description="Mean of as many; on a GPU of others without the profiler, which slows the host."
     )
-    parts: list[PartTime] = Field(default=[], description="They add up to the whole step.")
+    parts: list[PartTime] = Field(default=[], description="Of each phase, they add up to the whole.")
     reason: str | None = Field(None, description="Why there is no profile; None if there is one.")

@@ -17,6 +17,7 @@ from model.disk.record import DecodeRecord, StepRecord, now
 from model.errors import Diverged, Interrupted, Unsupported
 from model.feed import Feed
 from model.inference.audit import Watch
+from model.inference.done import Inferred
 from model.llama import Attend, Cache, Llama, drawn
 from model.measure.meter import Meter, clock, no_collector
 from model.text import Source
@@ -33,7 +34,7 @@ def infer(
     decoded: Callable[[list[DecodeRecord]], None],
     should_stop: Asked = lambda: False,
     judge: Judge | None = None,
-) -> None:
+) -> Inferred:
     """Read `steps` batches of prompts, and decode after the last.
 
     Args:
@@ -41,6 +42,9 @@ def infer(
         decoded: called once with a record of each position, if tokens are decoded.
         should_stop: asked after each prefill and each decoded token.
         judge: of copies of decoding calls; raises if a backend is wrong. None: no call is audited.
+
+    Returns:
+        What can do more of both, for a profile.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
@@ -53,7 +57,7 @@ def infer(
         raise Unsupported([*reasons.values()])
     model = built(config)
     cache = _cache(config, model)
-    logits_BV = _prefills(config, source, model, cache, report, should_stop)
+    prompts_BT, logits_BV = _prefills(config, source, model, cache, report, should_stop)
     if config.inference.new_tokens:
         watch = Watch(config, model, judge)
         for timed in (
@@ -66,6 +70,7 @@ def infer(
             ]
         watch.settle()
         decoded(records)
+    return Inferred(config, model, cache, prompts_BT)
 
 
 def built(config: RunConfig) -> Llama:
@@ -104,8 +109,8 @@ def _prefills(
     cache: Cache,
     report: Callable[[StepRecord], None],
     should_stop: Asked,
-) -> Tensor:
-    """The logits after the last prompts, (B, V); each batch of prompts overwrites the one before."""
+) -> tuple[Tensor, Tensor]:
+    """The last prompts, (B, T), and the logits after them, (B, V); each batch overwrites the one before."""
     device = torch.device(config.device)
     source = source.checked(config.text.text_column)
     stream, meter = Feed(data.Batches(config, source), device), Meter(device)
@@ -125,7 +130,7 @@ def _prefills(
             raise Diverged(f"the logits of step {step} are not finite")
         if should_stop():
             raise Interrupted(step, saved=False)
-    return logits_BV
+    return prompts.inputs_BT, logits_BV
 
 
 def _decode(

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from model.config import RunConfig
-from model.disk.node import PASSES, Ceilings, LoadClocks, Pass, ProductTiming, Timing
-from model.measure.floor import shapes, tokens_at_once
+from model.disk.node import Ceilings, LoadClocks, Pass, ProductTiming, Timing
+from model.measure.floor import passes, shapes, tokens_at_once
 
 _MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # of a call; more tokens than that hardly change a rate
 _ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache; of a CPU, more than most
@@ -41,7 +41,7 @@ def measure(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> Ceilin
         torch.OutOfMemoryError: others use the device's memory.
     """
     mine = shapes(config.model, config.parallel.tensor)
-    timed = [_product(config, step, *shape) for shape in mine for step in PASSES]
+    timed = [_product(config, step, *shape) for shape in mine for step in passes(config)]
     size, traffic = _traffic(config.device)
     return Ceilings(
         products=timed,
@@ -65,7 +65,7 @@ def _product(config: RunConfig, step: Pass, inputs: int, outputs: int) -> Produc
 
 def _work(config: RunConfig, step: Pass, count: int, inputs: int, outputs: int) -> Callable[[], Tensor]:
     """The product on random numbers: on zeros, a GPU draws less power and keeps a higher clock."""
-    how = {"device": config.device, "dtype": getattr(torch, config.train.dtype)}
+    how = {"device": config.device, "dtype": getattr(torch, config.section.dtype)}
     x_NI, weight_OI, gradient_NO = (
         torch.randn(shape, **how) for shape in ((count, inputs), (outputs, inputs), (count, outputs))
     )

@@ -10,6 +10,8 @@ makes a real step slower: launches, idling, copies, activations computed again, 
 Of several processes, each of which has a device, the work is one process's share, which is as large as every
 other one's. What they tell each other is not counted.
 
+That of a prompt which is read, and of a token decoded after it, is in `model.measure.floor_inference`.
+
 Torch-free. N tokens of a step, B samples of T tokens, C width (dim), Q and K widths of all query and of all
 key heads, F inner width, V vocabulary, L layers, P parameters, all of them as one process has them; e bytes
 of an element.
@@ -20,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from model.config import ModelConfig, RunConfig
-from model.disk.node import PASSES, Ceilings, FloorPart
+from model.disk.node import PASSES, Ceilings, FloorPart, Pass
 
 ELEMENT_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
@@ -67,12 +69,17 @@ def shapes(model: ModelConfig, tensor: int = 1) -> list[tuple[int, int]]:
 def tokens(config: RunConfig) -> int:
     """N: tokens of a step, of one process."""
     parts = config.parallel.samples * config.parallel.context
-    return config.train.batch_size * config.train.sequence_length // parts
+    return config.section.batch_size * config.section.sequence_length // parts
 
 
 def tokens_at_once(config: RunConfig) -> int:
     """Those that go through the model together, at whose products' shapes rates are measured."""
     return tokens(config) // config.train.accumulate
+
+
+def passes(config: RunConfig) -> tuple[Pass, ...]:
+    """Those of a step: a prompt is read forward alone."""
+    return PASSES if config.task == "training" else ("forward",)
 
 
 def attention_flop(config: RunConfig) -> int:
@@ -81,9 +88,10 @@ def attention_flop(config: RunConfig) -> int:
     Forward 2 N T Q: two products, halved by the mask. Backward 2.5 times that: five products, since scores
     are not kept (Dao et al. 2022, arXiv:2205.14135). As in the table `kernels`; MFU counts more.
     """
-    model, length = config.model, config.train.sequence_length
+    model, length = config.model, config.section.sequence_length
     queries = model.heads * model.head_dim // config.parallel.tensor
-    return 7 * model.layers * queries * tokens(config) * length
+    factor = 7 if config.task == "training" else 2
+    return factor * model.layers * queries * tokens(config) * length
 
 
 def optimizer_bytes(config: RunConfig) -> int:
@@ -109,7 +117,7 @@ def loss_bytes(config: RunConfig) -> int:
 
 
 def elementwise_bytes(config: RunConfig) -> int:
-    """Bytes of everything else, each operation once over what it reads and writes.
+    """Bytes of everything else in training, each operation once over what it reads and writes.
 
     - 2 L + 1 norms, 5 N C e: forward reads x and writes y; backward reads x and dy and writes dx;
     - 2 L residuals, 3 N C e, joined to the norm behind: forward reads the branch and writes the sum, backward

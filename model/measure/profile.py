@@ -1,5 +1,7 @@
 """Where the time of a step goes: a few more steps of a run that has ended, some of them under the profiler.
 
+Of task inference, a step is a prefill, and tokens are decoded after it.
+
 They come after the last step that was timed, when all results are on disk: the profiler can neither slow nor
 change what the run reports, and nobody keeps what the steps update.
 """
@@ -7,9 +9,9 @@ change what the run reports, and nobody keeps what the steps update.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +21,8 @@ from torch.autograd.profiler import record_function
 from model import optim
 from model.attention import Kernels
 from model.config import RunConfig
-from model.disk.profile import StepProfile
+from model.disk.node import Phase
+from model.disk.profile import PartTime, StepProfile
 from model.feed import Feed
 from model.llama import Attend, Llama
 from model.measure.meter import no_collector
@@ -28,14 +31,26 @@ from model.measure.profiler import watched
 from model.optim import AdamW
 from model.parallel.objective import Objective
 
-_MARK = "assay::"
+MARK = "assay::"
 _GLOO = "gloo:"  # what torch.distributed names its work on a CPU
 _STEPS = {"cuda": 2, "cpu": 1}  # a step of a CPU can be long, and its first is like the others
+_TIMES = {"step": 1, "decode": 8}  # as many: a token is short
 _LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch")
 
 
+class Done(Protocol):
+    """A run after its last step, which can do more of what it did."""
+
+    config: RunConfig
+    model: Llama
+
+    @property
+    def phases(self) -> dict[Phase, Callable[[], None]]:
+        """Does one step, or decodes one token."""
+
+
 class Trained:
-    """A run after its last step, which can do more of them.
+    """A run that has trained.
 
     Args:
         stream: its batches.
@@ -48,50 +63,69 @@ class Trained:
         self.optimizer, self.stream = optimizer, stream
         self.done = config.train.steps
 
+    @property
+    def phases(self) -> dict[Phase, Callable[[], None]]:
+        """Training has one."""
+        return {"step": self.step}
+
     def step(self) -> None:
         """One more step, as `model.trainer.train` does it, with marks where a part of it begins or ends."""
         self.done += 1
         batch = next(self.stream)
         for part in batch.parts(self.config.train.accumulate):
-            with record_function(f"{_MARK}forward"):
+            with record_function(f"{MARK}forward"):
                 share = self.objective.share(part, batch.training_tokens)
-            with record_function(f"{_MARK}backward"):
+            with record_function(f"{MARK}backward"):
                 self.objective.backward(share)
-        with record_function(f"{_MARK}optimizer"):
+        with record_function(f"{MARK}optimizer"):
             rate = optim.learning_rate(self.config.train, self.done)
             self.optimizer.clipped_step(rate, self.config.train.clip_norm)
 
 
 @no_collector()
-def profiled(trained: Trained, run_id: str, attempt: int, kernels: Kernels | None) -> StepProfile:
+def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> StepProfile:
     """Do the steps, and split their time.
 
     Args:
         kernels: of the run's backend, as it declares them.
     """
-    device, compiled = trained.config.device, trained.config.train.compile
-    steps, on_gpu = _STEPS[device], device == "cuda"
-    unwatched = _timed(trained, steps) if on_gpu else 0.0
-    _mark(trained.model, inside=not compiled)
+    found = {phase: _profiled(done, phase, kernels) for phase in done.phases}
+    return StepProfile(
+        run_id=run_id,
+        attempt=attempt,
+        steps=_STEPS[done.config.device],
+        step_seconds=found["step"][0],
+        parts=[
+            part.model_copy(update={"phase": phase}) for phase, (_, parts) in found.items() for part in parts
+        ],
+    )
+
+
+def _profiled(done: Done, phase: Phase, kernels: Kernels | None) -> tuple[float, list[PartTime]]:
+    """Seconds of a step, and its parts."""
+    device, compiles = done.config.device, done.config.train.compile or done.config.inference.compile
+    compiled, on_gpu = compiles and phase == "step", device == "cuda"  # decoding is eager
+    steps, work = _TIMES[phase] * _STEPS[device], done.phases[phase]
+    unwatched = _timed(device, work, steps) if on_gpu else 0.0
+    _mark(done.model, inside=compiles == (phase == "decode"))  # once
     if on_gpu:
-        watched(device, trained.step)  # the first time, the tracer starts
-    seconds, events = watched(device, lambda: _timed(trained, steps))
+        watched(device, work)  # the first time, the tracer starts
+    seconds, events = watched(device, lambda: _timed(device, work, steps))
     seconds, pieces = (unwatched, _kernels(events)) if on_gpu else (seconds, _operators(events))
     names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NOTHING
-    parts = split(pieces, _spans(events), names if compiled else None, steps, seconds)
-    return StepProfile(run_id=run_id, attempt=attempt, steps=steps, step_seconds=seconds, parts=parts)
+    return seconds, split(pieces, _spans(events), names if compiled else None, steps, seconds)
 
 
 _NOTHING = r"(?!)"
 
 
-def _timed(trained: Trained, steps: int) -> float:
+def _timed(device: str, work: Callable[[], None], steps: int) -> float:
     """Seconds of a step, mean over so many."""
-    _wait(trained.config.device)
+    _wait(device)
     started = time.perf_counter()
     for _ in range(steps):
-        trained.step()
-    _wait(trained.config.device)
+        work()
+    _wait(device)
     return (time.perf_counter() - started) / steps
 
 
@@ -101,7 +135,7 @@ def _wait(device: str) -> None:
 
 
 def _note(name: str) -> None:
-    with record_function(f"{_MARK}{name}"):
+    with record_function(f"{MARK}{name}"):
         pass
 
 
@@ -118,8 +152,9 @@ def _mark(model: Llama, inside: bool) -> None:
     """
 
     def loss_begins(_module: Any, _inputs: Any, hidden_BTC: Tensor) -> None:
-        _note("hidden")
-        _when_there(hidden_BTC, "hidden gradient")
+        if hidden_BTC.requires_grad:
+            _note("hidden")
+            _when_there(hidden_BTC, "hidden gradient")
 
     model.norm.register_forward_hook(loss_begins)
     for block in model.blocks if inside else ():
@@ -131,7 +166,7 @@ def _marked(attend: Attend) -> Attend:
     """Attention with marks around it. Its backward runs from the gradient of o to the first of q, k and v."""
 
     def marked(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
-        with record_function(f"{_MARK}attention"):
+        with record_function(f"{MARK}attention"):
             o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
         if o_BTHD.requires_grad:
             _when_there(o_BTHD, "o gradient")
@@ -145,9 +180,9 @@ def _marked(attend: Attend) -> Attend:
 def _spans(events: list[Any]) -> list[Span]:
     """When the host was where, by the marks."""
     marks = sorted(
-        (event.time_range.start, event.name.removeprefix(_MARK), event.time_range.end)
+        (event.time_range.start, event.name.removeprefix(MARK), event.time_range.end)
         for event in events
-        if event.name.startswith(_MARK) and event.device_type == DeviceType.CPU
+        if event.name.startswith(MARK) and event.device_type == DeviceType.CPU
     )
     spans, opened = [], dict[str, float]()
     for start, name, end in marks:
@@ -184,7 +219,7 @@ def _kernels(events: list[Any]) -> list[Piece]:
 
 def _operators(events: list[Any]) -> list[Piece]:
     """When each operator ran in the thread of the steps, without those that it calls; and gloo in its own."""
-    threads = {event.thread for event in events if event.name.startswith(_MARK)}
+    threads = {event.thread for event in events if event.name.startswith(MARK)}
     here = [event for event in events if event.thread in threads and not event.is_async]
     ran = [(event, event.time_range) for event in events if event.name.startswith(_GLOO)]
     return [
@@ -215,4 +250,4 @@ def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
 
 
 def _is_annotation(event: Any) -> bool:
-    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith(_MARK)
+    return bool(getattr(event, "is_user_annotation", False)) or event.name.startswith(MARK)

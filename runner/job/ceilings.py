@@ -23,11 +23,12 @@ from model.disk.files import Unreadable, read, write
 from model.disk.node import Ceilings, FloorPart, NodeRecord
 from model.disk.record import Manifest, now
 from model.errors import AssayError
-from model.measure import floor
+from model.measure import floor, floor_inference
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
 
+_FLOORS = {"training": floor.floor, "inference": floor_inference.floor}
 LIMIT_SECONDS = 60.0  # of which the measurement takes a few, and the import of torch what the disk needs
 
 
@@ -42,7 +43,7 @@ class Known:
     Attributes:
         ceilings: key of the record.
         no_ceilings: why there is none.
-        floor: of a step of the run.
+        floor: of a step of the run, and of a token that it decodes.
     """
 
     ceilings: str | None = None
@@ -62,7 +63,7 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
         if config.train.float8 != "none":
             raise Unmeasured("the rates of products in float8 are not measured")
         found = _found(config, manifest, study / node.FOLDER, options)
-        return Known(found.key, None, floor.floor(config, found.measured))
+        return Known(found.key, None, _FLOORS[config.task](config, found.measured))
     except (Unmeasured, OSError) as error:
         sys.stderr.write(f"the ceilings of this node are not known: {error}\n")
         return Known(no_ceilings=str(error))
@@ -87,7 +88,7 @@ def key_of(config: RunConfig, manifest: Manifest) -> str:
     device = str(manifest.device_name), manifest.gpu_uuid
     shapes = floor.shapes(config.model, config.parallel.tensor)
     tokens = floor.tokens_at_once(config)
-    return node.key(str(manifest.host), device, manifest.software, config.train.dtype, shapes, tokens)
+    return node.key(str(manifest.host), device, manifest.software, config.section.dtype, shapes, tokens)
 
 
 def _kept(folder: Path, key: str) -> NodeRecord | None:
@@ -106,7 +107,7 @@ def _made(config: RunConfig, manifest: Manifest, key: str, options: Sequence[str
         node=str(manifest.host),
         device_name=str(manifest.device_name),
         gpu_uuid=manifest.gpu_uuid,
-        dtype=config.train.dtype,
+        dtype=config.section.dtype,
         software=manifest.software,
         measured=measured,
         seconds=time.monotonic() - started,

@@ -12,16 +12,16 @@ from model.disk.profile import FILE, StepProfile
 from model.disk.record import Manifest
 
 if TYPE_CHECKING:
-    from model.measure.profile import Trained
+    from model.measure.profile import Done
 
 
-def keep(trained: Trained, manifest: Manifest, attempt: Path | None) -> None:
+def keep(done: Done, manifest: Manifest, attempt: Path | None) -> None:
     """Do a few more steps under the profiler. Whatever goes wrong is no matter of the run, which is over.
 
     Args:
         attempt: None in processes of the run that write nothing.
     """
-    found = _profile(trained, manifest)
+    found = _profile(done, manifest)
     try:
         if attempt:
             write(attempt / FILE, found)
@@ -29,14 +29,14 @@ def keep(trained: Trained, manifest: Manifest, attempt: Path | None) -> None:
         sys.stderr.write(f"the profile of the step could not be written: {error}\n")
 
 
-def _profile(trained: Trained, manifest: Manifest) -> StepProfile:
+def _profile(done: Done, manifest: Manifest) -> StepProfile:
     from model.measure.profile import profiled
 
-    config = trained.config
+    config = done.config
     launches = attention.load(config.attention).launches
     kernels = launches.on(config.device) if launches else None
     try:
-        return profiled(trained, manifest.run_id, manifest.attempt, kernels)
+        return profiled(done, manifest.run_id, manifest.attempt, kernels)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         sys.stderr.write(f"the step could not be profiled: {reason}\n")

@@ -27,6 +27,7 @@ from model.disk.record import (
     RunRecord,
     StepRecord,
 )
+from model.measure import floor_inference
 from model.measure.floor import floor, shapes, tokens
 from model.measure.flops import flop_per_token, of_run
 from model.verify.certificate import Certificate, Check, Verdict, describe
@@ -284,7 +285,7 @@ def ceilings(config: RunConfig, flops: float = 700e12, bandwidth: float = 4e12) 
 def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, Any]:
     """Write the ceilings of a run's GPU; gives what the manifest of its attempt says of them."""
     measured, software = ceilings(run.config), {"torch": "2.13.0", "driver": "570.86"}
-    dtype, shape = run.config.train.dtype, shapes(run.config.model, run.config.parallel.tensor)
+    dtype, shape = run.config.section.dtype, shapes(run.config.model, run.config.parallel.tensor)
     key = node.key(host, (H200, "GPU-1"), software, dtype, shape, tokens(run.config))
     record = NodeRecord(
         key=key, node=host, device_name=H200, gpu_uuid="GPU-1", dtype=dtype, software=software,
@@ -292,21 +293,28 @@ def on_node(root: Path, run: RunRecord, host: str = "nid001234") -> dict[str, An
     )  # fmt: skip
     (root / run.study / node.FOLDER).mkdir(parents=True, exist_ok=True)
     files.write(root / run.study / node.FOLDER / f"{key}.json", record)
-    return {"ceilings": key, "floor": floor(run.config, measured)}
+    least = floor_inference.floor if run.config.task == "inference" else floor
+    return {"ceilings": key, "floor": least(run.config, measured)}
 
 
 def profile(
-    folder: Folder, attempt: int = 1, hidden: dict[str, float] | None = None, **seconds: float
+    folder: Folder,
+    attempt: int = 1,
+    hidden: dict[str, float] | None = None,
+    decoded: dict[str, float] | None = None,
+    **seconds: float,
 ) -> None:
     """Where the time of a step goes, as the attempt wrote it.
 
     Args:
         hidden: seconds of parts that other work hides.
-        seconds: its parts.
+        decoded: the parts of a decoded token.
+        seconds: the parts of a step.
     """
     parts = [
-        {"part": part, "seconds": value, "hidden_seconds": (hidden or {}).get(part)}
-        for part, value in seconds.items()
+        {"phase": phase, "part": part, "seconds": value, "hidden_seconds": (hidden or {}).get(part)}
+        for phase, found in (("step", seconds), ("decode", decoded or {}))
+        for part, value in found.items()
     ]
     values = {"run_id": folder.run.run_id, "attempt": attempt, "steps": 2, "parts": parts}
     made = StepProfile.model_validate(values | {"step_seconds": sum(seconds.values())})
@@ -357,12 +365,18 @@ def _kernel_time(name: str, direction: str, mode: str, found: float | str, case:
 
 
 def inferred(
-    root: Path, backend: str, seconds: float = 0.1, decode_seconds: float | None = 0.01, **changes: Any
+    root: Path,
+    backend: str,
+    seconds: float = 0.1,
+    decode_seconds: float | None = 0.01,
+    profiled: bool = False,
+    **changes: Any,
 ) -> Folder:
     """A completed run of inference: ten prefills, the first two of warm-up and slow, and four decoded positions.
 
     Args:
         decode_seconds: of the positions in the middle; None: it decodes nothing.
+        profiled: with the ceilings of its GPU, and profiles in which it is idle for a tenth.
     """
     asked = InferenceConfig(
         steps=10, warmup_steps=2, batch_size=2, prompt_length=1000, new_tokens=4 if decode_seconds else 0
@@ -373,7 +387,7 @@ def inferred(
     changes = {"data_file": "/data/text.parquet"} | changes
     run = plan(run_id, study="inference", attention=backend, config=config, **changes)
     folder = Folder(root, run)
-    folder.start(flop_per_token=of_run(config))
+    folder.start(flop_per_token=of_run(config), **(on_node(root, run) if profiled else {}))
     for step in range(1, 11):
         prefill = {"loss": None, "learning_rate": None, "grad_norm": None, "training_tokens": None}
         folder.step(step, 9 * seconds if step < 3 else seconds, 1, **prefill, tokens=2000)
@@ -383,4 +397,11 @@ def inferred(
         )
         files.append(folder.path / "attempt-1" / DECODED, record)
     folder.end(steps=10, final_loss=None)
+    if profiled:
+        shares = {"products": 0.6, "attention": 0.2, "elementwise": 0.1, "idle": 0.1}
+        step, token = (
+            {part: share * whole for part, share in shares.items()}
+            for whole in (seconds, decode_seconds or 0)
+        )
+        profile(folder, decoded=token if decode_seconds else None, **step)
     return folder

@@ -1,4 +1,7 @@
-"""Reads prompts and decodes after them. There is no checkpoint: who starts again starts over."""
+"""Reads prompts and decodes after them, between ceilings that are measured before and a profile after.
+
+There is no checkpoint: who starts again starts over.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,23 @@ from functools import partial
 from model.disk.files import append
 from model.disk.folder import DECODED
 from model.disk.record import DecodeRecord, StepRecord
-from runner.job.tasks import Given, Work
+from runner.job import profile
+from runner.job.tasks import Afterwards, Given, Work
 from runner.job.tasks._audits import judged
+from runner.job.tasks._ceilings import noted
 from runner.job.tasks._compared import Row, row
 from runner.state.ledger import RunState
 
 
-def run(given: Given) -> None:
-    """Prefill to the last step, and decode once."""
+def run(given: Given) -> Afterwards:
+    """Prefill to the last step, and decode once; afterwards, profile a few more of both."""
     from model.inference.infer import infer
 
+    noted(given)
     report, decoded = partial(_report, given), partial(_decoded, given)
     judge = partial(judged, given.attempt)
-    infer(given.run.config, given.text, report, decoded, given.stop.requested, judge)
+    done = infer(given.run.config, given.text, report, decoded, given.stop.requested, judge)
+    return partial(profile.keep, done, given.progress.manifest, given.attempt)
 
 
 def _report(given: Given, record: StepRecord) -> None:

@@ -6,9 +6,10 @@ from functools import partial
 
 from model.disk.files import append, read_lines
 from model.disk.record import StepRecord
-from runner.job import ceilings, profile
+from runner.job import profile
 from runner.job.tasks import Afterwards, Given, Work
 from runner.job.tasks._audits import kept
+from runner.job.tasks._ceilings import noted
 from runner.job.tasks._compared import Row, row
 from runner.state.ledger import RunState
 
@@ -20,9 +21,7 @@ def run(given: Given) -> Afterwards:
     from model.verify.right import judge
 
     plan = given.run
-    if given.records:
-        known = ceilings.known(plan.config, given.progress.manifest, given.folder.path.parent, given.options)
-        given.note(**vars(known))
+    noted(given)
     world = given.meet()
     resumed, attempt = given.progress.manifest.resumed_attempt, given.attempt
     checkpoints = Checkpoints(

@@ -94,6 +94,37 @@ def test_a_run_has_the_median_of_its_decoded_positions(root: Path, sql: Ask) -> 
     ]
 
 
+def test_a_prefill_and_a_decoded_token_have_a_floor_and_parts_each(root: Path, sql: Ask) -> None:
+    inferred(root, "flash", profiled=True)
+    inferred(root, "custom", decode_seconds=None, profiled=True)
+    collect(root)
+    custom, flash = sql("FROM runs ORDER BY attention")
+    assert sql("SELECT DISTINCT run_id FROM step_floor WHERE phase = 'decode'") == [
+        {"run_id": flash["run_id"]}
+    ]
+    rows = sql(
+        "SELECT phase, sum(seconds) AS whole FROM step_floor WHERE run_id LIKE 'flash%' GROUP BY phase"
+    )
+    least = {row["phase"]: row["whole"] for row in rows}
+    assert flash["floor_seconds"] == custom["floor_seconds"] == pytest.approx(least["step"])
+    assert flash["floor_percentage"] == pytest.approx(100 * least["step"] / flash["step_seconds"])
+    assert flash["decode_floor_seconds"] == pytest.approx(least["decode"])
+    assert flash["decode_floor_percentage"] == pytest.approx(100 * least["decode"] / flash["decode_seconds"])
+    assert (custom["decode_floor_seconds"], custom["decode_floor_percentage"]) == (None, None)
+    # The head of 1 GiB, read for two tokens, takes longer than they would at 700 TFLOP/s.
+    assert flash["ceiling_tflops"] == pytest.approx(700, rel=0.02) and flash["ceiling_percentage"] > 0
+
+
+def test_shares_are_of_the_prefill_and_of_the_decoded_token(root: Path, sql: Ask) -> None:
+    inferred(root, "flash", profiled=True)
+    collect(root)
+    rows = sql("SELECT phase, part, seconds, share FROM step_profile WHERE part = 'products' ORDER BY phase")
+    assert rows == [
+        {"phase": "decode", "part": "products", "seconds": 0.006, "share": pytest.approx(0.6)},
+        {"phase": "step", "part": "products", "seconds": 0.06, "share": pytest.approx(0.6)},
+    ]
+
+
 def test_training_decodes_nothing_and_keeps_its_rule_of_the_warm_up(root: Path, sql: Ask) -> None:
     completed(root, "r1")
     collect(root)

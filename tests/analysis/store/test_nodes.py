@@ -14,7 +14,7 @@ from analysis.export.pack import pack
 from analysis.export.unpack import unpack
 from analysis.store import database as store
 from analysis.store.collect import collect
-from analysis.store.records import open_records, write_records
+from analysis.store.records import open_records, write_records, write_table
 from model.config import DataConfig, RunConfig
 from model.disk import files
 from model.disk.profile import StepProfile
@@ -55,7 +55,7 @@ def test_a_node_is_a_row_of_its_study(root: Path, sql: Ask) -> None:
 def test_a_run_says_its_share_of_the_ceiling_and_the_floor_of_its_step(root: Path, sql: Ask) -> None:
     facts = run_on_node(root)
     collect(root)
-    parts = sql("SELECT part, flop, bytes, seconds FROM step_floor")
+    parts = sql("SELECT phase, part, flop, bytes, seconds FROM step_floor")
     assert parts == [part.model_dump() for part in facts["floor"]]
     (run,) = sql("SELECT * FROM runs")
     assert run["floor_seconds"] == pytest.approx(sum(part["seconds"] for part in parts))
@@ -186,6 +186,23 @@ def test_records_of_versions_without_these_tables_are_read(root: Path, tmp_path:
         (tmp_path / "records" / f"{table}.parquet").unlink()
     with open_records(tmp_path / "records") as connection:
         assert connection.sql("SELECT run_id, floor_seconds FROM runs").fetchall() == [("r1", None)]
+
+
+def test_records_of_versions_in_which_every_part_was_one_of_a_step_are_read_as_such(
+    root: Path, tmp_path: Path
+) -> None:
+    run_on_node(root)
+    collect(root)
+    with store.open_for_reading(root) as connection:
+        write_records(connection, "backends", tmp_path / "records")
+        write_table(
+            connection,
+            tmp_path / "records" / "step_floor.parquet",
+            "SELECT * EXCLUDE phase FROM step_floor",
+        )
+        expected = connection.sql("SELECT floor_seconds FROM runs").fetchall()
+    with open_records(tmp_path / "records") as connection:
+        assert connection.sql("SELECT floor_seconds FROM runs").fetchall() == expected != [(None,)]
 
 
 def test_a_profile_is_a_row_a_part_with_its_share_of_the_step(root: Path, sql: Ask) -> None:

@@ -10,6 +10,7 @@ from torch._C._autograd import DeviceType
 from model import attention
 from model.config import ParallelConfig, RunConfig
 from model.disk.profile import StepProfile
+from model.inference.infer import infer
 from model.measure.parts import PARTS, part_of
 from model.measure.profile import _kernels, _operators, _spans, profiled
 from model.measure.profiler import watched
@@ -17,10 +18,13 @@ from model.parallel.world import ALONE
 from model.text import Source
 from model.trainer import train
 from tests.model.conftest import run_config
+from tests.model.inference.test_infer import PROMPT, decoders
+from tests.model.inference.test_infer import run_config as inference
 from tests.model.parallel.processes import together
 
 CASE = run_config().attention_case
 HERE = [name for name in attention.names() if not attention.load(name).unsupported_reasons(CASE)]
+FORWARD = ("products", "attention", "elementwise")
 BUSY = ("products", "attention", "loss", "optimizer", "elementwise")
 
 
@@ -101,6 +105,63 @@ def test_all_processes_of_a_run_do_the_profiled_steps_and_see_what_they_tell_eac
 def test_activations_that_are_computed_again_are_seen_where_they_are(corpus):
     _, parts = profile(run_config("math", steps=2, checkpoint_activations=True), corpus)
     assert all(parts[part] > 0 for part in BUSY)
+
+
+def inferred(config, corpus):
+    """A run's profile after its last token, and seconds by phase and part."""
+    done = infer(config, Source(corpus), lambda record: None, lambda records: None)
+    launches = attention.load(config.attention).launches
+    found = profiled(done, "r1", 1, launches and launches.on(config.device))
+    assert StepProfile.model_validate_json(found.model_dump_json()) == found
+    return found, {(each.phase, each.part): each.seconds for each in found.parts}
+
+
+@pytest.mark.parametrize("name", decoders())
+def test_a_prefill_and_a_decoded_token_are_split_by_part(name, corpus):
+    found, parts = inferred(inference(name), corpus)
+    assert found.steps == 1
+    for phase in ("step", "decode"):
+        assert all(parts[phase, part] > 0 for part in FORWARD), parts
+        assert all(parts[phase, part] == 0 for part in ("loss", "optimizer", "communication")), parts
+    assert sum(parts["step", part] for part in PARTS) == pytest.approx(found.step_seconds, rel=1e-6)
+
+
+def test_what_only_reads_prompts_has_no_profile_of_a_token(corpus):
+    _, parts = inferred(inference(new_tokens=0), corpus)
+    assert {phase for phase, _ in parts} == {"step"}
+
+
+def test_the_decoded_token_meets_the_median_number_of_keys(corpus):
+    config, met = inference(new_tokens=4), []
+    done = infer(config, Source(corpus), lambda record: None, lambda records: None)
+    attend = done.model.blocks[0].attention.attend
+
+    def noted(q, k, v):
+        met.append((q.shape[1], k.shape[1]))
+        return attend(q, k, v)
+
+    done.model.blocks[0].attention.attend = noted
+    for phase in ("step", "decode", "decode"):
+        done.phases[phase]()
+    assert met == [(PROMPT, PROMPT), (1, PROMPT + 2), (1, PROMPT + 2)]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", ["auto", "cudnn", "flash", "portable"])
+def test_a_prefill_and_a_decoded_token_on_a_gpu_are_split_by_part(name, compiled, corpus):
+    model = {"dim": 1024, "layers": 4, "heads": 8, "kv_heads": 2, "ffn_dim": 4096, "vocab_size": 32768}
+    config = inference(name, dtype="bfloat16", prompt_length=1024, new_tokens=8, compile=compiled)
+    config = RunConfig.model_validate(config.model_dump() | {"device": "cuda", "model": model})
+    if reasons := attention.refusals(attention.load(name), config.attention_case):
+        pytest.skip("; ".join(reasons))
+    found, parts = inferred(config, corpus)
+    assert found.steps == 2
+    for phase in ("step", "decode"):
+        assert all(parts[phase, part] > 0 for part in FORWARD), parts
+    assert sum(parts["step", part] for part in PARTS) >= 0.999 * found.step_seconds
 
 
 @pytest.mark.gpu

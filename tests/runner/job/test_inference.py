@@ -6,9 +6,11 @@ from itertools import count
 import pytest
 
 from model import attention
-from model.disk.files import read_lines, write
+from model.disk.files import read, read_lines, write
 from model.disk.folder import RunFolder
+from model.disk.node import NodeRecord
 from model.disk.record import StepRecord
+from model.measure.floor_inference import floor
 from model.measure.flops import prefill_flop_per_token
 from model.text import Source
 from runner.job import attempt
@@ -48,7 +50,7 @@ def test_it_leaves_a_record_of_each_prefill_and_of_each_decoded_position(attempt
     assert [row.position for row in done.decoded] == list(range(PROMPT, PROMPT + NEW))
     assert (done.result.steps, done.result.final_loss) == (3, None)
     assert {path.name for path in done.path.iterdir()} == {
-        "manifest.json", "steps.jsonl", "audits.jsonl", "decode.jsonl", "result.json",
+        "manifest.json", "steps.jsonl", "audits.jsonl", "decode.jsonl", "result.json", "profile.json",
     }  # fmt: skip
     assert {each.keys for each in done.audits} == {*range(PROMPT + 1, PROMPT + NEW + 1)}
 
@@ -67,10 +69,24 @@ def test_a_decoder_that_is_wrong_at_one_length_ends_the_run_with_the_place(attem
     assert not done.audits[-1].passed and done.decoded == []
 
 
-def test_its_flop_per_token_are_those_of_a_prefill_and_no_step_has_a_floor(attempted):
+def test_its_flop_per_token_are_those_of_a_prefill(attempted):
     manifest = attempted(new_tokens=0).manifest
     assert manifest.flop_per_token == prefill_flop_per_token(run_config().model, PROMPT)
-    assert (manifest.certificate, manifest.ceilings, manifest.floor) == ("key", None, None)
+    assert manifest.certificate == "key"
+
+
+@pytest.mark.parametrize(("new_tokens", "phases"), [(NEW, ["step", "decode"]), (0, ["step"])])
+def test_its_prefill_and_its_decoded_token_have_a_floor_and_a_profile(attempted, new_tokens, phases):
+    done = attempted(new_tokens=new_tokens)
+    manifest, profile = done.manifest, done.profile
+    (node,) = (done.path.parent.parent / ".nodes").iterdir()
+    record = read(node, NodeRecord)
+    assert (manifest.ceilings, manifest.no_ceilings, record.dtype) == (node.stem, None, "float32")
+    assert {each.step for each in record.measured.products} == {"forward"}
+    assert manifest.floor == floor(run_config(new_tokens=new_tokens), record.measured)
+    assert profile.reason is None and profile.steps == 1
+    for each in (manifest.floor, profile.parts):
+        assert list(dict.fromkeys(part.phase for part in each)) == phases
 
 
 @pytest.mark.fault

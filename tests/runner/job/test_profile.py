@@ -4,6 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from model.disk.files import read
 from model.disk.profile import StepProfile
@@ -17,7 +18,8 @@ def trained():
     def step():
         raise RuntimeError("no such tile")
 
-    return SimpleNamespace(config=run_config(), step=step)
+    model = SimpleNamespace(norm=torch.nn.Identity(), blocks=[])
+    return SimpleNamespace(config=run_config(), model=model, phases={"step": step})
 
 
 @pytest.mark.fault
@@ -25,7 +27,7 @@ def test_a_step_that_fails_leaves_the_reason_in_place_of_a_profile(trained, tmp_
     profile.keep(trained, first_manifest("r1", 2), tmp_path)
     found = read(tmp_path / "profile.json", StepProfile)
     assert (found.run_id, found.attempt, found.steps, found.parts) == ("r1", 2, 0, [])
-    assert "could not be profiled" in capsys.readouterr().err and found.reason
+    assert "could not be profiled" in capsys.readouterr().err and found.reason == "RuntimeError: no such tile"
 
 
 @pytest.mark.fault

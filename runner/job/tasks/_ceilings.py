@@ -1,0 +1,15 @@
+"""Notes in an attempt's manifest what its device can do."""
+
+from __future__ import annotations
+
+from runner.job import ceilings
+from runner.job.tasks import Given
+
+
+def noted(given: Given) -> None:
+    """Measure the device, where no attempt of the study has; in the process that records."""
+    if not given.records:
+        return
+    study = given.folder.path.parent
+    known = ceilings.known(given.run.config, given.progress.manifest, study, given.options)
+    given.note(**vars(known))
