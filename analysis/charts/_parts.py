@@ -17,6 +17,7 @@ NAMES = {
     "communication": "communication",
     "idle": "idle",
 }
+FORWARD = ("products", "attention", "elementwise", "copies", "idle")  # those of inference
 
 
 def columns() -> str:

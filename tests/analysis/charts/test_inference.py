@@ -16,6 +16,7 @@ from analysis.report.build import build_report
 from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.writeup.write import write
+from tests.analysis.charts.test_step_profile import bars
 from tests.analysis.fabricate import completed, inferred
 
 DESIGN = {"order": "interleaved", "order_seed": 0, "baseline": {"attention": "auto"}, "margins": {}}
@@ -137,3 +138,52 @@ def test_a_study_of_training_has_none_of_these_figures(tmp_path: Path) -> None:
     collect(tmp_path / "runs")
     made = build_report(tmp_path / "runs", "backends", tmp_path / "out").parent
     assert not {"prefill.html", "decoding.html"} & {page.name for page in made.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """auto and custom, on a GPU whose ceilings are known; custom decodes nothing."""
+    made = tmp_path_factory.mktemp("runs")
+    for backend, decode in (("auto", 0.01), ("custom", None)):
+        inferred(made, backend, 0.1, decode, profiled=True, group=backend, factors={"attention": backend})
+    collect(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "products", "phase", "noun"),
+    [
+        ("prefill_profile", ["auto", "auto: floor", "custom", "custom: floor"], 60, "step", "prefill"),
+        ("decode_profile", ["auto", "auto: floor"], 6, "decode", "decoded token"),
+    ],
+)
+def test_a_prefill_and_a_decoded_token_have_a_bar_of_parts_beside_their_floor(
+    profiled: Path, name: str, labels: list[str], products: float, phase: str, noun: str
+) -> None:
+    figure = draw(profiled, name)
+    assert figure and figure.table and noun in figure.caption
+    shown = bars(figure)
+    assert list(shown) == labels
+    assert shown["auto"]["matrix products"] == pytest.approx(products)
+    assert set(shown["auto: floor"]) == set(shown["auto"]) - {"idle"}
+    with store.open_for_reading(profiled) as connection:
+        least = connection.sql(
+            f"SELECT sum(seconds) FROM step_floor WHERE phase = '{phase}' AND run_id LIKE 'auto%'"
+        ).fetchall()[0][0]
+    assert sum(shown["auto: floor"].values()) == pytest.approx(1000 * least)
+    row = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
+    assert row[f"timed {noun}, ms"] == row["whole, ms"] == f"{products / 0.6:.2f}"
+    assert float(row[f"floor, % of the timed {noun}"]) == pytest.approx(
+        100 * 1000 * least * 0.6 / products, abs=0.5
+    )
+    assert not any("loss" in column or "optimizer" in column for column in figure.table.columns)
+
+
+def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
+    profiled: Path, tmp_path: Path
+) -> None:
+    made = build_report(profiled, "inference", tmp_path / "out").parent
+    assert "of the prefill" in words(made / "prefill.html")
+    assert "of the decoded token" in words(made / "decoding.html")
+    assert not (made / "time.html").exists()
+    assert not audit(made).findings

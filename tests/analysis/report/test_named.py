@@ -37,7 +37,7 @@ def test_each_named_query_is_answered(demo: Path, opened: DuckDBPyConnection, na
     # These need runs whose data has the same fingerprint, profiled steps, a study over numbers, several processes.
     assert (
         rows
-        or name in ("loss_difference", "step_profile")
+        or name in ("loss_difference", "step_profile", "prefill_profile")
         or name.startswith(("sweep", "kernel_", "decode_", "scaling_"))
     )
 

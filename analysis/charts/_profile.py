@@ -1,0 +1,166 @@
+"""Where the time goes, by its parts, beside the least time that it could take on that device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from string import Template
+
+from analysis.charts import Figure, Row, Styles, Table
+from analysis.charts._dots import called
+from analysis.charts._parts import NAMES, columns, whole
+from analysis.charts._parts import middle as find_middle
+from analysis.charts._stack import plot
+from analysis.charts._values import UNKNOWN, number, observed_in
+from analysis.stats import by_label
+
+_OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
+_LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)
+_SQL = Template(f"""\
+WITH profiles AS (
+  SELECT run_id, attempt, {columns()}
+  FROM step_profile WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
+), floors AS (
+  SELECT run_id, attempt, {_LEAST}
+  FROM step_floor WHERE study = $study AND phase = '${{phase}}' GROUP BY run_id, attempt
+)
+SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, ${{timed}},
+  p.* EXCLUDE (run_id, attempt), f.* EXCLUDE (run_id, attempt)
+FROM runs r
+JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.deciding_attempt
+LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.deciding_attempt
+WHERE r.study = $study AND r.outcome = 'completed'
+ORDER BY r.place, r.seed, r.repeat, r.run_id""")
+_FLOOR = ": floor"  # after a group's label
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What was profiled.
+
+    Attributes:
+        noun: what readers call one of it.
+        phase: what the tables call it.
+        timed: SQL of its seconds, its floor and the floor's percentage, from `runs r`.
+        which: which ones were profiled.
+        floor: what its floor is made of.
+        parts: that it can have.
+    """
+
+    noun: str
+    phase: str
+    timed: str
+    which: str
+    floor: str
+    parts: tuple[str, ...]
+
+    @property
+    def sql(self) -> str:
+        """A row for each completed run with a profile of it."""
+        return _SQL.safe_substitute(phase=self.phase, timed=self.timed)
+
+    def build(self, rows: list[Row], styles: Styles) -> Figure | None:
+        """A bar for each group, and one of its floor."""
+        if not rows:
+            return None
+        unit, factor = ("ms", 1e-3) if max(map(whole, rows)) < 10 else ("s", 1.0)
+        groups = by_label(rows)
+        middle = {label: find_middle(groups[label]) for label in styles if label in groups}
+        bars = [bar for label, row in middle.items() for bar in _bars(label, row, factor)]
+        labels = list(dict.fromkeys(bar["label"] for bar in bars))
+        shown = [name for part, name in NAMES.items() if any(row[part] for row in middle.values())]
+        wholes = [{"label": row["label"], "run": called(row), "value": whole(row) / factor} for row in rows]
+        return Figure(
+            spec=plot(bars, wholes, labels, shown, unit),
+            caption=self._caption(rows),
+            description=f"Stacked bars of {unit} a {self.noun} by group. "
+            + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middle.items())
+            + ".",
+            interval="none: the median run and every run",
+            used=frozenset(row["run_id"] for row in rows),
+            finding=self._finding(middle, groups),
+            table=self._table(middle, groups, unit, factor),
+        )
+
+    def _caption(self, rows: list[Row]) -> str:
+        how = (
+            f"Kernels are timed in {self.which}, which are not in the run's other numbers; "
+            f"idle is what is left of a {self.noun} without the profiler."
+        )
+        if not all(row["gpus"] for row in rows):
+            how += (
+                " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
+            )
+        if any(row["hidden"] is not None and row["communication"] for row in rows):
+            how += (
+                " Communication is exposed: nothing else ran on the device meanwhile. What other work hid of "
+                f"it takes no time of the {self.noun}; the table has it."
+            )
+        if any(row["floor_seconds"] is not None for row in rows):
+            how += (
+                " The bar below, floor, is the least time by the ceilings that were measured on the same "
+                f"device: {self.floor}"
+            )
+        return (
+            f"The time of a {self.noun} by its parts. The bar is the run of the group whose {self.noun} is "
+            "the median (the shorter of two in the middle), each mark is a run. Products of attention are "
+            f"attention. {how}"
+        )
+
+    def _said(self, row: Row, factor: float) -> str:
+        said = [f"{NAMES[part]} {number((row[part] or 0.0) / factor, ',.2f')}" for part in self.parts]
+        least = row["floor_seconds"]
+        return ", ".join([*said, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])])
+
+    def _finding(self, middle: dict[str, Row], groups: dict[str, list[Row]]) -> str:
+        """How much of it is matrix products: an observation where an end of the range is a single run."""
+        shares = {label: (row["products"] or 0.0) / whole(row) for label, row in middle.items() if whole(row)}
+        low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
+        observed = observed_in({label: len(groups[label]) for label in (low, high)})
+        ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
+        start = f"{observed}: m" if observed else "M"
+        return f"{start}atrix products take {' to '.join(ends)} of the {self.noun}"
+
+    def _table(self, middle: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float) -> Table:
+        def cell(seconds: float | None) -> str:
+            return UNKNOWN if seconds is None else number(seconds / factor, ",.2f")
+
+        hidden = any(row["hidden"] for row in middle.values())
+        rows = [
+            (
+                label,
+                str(len(groups[label])),
+                *(cell(row[part]) for part in self.parts),
+                cell(whole(row)),
+                *([cell(row["hidden"])] if hidden else ()),
+                cell(row["timed_seconds"]),
+                cell(row["floor_seconds"]),
+                number(row["floor_percentage"], ".0f"),
+            )
+            for label, row in middle.items()
+        ]
+        parts = (f"{NAMES[part]}, {unit}" for part in self.parts)
+        hides = (f"hidden communication, {unit}",) if hidden else ()
+        timed = f"timed {self.noun}"
+        others = (f"whole, {unit}", *hides, f"{timed}, {unit}", f"floor, {unit}", f"floor, % of the {timed}")
+        return Table(("group", "runs", *parts, *others), tuple(rows))
+
+
+def _bars(label: str, row: Row, factor: float) -> list[Row]:
+    """The bar of a group, and the one of its floor where it has one."""
+    mine = [_bar(label, {NAMES[part]: row[part] for part in NAMES}, factor)]
+    if row["floor_seconds"] is not None:
+        least = {NAMES[part]: row[f"least_{part}"] for part in _OF_FLOOR}
+        mine.append(_bar(f"{label}{_FLOOR}", least, factor))
+    return [piece for bar in mine for piece in bar]
+
+
+def _bar(label: str, parts: dict[str, float | None], factor: float) -> list[Row]:
+    pieces, start = [], 0.0
+    for part, seconds in parts.items():
+        if seconds:
+            value = seconds / factor
+            pieces.append(
+                {"label": label, "part": part, "value": value, "start": start, "end": start + value}
+            )
+            start += value
+    return pieces
