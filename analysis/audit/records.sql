@@ -24,6 +24,13 @@ FROM step_records WHERE data_wait_seconds NOT BETWEEN 0 AND step_seconds * steps
 
 -- step_records
 SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    'rank ' || slowest_rank || ' slowest with ' || slowest_rank_seconds || ' seconds per step',
+    'one of ' || coalesce(json_array_length(rank_nodes), 1) || ' processes, and no less than the ' || other_ranks_seconds || ' of the others'
+FROM step_records JOIN attempts USING (study, run_id, attempt)
+WHERE slowest_rank NOT BETWEEN 0 AND coalesce(json_array_length(rank_nodes), 1) - 1 OR slowest_rank_seconds < other_ranks_seconds;
+
+-- step_records
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
     'an interval of ' || steps || ' steps', 'one that starts after step ' || earlier
 FROM (
     SELECT *, lag(step, 1, 0) OVER (PARTITION BY study, run_id, attempt ORDER BY step) AS earlier FROM step_records

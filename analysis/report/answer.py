@@ -71,7 +71,11 @@ def answer(
             *outcomes.out_of_memory(facts),
         ],
         expected=outcomes.expected(facts.runs),
-        unexpected=[*outcomes.unexpected(facts, trust), *limits.disturbed(comparison)],
+        unexpected=[
+            *outcomes.unexpected(facts, trust),
+            *limits.disturbed(comparison),
+            *scaling.held_up(facts.runs),
+        ],
         cannot_say=[*unclear, *limits.sentences(facts, comparison, differences)],
     )
 

@@ -265,6 +265,7 @@ def _where(manifest: Manifest | None) -> Row:
         "device": manifest.device_name,
         "gpu_uuid": manifest.gpu_uuid,
         "gpus": manifest.gpus,
+        "rank_nodes": manifest.ranks and dumps([rank.node for rank in manifest.ranks]),
         "certificate": manifest.certificate,
         "resumed_step": manifest.resumed_step,
         "parallel": manifest.parallel and dumps(manifest.parallel.model_dump()),

@@ -36,8 +36,12 @@ COLUMNS = {
     "energy_joules": "DOUBLE",
     "sm_mhz": "DOUBLE",
     "throttle_reasons": "VARCHAR",
+    "slowest_rank": "INTEGER",
+    "slowest_rank_seconds": "DOUBLE",
+    "other_ranks_seconds": "DOUBLE",
     "schema_version": "BIGINT",
 }
+_OF_RANKS = ("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds")  # which a record may leave out
 # An infinite loss or gradient's norm is unknown; a file with an infinite measurement is refused.
 _KNOWN_OR_NOT = ("loss", "grad_norm")
 _FINITE = tuple(name for name, kind in COLUMNS.items() if kind == "DOUBLE" and name not in _KNOWN_OR_NOT)
@@ -153,7 +157,7 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
 def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
     known = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
-    return values | known | {"file": file["file"], "time": utc(record.time)}
+    return dict.fromkeys(_OF_RANKS) | values | known | {"file": file["file"], "time": utc(record.time)}
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:

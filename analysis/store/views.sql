@@ -44,6 +44,9 @@ COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in 
 COMMENT ON COLUMN step_records.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval; likewise.';
+COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the deciding attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
@@ -61,7 +64,8 @@ SELECT
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
-    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
+    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons,
+    slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
@@ -90,6 +94,9 @@ COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the i
 COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps).';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
+COMMENT ON COLUMN steps.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval; likewise.';
+COMMENT ON COLUMN steps.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
 -- factor by the last part of its name where that is clear.
@@ -201,6 +208,8 @@ SELECT
     a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
     m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
+    m.slowest_rank, m.slowest_rank_records, m.ranked_records, m.slowest_rank_percentage,
+    a.rank_nodes ->> m.slowest_rank AS slowest_rank_node,
     u.audits, u.audits_passed, u.audit_ratio,
     coalesce(r.config ->> '$.task', 'training') AS task,
     q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second,
@@ -311,6 +320,11 @@ COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
 COMMENT ON COLUMN runs.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.slowest_rank IS 'The process that was slowest in most of the deciding attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
+COMMENT ON COLUMN runs.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
+COMMENT ON COLUMN runs.ranked_records IS 'How many of them say which process was slowest; likewise.';
+COMMENT ON COLUMN runs.slowest_rank_percentage IS 'By how many percent it then spent more seconds itself than the median of the others: the median over those records; likewise.';
+COMMENT ON COLUMN runs.slowest_rank_node IS 'Name of its node; likewise.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.

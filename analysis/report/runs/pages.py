@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.compare.settings import Settings, settings_of
+from analysis.findings.slowest import slowest
 from analysis.report.facts import Row, literal, rows
 from analysis.report.runs import output
 from analysis.store.database import quoted
@@ -33,6 +34,7 @@ class RunPage:
         printed: the ends of its output, by attempt; None if the report leaves output out.
         files: the records that it was read from.
         fellows: the other runs of its group.
+        slowest: which of its processes was slowest; None: it had one, or it is not known.
     """
 
     run: Row
@@ -40,6 +42,7 @@ class RunPage:
     printed: dict[int, list[Row]] | None
     files: list[Row]
     fellows: list[Row]
+    slowest: str | None
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def gather(
             None if printed is None else _by_attempt(printed.get(run["run_id"], [])),
             files.get(run["run_id"], []),
             [other for other in groups[run["group_id"]] if other is not run],
+            slowest(run),
         )
         for run in shown
     ]

@@ -1,17 +1,19 @@
-"""What is said of scaling: the efficiency of each curve at its most processes."""
+"""What is said of scaling: the efficiency of each curve at its most processes, and which held up a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Number, Sentence
+from analysis.findings.slowest import holds_up, slowest
+from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.paired import RECORDS
+from analysis.stats.verdict import name
 
 if TYPE_CHECKING:
     from analysis.findings.scaling import Curve, Point
     from analysis.report.comparison import Comparison
-    from analysis.report.facts import Facts
+    from analysis.report.facts import Facts, Row
 
 
 def sentences(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
@@ -19,6 +21,15 @@ def sentences(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
     on_gpus = all(run["gpus"] for run in facts.runs if run["outcome"] == "completed")
     for curve in comparison.scaling:
         yield _sentence(curve, curve.points[-1], "GPUs" if on_gpus else "processes")
+
+
+def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
+    """Which completed runs waited for one of their processes."""
+    ranked = [run for run in runs if run["outcome"] == "completed" and run["ranked_records"]]
+    if found := [run for run in ranked if holds_up(run)]:
+        places = listed([f"in {name(run['label'])}, {slowest(run)}" for run in found])
+        many = f"{len(found)} of {len(ranked)} completed runs of several processes"
+        yield Sentence(f"One process held up the others in {many}: {places}.")
 
 
 def _sentence(curve: Curve, last: Point, what: str) -> Sentence:

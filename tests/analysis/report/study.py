@@ -69,6 +69,8 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "study_file": "study.yaml",
         "peak_source": "a data sheet",
         "certificate": None,
+        "slowest_rank": None,
+        "ranked_records": None,
     }
     return run(label, seconds, **fields | changes)
 

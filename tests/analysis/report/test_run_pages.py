@@ -16,6 +16,7 @@ from analysis.report.build import build_report
 from analysis.report.runs import output
 from analysis.report.runs import pages as run_pages
 from analysis.store.collect import collect
+from model.disk.record import RankRecord
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.report.test_build import EVIL, Page, words
 
@@ -112,6 +113,26 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
         "waited for data for up to 25 % of the time in 1 of 2 completed runs (auto): their speed is in"
         in overview
     )
+    assert audit(out).findings == []
+
+
+def test_a_page_and_the_overview_name_the_process_that_held_up_the_others(
+    build: Callable[..., Path], root: Path
+) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start(gpus=4, ranks=[RankRecord(node=f"n{rank // 2}") for rank in range(4)])
+    for step in range(10, 35, 5):
+        known = {"slowest_rank": 3, "slowest_rank_seconds": 0.336, "other_ranks_seconds": 0.3}
+        folder.step(step, steps=10 if step == 10 else 5, **known)
+    folder.end(steps=30, final_loss=9.7)
+    completed(root, "r2", attention="flash")
+    out = build()
+    said = "rank 3 on n1 was slowest in 4 of 4 intervals, by 12 % of the median of the others"
+    assert f"Slowest process after the warm-up, {said}" in words(out / "run-r1.html")
+    assert "Slowest process" not in words(out / "run-r2.html")
+    overview = words(out / "index.html")
+    assert "One process held up the others in 1 of 1 completed runs of several processes: in auto" in overview
+    assert said in overview
     assert audit(out).findings == []
 
 

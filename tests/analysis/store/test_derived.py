@@ -22,6 +22,7 @@ WITH spans AS (
 )
 SELECT s.study, s.run_id, s.attempt, s.step, s.time, s.loss, s.step_seconds, s.tokens, s.steps,
     s.training_tokens, s.memory_bytes, s.data_wait_seconds, s.energy_joules, s.sm_mhz, s.throttle_reasons,
+    s.slowest_rank, s.slowest_rank_seconds, s.other_ranks_seconds,
     s.energy_joules / (s.step_seconds * s.steps) AS power_watts,
     100.0 * a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0))
         / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
@@ -59,7 +60,9 @@ SELECT s.study, s.run_id, max(s.step) AS last_step, last(s.loss ORDER BY s.step)
     array_to_string(list_sort(list(DISTINCT if(s.throttle_reasons = '', 'none', s.throttle_reasons))
         FILTER (s.counted AND s.throttle_reasons IS NOT NULL)), '; ') AS throttle_reasons,
     (min(s.sm_mhz) FILTER (s.counted) < 0.85 * max(s.sm_mhz) FILTER (s.counted))
-        OR count(DISTINCT s.throttle_reasons) FILTER (s.counted) > 1 AS clocks_changed
+        OR count(DISTINCT s.throttle_reasons) FILTER (s.counted) > 1 AS clocks_changed,
+    mode(s.slowest_rank ORDER BY s.slowest_rank) FILTER (s.counted AND s.attempt = d.attempt) AS slowest_rank,
+    nullif(count(s.slowest_rank) FILTER (s.counted AND s.attempt = d.attempt), 0) AS ranked_records
 FROM steps s JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id GROUP BY s.study, s.run_id ORDER BY ALL"""
 
 
@@ -97,6 +100,9 @@ def _record(folder: Folder, chance: random.Random, attempt: int, step: int, ever
         "energy_joules": chance.choice([100.0, *[700 * seconds * every] * 20, None]),
         "sm_mhz": chance.choice([*[1980.0, 1900.0] * 5, 1600.0]),
         "throttle_reasons": chance.choice(["", "sw_power_cap"]) if chance.random() < 0.1 else "",
+        "slowest_rank": chance.choice([0, 1, 1, 3]),
+        "slowest_rank_seconds": seconds * (0.5 + chance.random() / 2),
+        "other_ranks_seconds": seconds / 2,
     }
     measured = known if folder.run.run_id > "r2" else {}  # as in older records
     folder.step(step, seconds, every, attempt, loss=loss, memory_bytes=memory, **measured)

@@ -12,6 +12,7 @@ from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
+from model.disk.record import RankRecord
 from model.measure.flops import flop_per_token
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
@@ -446,6 +447,27 @@ def test_a_run_says_whether_its_clock_or_what_held_it_back_changed_after_the_war
     assert found["throttle_reasons"] == ("; ".join(dict.fromkeys(said)) or None)
 
 
+def test_a_run_names_the_process_that_was_slowest_most_often_and_its_node(root: Path, sql: Ask) -> None:
+    """Of the deciding attempt alone: another one's processes may have been elsewhere."""
+    folder = Folder(root, plan("r1", steps=200))
+    for attempt, nodes in enumerate((("a", "b", "c"), ("b", "c", "d")), start=1):
+        folder.start(attempt=attempt, ranks=[RankRecord(node=node) for node in nodes], gpus=3)
+    every = {"slowest_rank": 0, "slowest_rank_seconds": 0.9, "other_ranks_seconds": 0.1}
+    for step in (10, 20, 30, 40, 50):
+        folder.step(step, steps=10, **every)
+    for step, rank, seconds in ((60, 2, 0.33), (65, 2, 0.36), (70, 1, 0.3), (75, 2, 0.45), (80, 1, 0.3)):
+        known = {"slowest_rank": rank, "slowest_rank_seconds": seconds, "other_ranks_seconds": 0.3}
+        folder.step(step, attempt=2, **known)
+    collect(root)
+    (found,) = sql("FROM runs")
+    said = {name: value for name, value in found.items() if "rank" in name}
+    assert said == {
+        "slowest_rank": 2, "slowest_rank_node": "d", "slowest_rank_records": 3, "ranked_records": 5,
+        "slowest_rank_percentage": 20.0,
+    }  # fmt: skip
+    assert [row["slowest_rank"] for row in sql("FROM steps ORDER BY step")] == [0] * 5 + [2, 2, 1, 2, 1]
+
+
 def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
     collect(root)
     mine = "database_name = 'results' AND NOT internal"
@@ -460,7 +482,8 @@ CONTRACT = {
         peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at gpu_uuid""",
     "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
         training_tokens_percentage mfu tflops memory_bytes step_seconds_min step_seconds_median step_seconds_max
-        data_wait_seconds energy_joules power_watts sm_mhz throttle_reasons""",
+        data_wait_seconds energy_joules power_watts sm_mhz throttle_reasons slowest_rank slowest_rank_seconds
+        other_ranks_seconds""",
     "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users gpu_uuid",
     "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
         reasons not_looked_at checks failed seconds created_at""",
