@@ -45,7 +45,9 @@ SELECT label AS "Backend",
   round(1000 * {_MIDDLE.format("step_seconds")}, 3) AS "Prefill, ms",
   round({_RATE})::BIGINT AS "Tokens/sec",
   round({_MFU}, 1) AS "MFU %",
-  round(1000 * median(decode_seconds), 3) AS "Decoded token, ms",
+  round({_MIDDLE.format("floor_percentage")}, 1) AS "Prefill floor, %",
+  round(1000 * {_MIDDLE.format("decode_seconds")}, 3) AS "Decoded token, ms",
+  round({_MIDDLE.format("decode_floor_percentage")}, 1) AS "Decode floor, %",
   round(median(peak_memory_bytes) / 2**30, 1) AS "Peak memory, GiB"
 FROM runs
 {_DONE}"""

@@ -17,6 +17,7 @@ from analysis.findings.memory import peak_memory_gib
 from analysis.query.ask import answer
 from analysis.query.kernels import KERNEL_TIMES
 from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
+from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Group:
         peak_memory_gib: median over completed runs, with its interval.
         final_loss: median over the seeds of completed runs, with its interval.
         prefill_milliseconds, decode_milliseconds: of a prompt and of a decoded position, with intervals.
+        decode_tokens_per_second: of all samples, with its interval.
+        floor_percentage, decode_floor_percentage: medians over completed runs; None if not measured.
     """
 
     label: str
@@ -75,6 +78,9 @@ class Group:
     final_loss: stats.Estimate | None
     prefill_milliseconds: stats.Estimate | None = None
     decode_milliseconds: stats.Estimate | None = None
+    decode_tokens_per_second: stats.Estimate | None = None
+    floor_percentage: float | None = None
+    decode_floor_percentage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -220,14 +226,22 @@ def _groups(runs: list[Row], measured: list[Row], decoded: list[Row]) -> list[Gr
     speed = stats.estimates(measured, stats.rate("tokens_per_second"))
     share = stats.estimates([row for row in measured if row["mfu"] is not None], stats.rate("mfu"))
     prefills, positions = (stats.estimates(rows, lambda _row, s: 1e3 * s) for rows in (measured, decoded))
+    tokens = stats.estimates(decoded, lambda row, s: row["batch_size"] / s)
     return [
         dataclasses.replace(
             _group(label, mine, speed, share),
             prefill_milliseconds=prefills.get(label),
             decode_milliseconds=positions.get(label),
+            decode_tokens_per_second=tokens.get(label),
+            floor_percentage=_middle(mine, "floor_percentage"),
+            decode_floor_percentage=_middle(mine, "decode_floor_percentage"),
         )
         for label, mine in stats.by_label(runs).items()
     ]
+
+
+def _middle(runs: list[Row], column: str) -> float | None:
+    return median_of_known(run[column] for run in runs if run["outcome"] == "completed")
 
 
 def _group(

@@ -183,6 +183,15 @@ def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
     profiled: Path, tmp_path: Path
 ) -> None:
     made = build_report(profiled, "inference", tmp_path / "out").parent
+    overview, run = (words(made / f"{name}.html") for name in ("index", "run-auto-infers"))
+    with store.open_for_reading(profiled) as connection:
+        ((floor, decode_floor, tokens),) = connection.sql(
+            "SELECT floor_percentage, decode_floor_percentage, decode_tokens_per_second FROM runs WHERE attention = 'auto'"
+        ).fetchall()
+    dash = charts._values.UNKNOWN
+    assert f" auto 1 100 {dash} † {floor:.1f} 20,000 " in overview
+    assert f" auto 1 10 {dash} † {decode_floor:.1f} {tokens:.0f} " in overview
+    assert f"{floor:.2f} % of the median prefill" in run and f"{decode_floor:.2f} % of that" in run
     assert "of the prefill" in words(made / "prefill.html")
     assert "of the decoded token" in words(made / "decoding.html")
     assert not (made / "time.html").exists()
