@@ -1,23 +1,32 @@
 """When a run saves its state, and from which state it starts.
 
 `checkpoint` knows how, and for runs of several processes `shards`, whose imports take a second.
+
+A periodic checkpoint holds up training until its tensors are copied to host memory; a thread writes the copy
+while training goes on. The checkpoint of a run that stops is written without a copy: nobody waits for it but
+the run itself, and the time that is left may be short.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import TYPE_CHECKING, Self
 
-from model.disk import checkpoint
+from model.disk import checkpoint, tensorfile
+from model.disk.staging import Staging
 from model.errors import Interrupted
 from model.parallel.world import ALONE, World
 from model.text import START, Position
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.distributed import ProcessGroup
 
 _SAVE, _STOP = 1, 2
@@ -43,7 +52,10 @@ class Checkpoints:
 
 @dataclass
 class Keeper:
-    """Says where a run starts and after which steps its state is saved, and saves it."""
+    """Says where a run starts and after which steps its state is saved, and saves it.
+
+    As a context, it ends with the save that is under way.
+    """
 
     checkpoints: Checkpoints | None
     state: checkpoint.State
@@ -51,6 +63,18 @@ class Keeper:
     saved: float = 0.0  # by time.monotonic(), which nobody can turn back
     stopping: bool = False
     group: ProcessGroup | None = None
+    _staging: Staging = field(default_factory=Staging)
+    _writer: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1, "checkpoint"))
+    _writing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._settle()
+        elif self._writing and self.world.place.size == 1:  # otherwise the others wait to hear of the error
+            wait([self._writing])
 
     def start(self) -> tuple[int, Position]:
         """Load the checkpoint to resume from, if any.
@@ -67,9 +91,15 @@ class Keeper:
         return found
 
     def due(self, step: int) -> bool:
-        """Whether to save after this step; never after the last, which leaves nothing to resume."""
+        """Whether to save after this step; never after the last, which leaves nothing to resume.
+
+        Raises:
+            Exception: a save that was under way has failed, and not because of the disk.
+        """
         if self.checkpoints is None or step == self.state.config.train.steps:
             return False
+        if self._writing and self._writing.done():
+            self._settle()
         every = self.checkpoints.every_seconds
         late = every is not None and time.monotonic() - self.saved >= every
         asked = _STOP if self.checkpoints.should_stop() else _SAVE if late else 0
@@ -78,23 +108,50 @@ class Keeper:
         return bool(agreed)
 
     def keep(self, step: int, position: Position) -> None:
-        """Save, and stop the run if that was asked. If a periodic checkpoint fails, stderr says so.
+        """Save, and stop the run if that was asked. One save waits for the one before.
+
+        Otherwise it returns once the state may change; if then the disk fails, stderr says so.
 
         Raises:
             Interrupted: asked to stop, and saved.
             OSError: asked to stop, and not saved.
         """
         assert self.checkpoints
+        self._settle()
+        save = partial(self._how(), self.checkpoints.folder / "checkpoint", self.state, step, position)
+        if self.stopping:
+            save()
+            raise Interrupted(step)
+        held = Event()
+        self._writing = self._writer.submit(self._write, save, step, held)
+        held.wait()
+        self.saved = time.monotonic()
+
+    def _write(self, save: Callable[..., None], step: int, held: Event) -> None:
+        """Save from a copy, and tell when it is made; without room for one, when all is written."""
+
+        def hold(tensors: Collection[Tensor]) -> Iterable[memoryview]:
+            try:
+                found = self._staging.hold(tensors)
+            except MemoryError as error:
+                sys.stderr.write(f"training waits until the checkpoint at step {step} is written: {error}\n")
+                return tensorfile.passing(tensors)
+            held.set()
+            return found
+
         try:
-            self._save(self.checkpoints.folder / "checkpoint", step, position)
+            save(hold=hold)
         except OSError as error:
-            if self.stopping:
-                raise
             if self.world.is_first:
                 sys.stderr.write(f"could not save a checkpoint at step {step}; training continues: {error}\n")
-        self.saved = time.monotonic()
-        if self.stopping:
-            raise Interrupted(step)
+        finally:
+            held.set()
+
+    def _settle(self) -> None:
+        """Wait for the save that is under way; raise what ended it, if that was not the disk."""
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
 
     def _load(self, kept: Path) -> tuple[int, Position]:
         if self.world.place.size == 1 and not checkpoint.is_of_several(kept):
@@ -103,11 +160,11 @@ class Keeper:
 
         return shards.load(kept, self.state, self.world)
 
-    def _save(self, kept: Path, step: int, position: Position) -> None:
+    def _how(self) -> Callable[..., None]:
+        """What saves the state; all processes must ask."""
         if self.world.place.size == 1:
-            checkpoint.save(kept, self.state, step, position)
-            return
+            return checkpoint.save
         from model.parallel import shards
 
         self.group = self.group or shards.connect()
-        shards.save(kept, self.state, step, position, self.world, self.group)
+        return partial(shards.save, world=self.world, group=self.group)

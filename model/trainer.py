@@ -75,34 +75,35 @@ def train(
     source = source.confirmed(opened=False)
     meter, trail = Meter(device, world), Trail(optimizer.names)
     audits = Audits(config, model, judge, audited, world)
-    for step in range(done + 1, config.train.steps + 1):
-        # Timed region: from here to done(), by the device's own clock, data included.
-        batch = meter.count(next(stream))
-        rate = optim.learning_rate(config.train, step)
-        audits.watch(step)
-        loss = torch.zeros((), device=device)
-        for part in batch.parts(config.train.accumulate):
-            share = objective.share(part, batch.training_tokens)
-            objective.backward(share)
-            loss += share.detach()
-        world.total(loss, world.parallel.tensor)
-        norms, norm = optimizer.clipped_step(rate, config.train.clip_norm)
-        trail.add(step, loss, norms)
-        keep = keeper.due(step)
-        meter.done()
-        # End of the timed region; after a record restart() opens the next one.
-        if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
-            record = meter.record(step, loss, norm, rate)
-            source = source.confirmed(opened=True)
-            if world.is_first:
-                report(record)
-            audits.settle()
-            if record.loss is None or record.grad_norm is None:
-                raise Diverged(trail.first())
-            if keep:
-                keeper.keep(step, stream.position)
-            trail.clear()
-            meter.restart()
+    with keeper:
+        for step in range(done + 1, config.train.steps + 1):
+            # Timed region: from here to done(), by the device's own clock, data included.
+            batch = meter.count(next(stream))
+            rate = optim.learning_rate(config.train, step)
+            audits.watch(step)
+            loss = torch.zeros((), device=device)
+            for part in batch.parts(config.train.accumulate):
+                share = objective.share(part, batch.training_tokens)
+                objective.backward(share)
+                loss += share.detach()
+            world.total(loss, world.parallel.tensor)
+            norms, norm = optimizer.clipped_step(rate, config.train.clip_norm)
+            trail.add(step, loss, norms)
+            keep = keeper.due(step)
+            meter.done()
+            # End of the timed region; after a record restart() opens the next one.
+            if keep or step == 1 or step % config.train.log_every == 0 or step == config.train.steps:
+                record = meter.record(step, loss, norm, rate)
+                source = source.confirmed(opened=True)
+                if world.is_first:
+                    report(record)
+                audits.settle()
+                if record.loss is None or record.grad_norm is None:
+                    raise Diverged(trail.first())
+                if keep:
+                    keeper.keep(step, stream.position)
+                trail.clear()
+                meter.restart()
     return Trained(config, model, objective, optimizer, stream)
 
 

@@ -116,10 +116,15 @@ class _AnyMeta(RootModel[Annotated[Meta | ShardsMeta, Field(discriminator="schem
     """Of one process, or of several."""
 
 
-def save(kept: Path, state: State, step: int, position: Position) -> None:
+def save(
+    kept: Path, state: State, step: int, position: Position, hold: tensorfile.Hold = tensorfile.passing
+) -> None:
     """Save the state after a step as the checkpoint `kept`, in place of an earlier one.
 
     Until the new one is whole, both take disk space.
+
+    Args:
+        hold: as `tensorfile.write`; it may copy the tensors, and let others change them once it returns.
 
     Raises:
         OSError: it cannot be written. The earlier checkpoint is still there.
@@ -129,7 +134,7 @@ def save(kept: Path, state: State, step: int, position: Position) -> None:
     try:
         part.mkdir(exist_ok=True)  # NFS may tell its maker that it exists already
         tensors = _tensors(state)
-        size, checksum = tensorfile.write(part / name, tensors)
+        size, checksum = tensorfile.write(part / name, tensors, hold=hold)
         meta = Meta(
             step=step,
             config=canonical(state.config),

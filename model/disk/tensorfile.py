@@ -1,4 +1,4 @@
-"""A file of tensors, written and read through one buffer, whatever its size.
+"""A file of tensors, written and read a piece at a time, whatever its size.
 
 The file has the format of safetensors, so that others can read it, but the library does not write or read it
 here. Tried with version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB
@@ -14,7 +14,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BufferedReader
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PIECE = 64 * 2**20  # bytes in host memory at once, both ways
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
+Hold = Callable[[Collection["Tensor"]], Iterable[memoryview]]  # gives their bytes, in host memory
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,26 @@ def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
     return len(text).to_bytes(8, "little") + text
 
 
+def passing(tensors: Iterable[Tensor]) -> Iterator[memoryview]:
+    """Their bytes, of which one piece is in host memory at a time. They must not change meanwhile."""
+    return (piece.cpu().numpy().data for piece in pieces(each.contiguous() for each in tensors))
+
+
 def write(
-    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
+    path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None, hold: Hold = passing
 ) -> tuple[int, int]:
     """Write and fsync; give the size in bytes and the checksum.
 
     Args:
         about: as `header`.
+        hold: called first; what is written is what it gives.
 
     Raises:
         OSError: it cannot be written.
     """
-    found = 0
-    pieces = (piece.cpu().numpy().data for piece in _pieces(each.contiguous() for each in tensors.values()))
+    found, held = 0, hold(tensors.values())
     with path.open("wb", buffering=0) as file:
-        for piece in chain([memoryview(header(tensors, about))], pieces):
+        for piece in chain([memoryview(header(tensors, about))], held):
             found, left = zlib.crc32(piece, found), piece
             while left:  # an unbuffered write may be cut short
                 left = left[file.write(left) :]
@@ -97,7 +103,7 @@ def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
     with opened(path) as file:
         if file.read(len(first)) != first:
             raise Unreadable(f"{path}: its tensors are not those of this version's model and optimizer")
-        for piece in _pieces(tensors.values()):
+        for piece in pieces(tensors.values()):
             host = buffer[: len(piece)]
             data = host.numpy().data
             if file.readinto(data) != len(piece):
@@ -180,7 +186,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
         raise Unreadable(f"{path}: {error.strerror}") from error
 
 
-def _pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+def pieces(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """The tensors' own memory as bytes, at most PIECE at a time."""
     import torch
 

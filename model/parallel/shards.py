@@ -73,11 +73,20 @@ def connect() -> distributed.ProcessGroup:
 
 
 def save(
-    kept: Path, state: State, step: int, position: Position, world: World, group: distributed.ProcessGroup
+    kept: Path,
+    state: State,
+    step: int,
+    position: Position,
+    world: World,
+    group: distributed.ProcessGroup,
+    hold: tensorfile.Hold = tensorfile.passing,
 ) -> None:
     """Save the state after a step as the checkpoint `kept`, in place of an earlier one; all must call it.
 
     Until the new one is whole, both take disk space.
+
+    Args:
+        hold: as `checkpoint.save`; each process holds what it writes, however much else it has.
 
     Raises:
         OSError: one of the processes cannot write; all raise it, and the text names the process. The earlier
@@ -91,7 +100,9 @@ def save(
         data_fingerprint=state.data_fingerprint,
         position=position,
     )
-    writer = _Writer(kept, f"state-{step}-{world.place.rank}.safetensors", lambda files: meta(files=files))
+    writer = _Writer(
+        kept, f"state-{step}-{world.place.rank}.safetensors", lambda files: meta(files=files), hold
+    )
     tensors = checkpoint.trained(state) | _random(state, world.place.rank)
     try:
         with _own_errors():
@@ -205,12 +216,14 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
 
     Attributes:
         name: of this process's file.
+        hold: as `save`.
         meta: makes the record of all processes' files.
     """
 
     kept: Path
     name: str
     meta: Callable[[list[StateFile]], ShardsMeta]
+    hold: tensorfile.Hold
 
     def reset(self, checkpoint_id: object = None) -> None:
         """Begin; each writer saves once."""
@@ -239,7 +252,8 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
             for item in plan.items
             if item.tensor_data
         }
-        size, checksum = tensorfile.write(part / self.name, tensors, {_SHARDS: json.dumps(offsets)})
+        about = {_SHARDS: json.dumps(offsets)}
+        size, checksum = tensorfile.write(part / self.name, tensors, about, self.hold)
         file = StateFile(name=self.name, size=size, checksum=checksum)
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(MetadataIndex(self.name), size, file)])

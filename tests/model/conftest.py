@@ -1,9 +1,12 @@
-"""Small configurations, and backends that are known by name for one test."""
+"""Small configurations and runs, and backends that are known by name for one test."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from model import attention
 from model.config import RunConfig
+from tests.model.attempts import attempt
 
 
 @pytest.fixture
@@ -34,3 +37,26 @@ def run_config(
             "log_every": 5, "dtype": "float32", **train,
         },
     })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """So little text that 30 steps go through it more than twice."""
+    path = tmp_path_factory.mktemp("tiny") / "text.parquet"
+    texts = [None if i % 11 == 5 else f"document {i}: " + "é" * i for i in range(40)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=7)
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(tiny, corpus, tmp_path_factory):
+    """The run that did not stop, with a record of every step, by mode and corpus."""
+    found = {}
+
+    def run(mode, path):
+        if (mode, path) not in found:
+            config = run_config(mode=mode, log_every=1)
+            found[mode, path] = attempt(config, path, tmp_path_factory.mktemp("reference"))
+        return found[mode, path]
+
+    return run

@@ -51,38 +51,40 @@ def train(config, source, report, checkpoints=None, judge=None, audited=None, wo
     )
     done, position = keeper.start()
     settings, last = config.train, done
-    for step in range(done + 1, settings.steps + 1):
-        time.sleep(STEP_SECONDS)
-        fail(world, step)
-        keep = keeper.due(step)
-        if keep or step == 1 or step % settings.log_every == 0 or step == settings.steps:
-            tokens = (step - last) * settings.batch_size * settings.sequence_length
-            record = StepRecord(
-                step=step,
-                steps=step - last,
-                time=now(),
-                loss=5.0 + 1 / math.sqrt(step),
-                learning_rate=settings.learning_rate,
-                grad_norm=1.0,
-                step_seconds=STEP_SECONDS,
-                tokens=tokens,
-                training_tokens=tokens,
-                memory_bytes=2**20,
-            )
-            last = step
-            if world.is_first:
-                report(record)
-            if keep:
-                keeper.keep(step, position)
+    with keeper:
+        for step in range(done + 1, settings.steps + 1):
+            time.sleep(STEP_SECONDS)
+            fail(world, step)
+            keep = keeper.due(step)
+            if keep or step == 1 or step % settings.log_every == 0 or step == settings.steps:
+                tokens = (step - last) * settings.batch_size * settings.sequence_length
+                record = StepRecord(
+                    step=step,
+                    steps=step - last,
+                    time=now(),
+                    loss=5.0 + 1 / math.sqrt(step),
+                    learning_rate=settings.learning_rate,
+                    grad_norm=1.0,
+                    step_seconds=STEP_SECONDS,
+                    tokens=tokens,
+                    training_tokens=tokens,
+                    memory_bytes=2**20,
+                )
+                last = step
+                if world.is_first:
+                    report(record)
+                if keep:
+                    keeper.keep(step, position)
 
 
-def save(kept, state, step, position, world, _group):
-    """Do what `model.parallel.shards.save` does: nobody goes on before the checkpoint is there."""
+def save(kept, state, step, position, world, group, hold=None):
+    """Do what `model.parallel.shards.save` does: of a run that stops, nobody leaves before its checkpoint is there."""
     from model.disk import checkpoint
 
     if world.is_first:
-        checkpoint.save(kept, state, step, position)
-    world.gather(None)
+        checkpoint.save(kept, state, step, position, hold or checkpoint.tensorfile.passing)
+    if hold is None:
+        world.gather(None)
 
 
 def load(kept, state, _world):

@@ -5,108 +5,24 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
-from model import attention, keeper, optim, trainer
+from model import attention, keeper, optim
 from model.disk import checkpoint, tensorfile
 from model.disk.files import Unreadable
-from model.disk.record import StepRecord
-from model.errors import Interrupted, UserError
+from model.errors import UserError
 from model.keeper import Checkpoints, Keeper
 from model.measure import meter
 from model.parallel import objective
 from model.text import Position, Source
 from model.trainer import build_model, train
+from tests.model.attempts import Attempt, assert_same, attempt, files
 from tests.model.conftest import run_config
-
-
-@dataclass
-class Attempt:
-    """What one call of train() did."""
-
-    folder: Path
-    records: list[StepRecord] = field(default_factory=list)
-    weights: dict = field(default_factory=dict)
-    stopped: int | None = None
-
-    @property
-    def kept(self):
-        """Its records up to its checkpoint."""
-        step = checkpoint.inspect(self.folder / "checkpoint")
-        return [record for record in self.records if record.step <= step]
-
-
-class After:
-    """Asks to stop after so many steps."""
-
-    def __init__(self, steps):
-        self.left = steps
-
-    def __call__(self):
-        self.left -= 1
-        return self.left == 0
-
-
-def attempt(config, corpus, folder, stop_after=0, every=None, resume=None):
-    folder.mkdir(exist_ok=True)
-    done, models = Attempt(folder), []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "build_model", lambda *given: models.append(build_model(*given)) or models[0])
-        try:
-            train(
-                config,
-                Source(corpus),
-                done.records.append,
-                Checkpoints(folder, every, After(stop_after), resume and resume.folder),
-            )
-        except Interrupted as error:
-            done.stopped = error.step
-    done.weights = models[0].state_dict()
-    return done
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """So little text that 30 steps go through it more than twice."""
-    path = tmp_path_factory.mktemp("tiny") / "text.parquet"
-    texts = [None if i % 11 == 5 else f"document {i}: " + "é" * i for i in range(40)]
-    pq.write_table(pa.table({"text": texts}), path, row_group_size=7)
-    return path
-
-
-@pytest.fixture(scope="module")
-def reference(tiny, corpus, tmp_path_factory):
-    """The run that did not stop, with a record of every step, by mode and corpus."""
-    found = {}
-
-    def run(mode, path):
-        if (mode, path) not in found:
-            config = run_config(mode=mode, log_every=1)
-            found[mode, path] = attempt(config, path, tmp_path_factory.mktemp("reference"))
-        return found[mode, path]
-
-    return run
-
-
-def assert_same(records, last, reference):
-    """The records tile the reference's steps, and hold the same numbers; the weights are the same."""
-    steps = {record.step: record for record in reference.records}
-    assert [record.step - record.steps for record in records] == [0, *(r.step for r in records[:-1])]
-    assert records[-1].step == reference.records[-1].step
-    for record in records:
-        same = steps[record.step]
-        assert (record.loss, record.grad_norm) == (same.loss, same.grad_norm)
-        assert record.learning_rate == same.learning_rate
-    for name in ("tokens", "training_tokens"):
-        assert sum(getattr(r, name) for r in records) == sum(getattr(r, name) for r in reference.records)
-    assert all(torch.equal(last.weights[name], weight) for name, weight in reference.weights.items())
 
 
 # Every step with either mode and either text, which also meet.
@@ -199,7 +115,7 @@ def test_periodic_checkpoints_come_by_the_clock_and_their_time_is_no_step_time(t
         monkeypatch.setattr(module, "time", timer)
     saved = []
 
-    def save(kept, state, step, position):
+    def save(kept, state, step, position, hold):
         saved.append(step)
         clock[0] += 1000.0
 
@@ -258,10 +174,6 @@ def stopped(tiny, tmp_path_factory):
 def copy(stopped, tmp_path):
     shutil.copytree(stopped.folder, tmp_path / "attempt-1")
     return replace(stopped, folder=tmp_path / "attempt-1")
-
-
-def files(attempt):
-    return sorted(path.name for path in attempt.folder.rglob("*") if path.is_file())
 
 
 def test_a_checkpoint_is_two_files(stopped):

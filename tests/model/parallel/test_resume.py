@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ from model.keeper import Checkpoints, Keeper
 from model.parallel.world import ALONE
 from model.text import Source
 from model.trainer import train
+from tests.conftest import PATIENCE_SECONDS
 from tests.model.conftest import run_config
 from tests.model.parallel.processes import together
 
@@ -94,14 +97,15 @@ def with_a_full_disk(world, texts, folder, stop_after):
     """A checkpoint at step 2, and then one process has no space left; when it is asked for, all fail."""
     due, said = Keeper.due, folder / f"said-{world.place.rank}"
     with pytest.MonkeyPatch.context() as patch:
-        save = Keeper._save
+        keep = Keeper.keep
 
-        def full_after_the_first(self, kept, step, position):
+        def full_after_the_first(self, step, position):
+            self._settle()
             if step > 2 and world.place.rank == 1:
                 patch.setattr(os, "fsync", no_space)
-            save(self, kept, step, position)
+            keep(self, step, position)
 
-        patch.setattr(Keeper, "_save", full_after_the_first)
+        patch.setattr(Keeper, "keep", full_after_the_first)
         patch.setattr(Keeper, "due", lambda self, step: due(self, step) or step in (2, 4))
         patch.setattr("sys.stderr", said.open("w", buffering=1))
         losses, ended = attempt(world, texts, folder / "attempt-1", stop_after)
@@ -124,3 +128,96 @@ def test_a_full_disk_of_one_process_fails_the_checkpoint_that_was_asked_for_on_a
         assert "No space left on device (rank 1)" in ended
         assert str(Path("attempt-1") / "checkpoint.part" / "state-4-1.safetensors") in ended
         assert kept == 2
+
+
+# Checkpoints that are written while training goes on.
+
+
+def with_a_slow_disk(world, texts, folder, stop_after=0):
+    """Saves after step 2; the last process's disk is slow until step 4 is done or somebody waits for it."""
+    due, settle, path_open, go_on = Keeper.due, Keeper._settle, Path.open, Event()
+    is_slow = world.place.rank == world.place.size - 1
+
+    def opens(path, *mode, **more):
+        if is_slow and mode == ("wb",):
+            assert go_on.wait(PATIENCE_SECONDS), "nothing went on while the disk was slow"
+        return path_open(path, *mode, **more)
+
+    def saves(self, step):
+        if step == 4 and is_slow and not stop_after:
+            assert not (folder / "attempt-1" / "checkpoint").exists()
+            go_on.set()
+        return step == 2 or due(self, step)
+
+    def settles(self):
+        if self._writing:
+            go_on.set()
+        settle(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "open", opens)
+        patch.setattr(Keeper, "due", saves)
+        patch.setattr(Keeper, "_settle", settles)
+        losses, ended = attempt(world, texts, folder / "attempt-1", stop_after)
+    return losses, ended, checkpoint.inspect(folder / "attempt-1" / "checkpoint")
+
+
+def slow_and_stopped(world, texts, folder):
+    """The losses of the run, and of one that goes on from its checkpoint; the step of that."""
+    whole, _, step = with_a_slow_disk(world, texts, folder)
+    attempt(world, texts, folder / "stopped", stop_after=2)
+    resumed, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
+    return whole, resumed, step
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_slow_disk_of_one_process_holds_up_no_step_and_gets_the_state_of_the_step_that_it_was_given(
+    way, texts, tmp_path
+):
+    """Byte for byte what a run writes that stops after that step."""
+    (whole, resumed, step), *_ = together(slow_and_stopped, texts, tmp_path, **WAYS[way])
+    assert (len(whole), step) == (STEPS, 2)
+    assert resumed == whole[2:]
+    written, stopped = (contents(tmp_path / name / "checkpoint") for name in ("attempt-1", "stopped"))
+    assert written == stopped
+
+
+def contents(kept):
+    return {path.name: path.read_bytes() for path in kept.iterdir()}
+
+
+@pytest.mark.fault
+def test_processes_that_are_asked_to_stop_during_a_save_wait_for_it_and_save_once_more(texts, tmp_path):
+    """The process that is asked does not count step 2, at which it saves in any case."""
+    for _, ended, kept in together(with_a_slow_disk, texts, tmp_path, 3, shard=2):
+        assert "saved at step 4" in ended
+        assert kept == 4
+
+
+def killed_while_it_writes(world, texts, folder):
+    """A checkpoint at step 2; at step 4 all have a copy, and one process is killed when it has written its own."""
+    fsync = os.fsync
+
+    def syncs(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == "state-4-1.safetensors":
+            os.kill(os.getpid(), signal.SIGKILL)
+        fsync(descriptor)
+
+    os.fsync = syncs
+    Keeper.due = lambda self, step: step in (2, 4)
+    attempt(world, texts, folder)
+
+
+def resumed(world, texts, folder):
+    whole, _ = attempt(world, texts, folder / "whole")
+    rest, _ = attempt(world, texts, folder / "attempt-2", resume=folder / "attempt-1")
+    return whole, rest
+
+
+@pytest.mark.fault
+def test_a_process_that_is_killed_while_it_writes_leaves_the_checkpoint_before(texts, tmp_path):
+    with pytest.raises(AssertionError, match="it died"):
+        together(killed_while_it_writes, texts, tmp_path / "attempt-1", shard=2)
+    assert checkpoint.inspect(tmp_path / "attempt-1" / "checkpoint") == 2
+    (whole, rest), _ = together(resumed, texts, tmp_path, shard=2)
+    assert rest == whole[2:]

@@ -1,0 +1,64 @@
+"""Copies of tensors in host memory, written from there while training changes the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from model.disk import tensorfile
+from model.units import size
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BLOCK = 64 * 2**20  # bytes; PyTorch rounds pinned memory up to a power of two
+
+
+class Staging:
+    """Host memory as large as the tensors that it has held, kept from one copy to the next.
+
+    In a process that uses a GPU it is pinned, so that the GPU writes to it without the host's help.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[Tensor] = []
+
+    def hold(self, tensors: Iterable[Tensor]) -> list[memoryview]:
+        """Copy the tensors, which may change as soon as this returns; give the bytes of the copy.
+
+        They are copied in this thread's current stream, after what was asked of it before.
+
+        Raises:
+            MemoryError: the host has not enough memory. None is kept.
+        """
+        import torch
+
+        end, gpu = 0, None
+        for piece in tensorfile.pieces(each.contiguous() for each in tensors):
+            gpu, left = piece.device if piece.is_cuda else gpu, piece
+            while len(left):
+                room = self._room(end)
+                now, left = left[: len(room)], left[len(room) :]
+                room[: len(now)].copy_(now, non_blocking=True)
+                end += len(now)
+        if gpu is not None:
+            torch.cuda.current_stream(gpu).synchronize()
+        return [
+            block[: end - start].numpy().data
+            for block, start in zip(self._blocks, range(0, end, BLOCK), strict=False)
+        ]
+
+    def _room(self, end: int) -> Tensor:
+        """What is free of the block in which the copy goes on."""
+        import torch
+
+        if end == len(self._blocks) * BLOCK:
+            pinned = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it so
+            try:
+                self._blocks.append(torch.empty(BLOCK, dtype=torch.uint8, pin_memory=pinned))
+            except RuntimeError as error:
+                self._blocks.clear()
+                if pinned:
+                    torch.accelerator.empty_host_cache()
+                raise MemoryError(f"a copy of it needs more than {size(end)} of host memory") from error
+        return self._blocks[end // BLOCK][end % BLOCK :]

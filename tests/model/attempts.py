@@ -1,0 +1,78 @@
+"""Attempts of one small run, and what they leave: records, weights and a checkpoint."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+from model import trainer
+from model.disk import checkpoint
+from model.disk.record import StepRecord
+from model.errors import Interrupted
+from model.keeper import Checkpoints
+from model.text import Source
+from model.trainer import build_model, train
+
+
+@dataclass
+class Attempt:
+    """What one call of train() did."""
+
+    folder: Path
+    records: list[StepRecord] = field(default_factory=list)
+    weights: dict = field(default_factory=dict)
+    stopped: int | None = None
+
+    @property
+    def kept(self):
+        """Its records up to its checkpoint."""
+        step = checkpoint.inspect(self.folder / "checkpoint")
+        return [record for record in self.records if record.step <= step]
+
+
+class After:
+    """Asks to stop after so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __call__(self):
+        self.left -= 1
+        return self.left == 0
+
+
+def attempt(config, corpus, folder, stop_after=0, every=None, resume=None):
+    folder.mkdir(exist_ok=True)
+    done, models = Attempt(folder), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "build_model", lambda *given: models.append(build_model(*given)) or models[0])
+        try:
+            train(
+                config,
+                Source(corpus),
+                done.records.append,
+                Checkpoints(folder, every, After(stop_after), resume and resume.folder),
+            )
+        except Interrupted as error:
+            done.stopped = error.step
+    done.weights = models[0].state_dict()
+    return done
+
+
+def files(attempt):
+    return sorted(path.name for path in attempt.folder.rglob("*") if path.is_file())
+
+
+def assert_same(records, last, reference):
+    """The records tile the reference's steps, and hold the same numbers; the weights are the same."""
+    steps = {record.step: record for record in reference.records}
+    assert [record.step - record.steps for record in records] == [0, *(r.step for r in records[:-1])]
+    assert records[-1].step == reference.records[-1].step
+    for record in records:
+        same = steps[record.step]
+        assert (record.loss, record.grad_norm) == (same.loss, same.grad_norm)
+        assert record.learning_rate == same.learning_rate
+    for name in ("tokens", "training_tokens"):
+        assert sum(getattr(r, name) for r in records) == sum(getattr(r, name) for r in reference.records)
+    assert all(torch.equal(last.weights[name], weight) for name, weight in reference.weights.items())
