@@ -5,6 +5,7 @@ import torch
 
 from model.config import RunConfig
 from model.errors import AuditFailed
+from model.llama import Block
 from model.parallel.world import ALONE
 from model.text import Source
 from model.trainer import train
@@ -55,6 +56,30 @@ def test_two_gpus_train_as_one_does(way, name, texts):  # noqa: F811
     for pair, expected in zip(found, alone, strict=True):
         assert pair == pytest.approx(expected, rel=apart)
     assert audits == [True]
+
+
+def held_up(world, texts, config):  # noqa: F811
+    """The records of a run one of whose GPUs is slow: it does nothing for some 0.1 s in each block."""
+    if world.place.rank == 1:
+        forward = Block.forward
+
+        def slow(*given):
+            torch.cuda._sleep(200_000_000)
+            return forward(*given)
+
+        Block.forward = slow
+    found = []
+    train(config, Source(texts), found.append, world=world)
+    return found
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("way", ["DDP", "FSDP2", "CP"])
+def test_a_slow_gpu_is_found_and_named_by_marks_in_the_streams(way, texts):  # noqa: F811
+    found, _ = together(held_up, texts, on_gpu(WAYS[way], BFLOAT16), device="cuda", **WAYS[way])
+    for record in found[2:]:
+        assert record.slowest_rank == 1
+        assert record.other_ranks_seconds < record.slowest_rank_seconds / 2
 
 
 def devices(world):
