@@ -10,6 +10,7 @@ from model.disk.folder import RunFolder, run_folders
 from model.disk.record import Outcome, now
 from runner.execute.repair import repair
 from runner.execute.slurm.client import Poll, poll
+from runner.execute.slurm.culprit import named
 from runner.execute.slurm.ours import job_of
 from runner.state import ledger
 from runner.state.endings import Ending
@@ -68,7 +69,9 @@ def _ending(state: RunState, said: Poll) -> Ending | None:
     own = Ending(result.outcome, result.reason) if result else None
     if ending:
         # Slurm reports COMPLETED for a job that was stopped by a signal it did not send itself.
-        return own if own and ending.outcome is Outcome.LOST else ending
+        if own and ending.outcome is Outcome.LOST:
+            return own
+        return ending if own else named(ending, state)
     other = " (another job has that number now)" if job_id in said.taken else ""
     lost = f"Slurm no longer knows job {job_id}{other}, and the attempt left no result"
     return own or Ending(Outcome.LOST, lost)

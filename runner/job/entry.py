@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from model.disk.folder import Attempt, RunFolder
@@ -12,7 +13,7 @@ from model.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
 from runner.job.ranks.meeting import Meeting, found, place_of, publish
 from runner.job.ranks.start import Follower, stand_by
-from runner.job.slurm import ending_before_restart
+from runner.job.slurm import ending_before_restart, is_over
 from runner.state import ledger
 from runner.state.code import snapshot
 from runner.state.tasks import jobs_folder
@@ -61,11 +62,12 @@ def _place(runs: int, processes: int) -> tuple[int, int]:
 
 def _follow(run: RunFolder, slot: int, rank: int) -> str:
     """Be a process of a run other than rank 0, which says what there is to do."""
-    path = place_of(jobs_folder(run.path.parent), slot)
-    meeting = found(path)
+    path, local = place_of(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
+    here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
+    meeting = found(path, is_over=partial(is_over, local - rank) if here else lambda: False)
     if not meeting.attempt:
         return "nothing left to do"
-    planned, local = run.attempt(meeting.attempt).planned, int(os.environ.get("SLURM_LOCALID", "0"))
+    planned = run.attempt(meeting.attempt).planned
     options = snapshot.options(run.path.parent, planned.provenance.code)
     stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, options))
     return f"rank {rank}"

@@ -52,6 +52,20 @@ def ending_before_restart(job_id: str | None) -> Ending:
     return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm requeued the job")
 
 
+def is_over(local_id: int) -> bool:
+    """Whether a task of this job step, on this node, has ended; False where Slurm does not tell.
+
+    The node's own daemon answers. It lists tasks that have not ended, this one among them.
+    """
+    job, step = (os.environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    try:
+        shown = ask("scontrol", "listpids", f"{job}.{step}", os.environ.get("SLURMD_NODENAME", ""))
+    except SchedulerError:  # no Slurm commands inside the container
+        return False
+    there = {fields[3] for line in shown.splitlines()[1:] if len(fields := line.split()) > 3}
+    return os.environ.get("SLURM_LOCALID") in there and str(local_id) not in there
+
+
 def requeue(marks: Path) -> None:
     """Requeue this process's job. Slurm then ends this process.
 

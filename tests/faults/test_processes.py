@@ -1,6 +1,8 @@
 """A run of two processes on two nodes of a real Slurm cluster: it starts, ends and starts again as a whole."""
 
 import json
+import re
+import shutil
 import signal
 
 import psutil
@@ -8,7 +10,9 @@ import pytest
 
 from tests.conftest import TINY, until
 from tests.faults.daemons import NODES, Daemons, training
+from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX
+from tests.slurm.test_packing import PACKED
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 TWO = TINY + "  parallel: {shard: 2}\n"
@@ -132,11 +136,61 @@ def test_a_run_that_is_cancelled_saves_and_its_processes_end(slurm, study, root,
     assert follower(attempt) is None
 
 
-def test_if_rank_0_is_killed_slurm_says_how_and_the_other_ends(slurm, study, root, rows, profile, daemons):
+def test_if_rank_0_is_killed_it_is_named_and_the_other_ends(slurm, study, root, rows, profile, daemons):
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0)
     first, attempt = trains(root)
     first.send_signal(signal.SIGKILL)
     until(lambda: rows()[0]["outcome"] == "failed")
-    assert rows()[0]["reason"].startswith("Slurm: FAILED")
+    node = manifest(attempt)["ranks"][0]["node"]
+    assert rows()[0]["reason"].startswith(f"rank 0 on {node}: killed by SIGKILL (Slurm: FAILED, ")
     until(lambda: not daemons.ask("squeue", "-h"))
     assert follower(attempt) is None
+
+
+@pytest.fixture
+def packed(tmp_path, cluster):
+    """A profile with which two runs of two processes share a node, and how to reach the cluster.
+
+    Nodes have two CPUs: Slurm is told to give them to four tasks.
+    """
+    text = PACKED.read_text()
+    for before, after in (("gpus_per_node: 2", "gpus_per_node: 4"), ("memory: 1GiB", "memory: 512MiB")):
+        assert before in text
+        text = text.replace(before, after)
+    (path := tmp_path / "packed.yaml").write_text(text)
+    (commands := tmp_path / "commands").mkdir()
+    more = {"sbatch": "--ntasks-per-node=2", "srun": "--ntasks-per-node=4 --ntasks=4 --overcommit"}
+    for name, options in more.items():
+        real = shutil.which(name, path=cluster["PATH"])
+        (commands / name).write_text(f'#!/bin/sh\nexec {real} {options} "$@"\n')
+        (commands / name).chmod(0o755)
+    return path, {"PATH": f"{commands}:{cluster['PATH']}"}
+
+
+def test_if_rank_0_is_killed_before_the_others_find_it_they_end_and_the_run_beside_it_goes_on(
+    slurm, study, root, rows, packed, daemons
+):
+    """Slurm leaves them alone where runs share a job."""
+    fault = {"PYTHONPATH": str(SITE), "FAULT_FILE": r"\.meeting$", "FAULT_ROOT": str(root), "FAULT": "kill"}
+    path = study("matrix: {seed: [0, 1]}\n", base=TWO)
+    profile, reach = packed
+    slurm("launch", path, "--profile", profile, "--wait", rc=1, **reach, **fault)
+    killed, other = sorted(rows(), key=lambda row: row["outcome"] == "completed")
+    assert other["outcome"] == "completed"
+    assert killed["job_id"] == other["job_id"], "they shared a job"
+    assert killed["outcome"] == "failed"
+    assert re.match(r"rank 0 on n\d: killed by SIGKILL \(Slurm: FAILED, ", killed["reason"])
+
+
+def test_a_retry_on_other_processes_asks_for_their_nodes_and_goes_on(
+    slurm, study, root, rows, profile, daemons
+):
+    slurm("launch", study(ONE_RUN), "--profile", profile, *LONGER, rc=0)
+    _, attempt = trains(root)
+    slurm("cancel", "tiny", rc=0)
+    until(lambda: rows()[0]["outcome"] == "cancelled")
+    slurm("retry", "tiny", "--outcome", "cancelled", "--set", "parallel.shard=2", "--wait", rc=0)
+    again = manifest(attempt.with_name("attempt-2"))
+    assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("completed", 2)
+    assert (again["resumed_attempt"], again["nodes"], again["parallel"]["shard"]) == (1, 2, 2)
+    assert len({rank["node"] for rank in again["ranks"]}) == 2

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from model.config import Frozen
@@ -13,6 +14,7 @@ from model.disk.files import Unreadable, read
 from model.errors import AssayError
 
 POLL_SECONDS = 0.2
+ASK_SECONDS = 3.0  # between questions whether rank 0 has ended
 PATIENCE_SECONDS = 600.0  # until a node has started its part of a job
 
 
@@ -68,14 +70,19 @@ def publish(path: Path, meeting: Meeting) -> None:
     aside.rename(path)
 
 
-def found(path: Path, patience_seconds: float = PATIENCE_SECONDS) -> Meeting:
-    """Wait for the file.
+def found(
+    path: Path, patience_seconds: float = PATIENCE_SECONDS, is_over: Callable[[], bool] = lambda: False
+) -> Meeting:
+    """Wait for the file, or until there is nothing left to do.
+
+    Args:
+        is_over: whether rank 0 has ended, and will write no file.
 
     Raises:
         NobodyCame: rank 0 did not write it, or it is another user's.
     """
-    end = time.monotonic() + patience_seconds
-    while time.monotonic() < end:
+    begun, asked = time.monotonic(), time.monotonic()
+    while (now := time.monotonic()) < begun + patience_seconds:
         # To list the folder makes NFS look: it remembers for a while that a file was not there.
         if path.name in os.listdir(path.parent):  # noqa: PTH208  strings are enough
             if path.stat().st_uid != os.geteuid():
@@ -84,5 +91,9 @@ def found(path: Path, patience_seconds: float = PATIENCE_SECONDS) -> Meeting:
                 return read(path, Meeting)
             except Unreadable:
                 pass
+        elif now - asked > ASK_SECONDS:
+            asked = now
+            if is_over():
+                return Meeting(attempt=0)
         time.sleep(POLL_SECONDS)
     raise NobodyCame(f"rank 0 did not say within {patience_seconds:g} s where it listens: no {path.name}")
