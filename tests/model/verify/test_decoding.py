@@ -8,6 +8,7 @@ import torch
 from model import attention
 from model.attention import Backend, Case, Supports
 from model.verify import cases, data, reference
+from model.verify import right as verify
 from model.verify.certificate import describe, key, said
 from model.verify.certify import certify_case
 from model.verify.reference import STEPS, Inputs
@@ -72,6 +73,37 @@ WRONG = (
     without_the_newest, reads_on_in_the_cache, causal_from_the_first_key, takes_the_cache_for_dense,
     mixes_up_the_groups, of_the_first_token, writes_into_the_cache,
 )  # fmt: skip
+
+
+def in_half_precision(q, k, v):
+    return right(q, k, v.bfloat16().float())
+
+
+@pytest.mark.parametrize("name", ["math", "flash", "tiled"])
+@pytest.mark.parametrize("shape", [(1024, 8, 2, 64), (4096, 4, 1, 64)], ids=str)
+def test_sums_over_many_keys_in_another_order_are_right_in_float32(name, shape):
+    length, heads, kv_heads, head_dim = shape
+    case = Case("cpu", "float32", 1, length, heads, kv_heads, head_dim, new_tokens=64)
+    checks = [check for each in cases.decoding(case) for check in verify.check(attention.load(name), each)]
+    assert checks and all(check.passed for check in checks), [check for check in checks if not check.passed]
+
+
+@pytest.mark.parametrize("wrong", [without_the_newest, mixes_up_the_groups, in_half_precision])
+def test_wrong_ones_are_told_apart_after_many_keys(wrong):
+    case = replace(CASE, sequence_length=4096, new_tokens=64)
+    checks = [check for each in cases.decoding(case) for check in verify.check(of(wrong), each)]
+    assert any(check.name == "right" and not check.passed for check in checks)
+
+
+@pytest.mark.parametrize("keys", [1, 5])
+def test_plain_results_of_a_single_query_have_the_gradients_of_shared_keys(keys):
+    rng = torch.Generator().manual_seed(0)
+    heads = {"q": (1, 6), "k": (keys, 2), "v": (keys, 2), "do": (1, 6)}
+    inputs = Inputs(**{name: torch.randn(2, *size, 16, generator=rng) for name, size in heads.items()})
+    exact, plain = reference.exact(inputs, False), reference.same_precision(inputs, False)
+    for step in STEPS:
+        assert plain[step].shape == exact.values[step].shape
+        assert torch.allclose(plain[step].double(), exact.values[step], atol=1e-5)
 
 
 def faults(certificate):
