@@ -89,11 +89,16 @@ def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> 
     Args:
         kernels: of the run's backend, as it declares them.
     """
-    found = {phase: _profiled(done, phase, kernels) for phase in done.phases}
+    device, on_gpu = done.config.device, done.config.device == "cuda"
+    # All of them before the first mark, as each costs the host a little.
+    unwatched = {
+        phase: _timed(device, work, _count(phase, device)) for phase, work in done.phases.items() if on_gpu
+    }
+    found = {phase: _profiled(done, phase, kernels, unwatched.get(phase)) for phase in done.phases}
     return StepProfile(
         run_id=run_id,
         attempt=attempt,
-        steps=_STEPS[done.config.device],
+        steps=_count("step", device),
         step_seconds=found["step"][0],
         parts=[
             part.model_copy(update={"phase": phase}) for phase, (_, parts) in found.items() for part in parts
@@ -101,17 +106,27 @@ def profiled(done: Done, run_id: str, attempt: int, kernels: Kernels | None) -> 
     )
 
 
-def _profiled(done: Done, phase: Phase, kernels: Kernels | None) -> tuple[float, list[PartTime]]:
-    """Seconds of a step, and its parts."""
+def _count(phase: Phase, device: str) -> int:
+    return _STEPS[device] * _TIMES[phase]
+
+
+def _profiled(
+    done: Done, phase: Phase, kernels: Kernels | None, unwatched: float | None
+) -> tuple[float, list[PartTime]]:
+    """Seconds of a step, and its parts.
+
+    Args:
+        unwatched: seconds of a step without the profiler; None on a CPU.
+    """
     device, compiles = done.config.device, done.config.train.compile or done.config.inference.compile
-    compiled, on_gpu = compiles and phase == "step", device == "cuda"  # decoding is eager
-    steps, work = _TIMES[phase] * _STEPS[device], done.phases[phase]
-    unwatched = _timed(device, work, steps) if on_gpu else 0.0
+    compiled = compiles and phase == "step"  # decoding is eager
+    steps, work = _count(phase, device), done.phases[phase]
     _mark(done.model, inside=compiles == (phase == "decode"))  # once
-    if on_gpu:
+    if unwatched is not None:
         watched(device, work)  # the first time, the tracer starts
-    seconds, events = watched(device, lambda: _timed(device, work, steps))
-    seconds, pieces = (unwatched, _kernels(events)) if on_gpu else (seconds, _operators(events))
+    slowed, events = watched(device, lambda: _timed(device, work, steps))
+    seconds = slowed if unwatched is None else unwatched
+    pieces = _operators(events) if unwatched is None else _kernels(events)
     names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NOTHING
     return seconds, split(pieces, _spans(events), names if compiled else None, steps, seconds)
 

@@ -166,3 +166,30 @@ def test_no_run_on_a_gpu_is_faster_than_its_floor(runner, study, root):
     query = "SELECT run_id, sum(share) AS whole, min(seconds) AS least FROM step_profile GROUP BY run_id"
     found = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     assert len(found) == 4 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in found)
+
+
+INFERENCE = """\
+title: Inference on a GPU
+base:
+  task: inference
+  device: cuda
+  model: {dim: 2048, layers: 8, heads: 16, kv_heads: 4, ffn_dim: 8192, vocab_size: 32768}
+  data: {path: text.parquet}
+  inference: {steps: 12, warmup_steps: 4, prompt_length: 2048, new_tokens: 32}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.trains
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs an NVIDIA GPU")
+def test_no_prefill_and_no_decoded_token_on_a_gpu_is_faster_than_its_floor(runner, study, root):
+    """Its weights, of a gigabyte, fit into no cache."""
+    matrix = "matrix: {attention: [auto, cudnn], inference.compile: [false, true]}\n"
+    runner("launch", study(matrix, base=INFERENCE), rc=0)
+    runner("collect", rc=0)
+    query = "SELECT floor_percentage, decode_floor_percentage, ceiling_percentage FROM runs"
+    runs = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert len(runs) == 4 and all(0 < share < 100 for run in runs for share in run.values()), runs
+    query = "SELECT phase, run_id, sum(share) AS whole, min(seconds) AS least FROM step_profile GROUP BY ALL"
+    found = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
+    assert len(found) == 8 and all(row["whole"] == pytest.approx(1) and row["least"] >= 0 for row in found)
