@@ -31,7 +31,7 @@ from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, load, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
-from runner.state.endings import Ending, Terminated, of_exception
+from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
 
@@ -89,7 +89,7 @@ def run_attempt(
         if ranks:
             ending = ranks.true_of(ending, error)
         if ending.outcome is Outcome.FAILED:
-            traceback.print_exc()
+            _print_error()
     conclusion.record(ending)
     if afterwards and not stop.requested():
         _and_then(afterwards, ranks)
@@ -101,6 +101,11 @@ def run_attempt(
     return ending.outcome.value
 
 
+def _print_error() -> None:
+    with suppress(OSError):  # stderr may be on a full disk
+        traceback.print_exc()
+
+
 class _Conclusion:
     """Writes an attempt's result once: the main thread does, or the one that watches the other processes."""
 
@@ -109,12 +114,15 @@ class _Conclusion:
         self._lock, self.recorded = Lock(), 0.0  # when, on the time.monotonic() clock
 
     def record(self, ending: Ending) -> bool:
-        """Write the result; returns False if another thread has."""
+        """Write the result; returns False if another thread has. Ends this process if that fails."""
         with self._lock:
             if self.recorded:
                 return False
             peak = machine.peak_memory_bytes(self._device)
-            write(self._attempt / "result.json", _result(self._progress, ending, peak))
+            try:
+                write(self._attempt / "result.json", _result(self._progress, ending, peak))
+            except OSError:  # also where the main thread is stuck, and nothing else would end it
+                os._exit(UNWRITTEN)
             self.recorded = time.monotonic()
             return True
 

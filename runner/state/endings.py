@@ -13,6 +13,8 @@ from model.disk.record import Outcome
 from model.errors import AssayError, Diverged, Unsupported
 from model.units import size
 
+UNWRITTEN = 74  # exit code of an attempt that could not write its result; EX_IOERR in sysexits.h
+
 
 class Terminated(BaseException):
     """SIGTERM, raised as an exception in the job's main thread so that the job can record its outcome."""
@@ -88,6 +90,8 @@ def of_exit(code: int, oom_killed: bool) -> Ending:
     """
     if code == -signal.SIGKILL and oom_killed:
         return Ending(Outcome.OOM_HOST, "killed by the kernel's OOM killer: the machine ran out of memory")
+    if code == UNWRITTEN:
+        return Ending(Outcome.FAILED, "could not write its result: is its disk full?")
     if code < 0:
         return Ending(Outcome.FAILED, f"killed by {signal.Signals(-code).name}")
     return Ending(Outcome.FAILED, f"exited with code {code} without a result")

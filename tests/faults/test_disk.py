@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 
+import psutil
 import pytest
 
 from runner.state.code import snapshot
-from tests.conftest import PATIENCE_SECONDS, REPOSITORY, environment, until
+from tests.conftest import PATIENCE_SECONDS, REPOSITORY, TINY, environment, until
+
+TWO = TINY + "  parallel: {shard: 2}\n"
 
 
 @pytest.fixture
@@ -61,6 +64,21 @@ def test_a_disk_that_fills_up_while_a_run_trains_fails_the_run_and_says_so(runne
     )
     log.unlink()  # room
     runner("launch", path, "--only", "train.steps=5", rc=0)
+    assert "completed" in outcomes(runner)
+
+
+def test_a_disk_that_fills_up_while_several_processes_train_fails_their_run_and_leaves_none_of_them(
+    runner, study, small_disk, root
+):
+    path = study("matrix: {train.steps: [200000]}\n", base=TWO)
+    launch = runner("launch", path, "--set", "train.log_every=1", rc=1)
+    assert "rank 0 on" in launch.stderr and "could not write its result: is its disk full?" in launch.stderr
+    assert "Traceback" not in launch.stderr
+    (log,) = root.glob("tiny/*/attempt-1/steps.jsonl")
+    assert not [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(log.parent)]
+    log.unlink()  # room
+    assert outcomes(runner) == ["failed"]
+    runner("launch", study("matrix: {train.steps: [5]}\n", base=TWO), rc=0)
     assert "completed" in outcomes(runner)
 
 

@@ -10,6 +10,7 @@ import pytest
 from runner.job.ranks.leader import node
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
 from tests.faults.daemons import GONE, training
+from tests.faults.test_files import SITE
 
 TWO = TINY + "  parallel: {shard: 2}\n"
 FOR_EVER = "matrix: {train.steps: [1000000]}\n"
@@ -129,8 +130,39 @@ def test_a_process_that_is_told_to_end_stops_all_of_them_after_a_checkpoint(laun
 
 
 @pytest.mark.trains
-def test_processes_that_were_started_train_as_one_process_does(runner, root, study):
-    runner("launch", study("matrix: {parallel.shard: [1, 2]}\n"), rc=0)
+def test_a_disk_that_is_full_for_one_process_alone_fails_a_run_that_must_save_and_names_the_process(
+    launch, root
+):
+    launched = launch(
+        PYTHONPATH=str(SITE), FAULT_FILE=r"-1\.safetensors", FAULT_ROOT=str(root), FAULT="refuse"
+    )
+    _, second = both(root)
+    launched.send_signal(signal.SIGINT)
+    assert launched.wait(PATIENCE_SECONDS) == 130
+    said = result(root)
+    assert said["outcome"] == "failed"
+    assert "No space left on device (rank 1)" in said["reason"]
+    assert not second.is_running()
+    assert not list(root.glob("tiny/*/attempt-1/checkpoint"))
+
+
+def test_a_rehearsal_of_several_processes_starts_all_of_them(runner, root, study):
+    runner("launch", study("matrix: {seed: [0]}\n", base=TWO), "--rehearse", rc=0)
+    assert not list(root.glob("tiny/*/run.json"))
+    (attempt,) = root.glob("tiny.rehearsal/*/attempt-1")
+    assert len(json.loads((attempt / "manifest.json").read_text())["ranks"]) == 2
+    assert [json.loads(line)["step"] for line in (attempt / "steps.jsonl").read_text().splitlines()] == [1, 2]
+
+
+@pytest.mark.trains
+@pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled"])
+def test_processes_that_were_started_train_as_one_process_does(runner, root, study, compiled):
+    """Two of them also with compiled blocks."""
+    runner(
+        "launch",
+        study(f"zip: [{{parallel.shard: [1, 2], train.compile: [false, {str(compiled).lower()}]}}]\n"),
+        rc=0,
+    )
     found = {
         json.loads((path.parent.parent / "run.json").read_text())["factors"]["parallel.shard"]: json.loads(
             path.read_text()

@@ -1,8 +1,8 @@
 """Imported by every Python that has this folder on PYTHONPATH: takes the disk away, or sets the clock.
 
 FAULT_FILE is a regular expression. Right before a path that it finds is opened for writing for the first
-time, by whatever process, the disk under FAULT_ROOT is filled up, or becomes read-only, or that process is killed,
-as FAULT says.
+time, by whatever process, the disk under FAULT_ROOT is filled up, becomes read-only, or refuses that process this
+file alone; or that process is killed; as FAULT says.
 
 PACE_SECONDS is how long each step record waits before it is written: a run that a test only needs to be there
 then leaves the processor to the others.
@@ -14,6 +14,7 @@ is as it is. (Debian's faketime lets time.sleep of Python 3.11 fail.)
 """
 
 import datetime
+import errno
 import os
 import re
 import signal
@@ -28,6 +29,8 @@ WRITES = os.O_WRONLY | os.O_RDWR
 def strike(root, kind):
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "refuse":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if kind == "read-only":
         subprocess.run(["mount", "--bind", root, root], check=True)
         subprocess.run(["mount", "-o", "remount,bind,ro", root], check=True)

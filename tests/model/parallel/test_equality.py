@@ -1,5 +1,7 @@
 """A run is the same on any number of processes: the same global batch gives the same losses and gradient norms."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ from model.config import RunConfig
 from model.errors import UserError
 from model.llama import Block
 from model.optim import AdamW
+from model.parallel import objective
 from model.parallel.held import holders, local
 from model.parallel.objective import Objective
 from model.parallel.world import ALONE
@@ -97,6 +100,35 @@ def test_compiled_blocks_give_the_same(way, texts):
     for name in ("loss", "grad_norm"):
         expected = [getattr(record, name) for record in alone]
         assert [getattr(record, name) for record in first] == pytest.approx(expected, rel=TOLERANCE)
+
+
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def littered(world, texts, config):
+    """Whether the collector is on in each step of this process, whose garbage is left at the end, and if it is on then."""
+    made, enabled = [], []
+    loss = objective.LOSSES["cross_entropy"]
+
+    def littering(*given):
+        made.append(weakref.ref(Cycle()))
+        enabled.append(gc.isenabled())
+        return loss(*given)
+
+    objective.LOSSES = {"cross_entropy": littering}
+    records(world, texts, config)
+    return enabled, [each() is not None for each in made], gc.isenabled()
+
+
+@pytest.mark.parametrize("way", ["DDP", "FSDP2"])
+def test_in_every_process_the_collector_runs_at_records_and_never_in_a_step(way, texts):
+    """One that collects garbage in a step keeps the others waiting for it."""
+    found = together(littered, texts, config(WAYS[way], log_every=2), **WAYS[way])
+    assert found == [([False] * 4, [False] * 4, True)] * 2
 
 
 def whole(model):

@@ -8,7 +8,7 @@ import torch
 from model.disk.record import Outcome
 from model.errors import Diverged, Unsupported
 from model.verify.call import is_out_of_memory
-from runner.state.endings import Terminated, of_exception, of_exit
+from runner.state.endings import UNWRITTEN, Terminated, of_exception, of_exit
 
 
 class OutOfMemoryError(RuntimeError):
@@ -63,3 +63,4 @@ def test_a_silent_exit_is_a_failure_that_names_the_signal():
     assert of_exit(-signal.SIGKILL, oom_killed=True).outcome is Outcome.OOM_HOST
     assert of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
     assert of_exit(0, oom_killed=False).outcome is Outcome.FAILED
+    assert of_exit(UNWRITTEN, oom_killed=False).reason == "could not write its result: is its disk full?"
