@@ -61,7 +61,8 @@ def answer(
     speed = rates.sentences(facts, comparison)
     loss = [] if facts.infers else losses.sentences(facts, comparison)
     speed += [*scaling.sentences(facts, comparison)]
-    speed += [*calls.sentences(facts), *(decoding.sentences(facts) if facts.infers else ())]
+    speed += calls.sentences(facts)
+    speed += [*decoding.sentences(facts), *decoding.floors(facts)] if facts.infers else []
     unclear = [each for each in (*speed, *loss) if each.kind in ("inconclusive", "withheld")]
     return Answer(
         question=facts.question,

@@ -21,7 +21,8 @@ _NOTES = {
     "There is no latency of inference: this study trained and did not infer.",
     "inference_summary": "Medians over the completed runs of each group, without the warm-up: of a prefill, "
     "which reads the whole prompt of each sample, and of a decoded position, which is one token of each "
-    "sample. Tokens per second and model FLOPs utilisation are those of prefills, forward only.",
+    "sample. Tokens per second and model FLOPs utilisation are those of prefills, forward only. Floors are "
+    "the least times by what the same device was measured to reach, in percent of the median times.",
     "training_summary": "Medians over the completed runs of each group. The training loss is that of the "
     "last step, of which repeats of a seed count once, as their mean; the time is that of the whole run, "
     "with start and compilation.",

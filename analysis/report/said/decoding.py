@@ -1,4 +1,4 @@
-"""What is said of decoding: how long a token takes under the fastest and the slowest group."""
+"""What is said of inference alone: how long a token takes, and how little it and a prefill could take."""
 
 from __future__ import annotations
 
@@ -33,6 +33,25 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
         for label in ends
     )
     yield Sentence(text, tuple(numbers), "observed", f"medians of {counted(len(decoded), 'run')}", "")
+
+
+def floors(facts: Facts) -> Iterator[Sentence]:
+    """How little of its time a prefill and a decoded token could take, where that is least and most."""
+    parts, numbers = [], list[Number]()
+    for noun, column in (("a prefill", "floor_percentage"), ("a decoded token", "decode_floor_percentage")):
+        shares = {group.label: share for group in facts.groups if (share := getattr(group, column))}
+        if not shares:
+            continue
+        ordered = sorted(shares, key=lambda label: shares[label])
+        ends = list(dict.fromkeys((ordered[0], ordered[-1])))
+        numbers += [
+            Number(f"floor of {noun} of {each}", shares[each], None, None, "percent") for each in ends
+        ]
+        each = " to ".join(f"{shares[label]:.0f} % ({name(label)})" for label in ends)
+        parts.append(f"{each} of that of {noun}")
+    if parts:
+        text = f"Observed: the least time, by what the same device was measured to reach, is {listed(parts)}."
+        yield Sentence(text, tuple(numbers), "observed", "medians of completed runs", "")
 
 
 def without(facts: Facts) -> Iterator[Sentence]:

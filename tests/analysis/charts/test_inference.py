@@ -116,6 +116,7 @@ def test_no_page_says_that_a_run_trained(pages: Path) -> None:
 
 def test_methods_state_the_formula_of_a_prefill(pages: Path) -> None:
     assert "(2 N + 4 L H Q T)" in words(pages / "methods.html")
+    assert "The floor" not in words(pages / "methods.html")
     assert "(6 N" not in words(pages / "methods.html") + words(pages / "mfu.html")
 
 
@@ -192,6 +193,9 @@ def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
     assert f" auto 1 100 {dash} † {floor:.1f} 20,000 " in overview
     assert f" auto 1 10 {dash} † {decode_floor:.1f} {tokens:.0f} " in overview
     assert f"{floor:.2f} % of the median prefill" in run and f"{decode_floor:.2f} % of that" in run
+    assert f"{floor:.0f} % ( auto ) to {floor:.0f} % ( custom ) of that of a prefill and" in overview
+    assert f"{decode_floor:.0f} % ( auto ) of that of a decoded token." in overview
+    assert "The floor of a prefill" in words(made / "methods.html")
     assert "of the prefill" in words(made / "prefill.html")
     assert "of the decoded token" in words(made / "decoding.html")
     assert not (made / "time.html").exists()
