@@ -194,3 +194,28 @@ def test_a_retry_on_other_processes_asks_for_their_nodes_and_goes_on(
     assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("completed", 2)
     assert (again["resumed_attempt"], again["nodes"], again["parallel"]["shard"]) == (1, 2, 2)
     assert len({rank["node"] for rank in again["ranks"]}) == 2
+
+
+def test_a_rehearsal_starts_the_processes_on_their_nodes(slurm, study, root, profile, daemons):
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, "--rehearse", rc=0)
+    assert not list(root.glob("tiny/*/run.json"))
+    (attempt,) = root.glob("tiny.rehearsal/*/attempt-1")
+    assert len({rank["node"] for rank in manifest(attempt)["ranks"]}) == 2
+    assert [json.loads(line)["step"] for line in (attempt / "steps.jsonl").read_text().splitlines()] == [1, 2]
+
+
+@pytest.mark.trains
+def test_a_disk_that_is_full_on_one_node_alone_fails_a_run_that_must_save_and_names_the_process(
+    slurm, study, root, rows, profile, daemons
+):
+    fault = {"FAULT_FILE": r"-1\.safetensors", "FAULT_ROOT": str(root), "FAULT": "refuse"}
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0, **fault)
+    _, attempt = trains(root)
+    slurm("cancel", "tiny", rc=0)
+    until((attempt / "result.json").exists)
+    outcome, reason = told(attempt)
+    assert outcome == "failed"
+    assert "No space left on device (rank 1)" in reason
+    assert not (attempt / "checkpoint").exists()
+    until(lambda: not daemons.ask("squeue", "-h"))
+    assert follower(attempt) is None
