@@ -124,7 +124,12 @@ def _bases(found: dict[str, Curve], what: str) -> str:
     """Where a curve starts at more than one process, its first group is taken to scale ideally."""
     late = {name: curve.base_processes for name, curve in found.items() if curve.base_processes > 1}
     said = ", ".join(f"{name} at {many}" for name, many in late.items())
-    return f" Lines that start at more than one of the {what} start as ideal: {said}." if late else ""
+    ideal = f" Lines that start at more than one of the {what} start as ideal: {said}." if late else ""
+    several = {name: curve for name, curve in found.items() if any(p.scale == 1 for p in curve.points)}
+    return ideal + "".join(
+        f" Of the groups of {curve.base_processes} {what} on {name}, the first mark is {curve.base}."
+        for name, curve in several.items()
+    )
 
 
 def _sharing(rows: list[Row]) -> str:

@@ -3,14 +3,15 @@
 Strong and weak scaling are told apart by configuration alone. A curve has the groups that differ in nothing
 but the number of processes (and how each of them splits its part of a batch), and, where it is weak, in a
 batch that grows in proportion. Its first group has the fewest processes; the rate of every other one is
-divided by that group's.
+divided by that group's. Where groups of equally many processes differ in how these split their part of a
+batch, there is a curve for each way to split it, so that each has one first group.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -168,11 +169,54 @@ def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
             if tuple(parallel(run := group.runs[0])) in (way, ()):
                 mine.setdefault(_constant(kind, run), []).append(group)
         for constant, found in mine.items():
-            if len({processes(group.runs[0]) for group in found}) > 1:
-                ordered = sorted(found, key=lambda group: processes(group.runs[0]))
-                yield Family(
-                    kind, " x ".join(_WAYS[axis] for axis in way), _said(kind, constant), tuple(ordered)
-                )
+            for split, line in _lines(found):
+                ordered = sorted(line, key=lambda group: processes(group.runs[0]))
+                said = _said(kind, constant) + split
+                yield Family(kind, " x ".join(_WAYS[axis] for axis in way), said, tuple(ordered))
+
+
+def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
+    """The groups by how a process splits its part of a batch, where that varies at one number of processes.
+
+    By the number of parts or by the samples of each, whichever leaves more groups on a line; with how they
+    are split, in words. A line has several numbers of processes.
+    """
+    kinds = {(processes(group.runs[0]), _accumulate(group.runs[0])) for group in groups}
+    if len(kinds) == len({many for many, _ in kinds}):
+        found = [{"": [*groups]}]
+    else:
+        found = [
+            _by(groups, lambda run: f", in {_parts(_accumulate(run))} a process"),
+            _by(groups, lambda run: f", {float(_at_once(run)):.4g} at once"),
+        ]
+    lines = [[(said, line) for said, line in each.items() if _grows(line)] for each in found]
+    return max(lines, key=lambda each: sum(len(line) for _, line in each))
+
+
+def _by(groups: Sequence[Group], said: Callable[[Row], str]) -> dict[str, list[Group]]:
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(said(group.runs[0]), []).append(group)
+    return found
+
+
+def _grows(groups: Sequence[Group]) -> bool:
+    return len({processes(group.runs[0]) for group in groups}) > 1
+
+
+def _accumulate(run: Row) -> int:
+    """Parts in which each process takes its samples of a batch."""
+    return int(run["config"].get("train", {}).get("accumulate", 1))
+
+
+def _parts(count: int) -> str:
+    return f"{count} part{'' if count == 1 else 's'}"
+
+
+def _at_once(run: Row) -> Fraction:
+    """Samples of such a part."""
+    split = parallel(run)
+    return Fraction(run["batch_size"], split.get("replicate", 1) * split.get("shard", 1) * _accumulate(run))
 
 
 def _constant(kind: Kind, run: Row) -> Fraction:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis import charts
-from analysis.charts import Figure
+from analysis.charts import Figure, _scaling
 from analysis.charts._values import UNKNOWN
 from analysis.report import facts
 from analysis.report.build import build_report
@@ -15,8 +15,10 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from tests.analysis.charts.test_charts import draw
 from tests.analysis.fabricate import completed
+from tests.analysis.findings.test_scaling import trained
 from tests.analysis.scaled import write_scaling
 
+WAY = "sharded (FSDP2) x context parallel"
 NAMES = [name for name in charts.names() if name.startswith("scaling_")]
 
 
@@ -64,6 +66,17 @@ def test_strong_scaling_is_the_speedup_of_a_batch_against_the_ideal_line(root: P
     assert ratios == sorted(ratios) and 7 < ratios[-1] < 7.5
     assert "Observed: efficiency of strong scaling: 89.4 %" in (made.finding or "")
     assert "context parallel at 4" in made.caption  # starts late: two ran out of memory
+
+
+def test_the_caption_names_the_first_mark_where_several_groups_have_as_few_processes() -> None:
+    rows = trained(64, shard=2, context=2) + trained(64, shard=4, context=2) + trained(64, shard=2, context=4)
+    made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert made
+    assert "Of the groups of" not in made.caption
+    rows = [row for row in rows if row["processes"] > 4] + trained(64, shard=4, context=4)
+    made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert made
+    assert f"Of the groups of 8 GPUs on {WAY}, the first mark is {rows[0]['label']}." in made.caption
 
 
 def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:

@@ -13,18 +13,23 @@ RATE = 1000.0  # tokens per second and process
 
 
 def trained(
-    batch: int, efficiency: float = 1.0, repeats: int = 1, length: int = 128, **parallel: Any
+    batch: int,
+    efficiency: float = 1.0,
+    repeats: int = 1,
+    length: int = 128,
+    accumulate: int | None = None,
+    **parallel: Any,
 ) -> list[Row]:
     """The runs of a group that scales so well; `parallel` also takes fields of the runs' rows."""
     axes = ("replicate", "shard", "context", "tensor")
     given = {axis: parallel.pop(axis, 1) for axis in axes}
     count = given["replicate"] * given["shard"] * given["context"] * given["tensor"]
     tokens = float(batch * length)
-    train = {"batch_size": batch, "sequence_length": length, "accumulate": 8 // count or 1}
+    train = {"batch_size": batch, "sequence_length": length, "accumulate": accumulate or 8 // count or 1}
     config: dict[str, Any] = {"model": {"dim": 64}, "train": train}
     if count > 1:
         config["parallel"] = given
-    label = f"{given} {batch} {length}"
+    label = f"{given} {batch} {length}" + (f" {accumulate}" if accumulate else "")
     fields: Row = {
         "config": config, "processes": count, "gpus": count, "batch_size": batch, "sequence_length": length,
         "tokens_per_step": tokens, "factors": {"label": label}, "repeat": 1,
@@ -59,6 +64,35 @@ def test_each_way_of_sharing_has_a_curve_from_the_same_single_process() -> None:
     mine = found(trained(8), trained(8, 0.9, shard=2), trained(8, 0.8, replicate=2), trained(8, context=2))
     assert [curve.way for curve in mine] == ["sharded (FSDP2)", "replicated (DDP)", "context parallel"]
     assert {curve.base_processes for curve in mine} == {1} and len({curve.base for curve in mine}) == 1
+
+
+def test_a_curve_has_one_first_group_where_the_parts_of_a_batch_vary_at_one_number_of_processes() -> None:
+    crossed = [
+        trained(8, efficiency, accumulate=parts, shard=count)
+        for parts, slower in ((1, 1.0), (2, 0.5))
+        for count, efficiency in ((1, slower), (2, 0.9 * slower), (4, 0.8 * slower))
+    ]
+    mine = found(*crossed)
+    assert [curve.constant for curve in mine] == [
+        "8 samples a step, in 1 part a process",
+        "8 samples a step, in 2 parts a process",
+    ]
+    for curve in mine:
+        assert [point.processes for point in curve.points] == [2, 4]
+        assert [point.efficiency[0] for point in curve.points] == pytest.approx([0.9, 0.8])
+
+
+def test_parts_of_as_many_samples_make_a_curve_where_that_keeps_more_groups_on_one() -> None:
+    mine = found(
+        trained(8, accumulate=8), trained(8, accumulate=4),
+        trained(8, 0.9, accumulate=4, shard=2), trained(8, 0.8, accumulate=2, shard=4),
+        trained(8, 0.7, accumulate=1, shard=4),
+    )  # fmt: skip
+    assert [(curve.constant, len(curve.labels)) for curve in mine] == [
+        ("8 samples a step, 1 at once", 3),
+        ("8 samples a step, 2 at once", 2),
+    ]
+    assert [curve.points[-1].efficiency[0] for curve in mine] == pytest.approx([0.8, 0.7])
 
 
 def test_without_a_single_process_a_curve_starts_at_the_fewest() -> None:
