@@ -175,7 +175,7 @@ COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in 
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
-COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval; likewise.';
+COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
 

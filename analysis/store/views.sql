@@ -45,7 +45,7 @@ COMMENT ON COLUMN step_records.energy_joules IS 'Energy of all GPUs of the run i
 COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
-COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval; likewise.';
+COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the deciding attempt''s device and on the run''s own processes (see steps.counted).';
@@ -95,7 +95,7 @@ COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
-COMMENT ON COLUMN steps.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval; likewise.';
+COMMENT ON COLUMN steps.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN steps.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed, each

@@ -309,7 +309,7 @@ class StepRecord(Frozen):
         description="The process that spent most itself, not waiting for others; None: not known, or alone.",
     )
     slowest_rank_seconds: float | None = Field(
-        None, ge=0, description="Of a step, mean over the `steps` steps: what that process spent itself."
+        None, ge=0, description="Of a step, mean over the first 32 of them: what that process spent itself."
     )
     other_ranks_seconds: float | None = Field(
         None, ge=0, description="The same of the other processes, their median."

@@ -43,6 +43,7 @@ class Meter:
     def done(self) -> None:
         """Mark the end of a step, which the device may only reach later."""
         self._clock.mark()
+        self._world.own.done()
 
     def record(
         self, step: int, loss: Tensor | None = None, norm: Tensor | None = None, rate: float | None = None
@@ -79,7 +80,7 @@ class Meter:
             sm_mhz=sm_mhz,
             throttle_reasons=reasons,
         )
-        return together(self._world.gather((mine, own and own / len(seconds))))
+        return together(self._world.gather((mine, own)))
 
     def restart(self) -> None:
         """Collect garbage, and start the next interval."""

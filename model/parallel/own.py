@@ -34,6 +34,9 @@ class Marks(Protocol):
         """Seconds from each mark to the next; waits for the last."""
 
 
+MOST_STEPS = 32  # of an interval, which are counted: a GPU's marks are kept until the record
+
+
 class Own:
     """Counts it from `start` to `seconds`; at other times all of it does nothing.
 
@@ -44,13 +47,13 @@ class Own:
     def __init__(self, known: bool = True) -> None:
         self.known = known
         self._marks: Marks | None = None
-        self._running = False
+        self._running, self._steps = False, 0
 
     def start(self, marks: Marks) -> None:
         """Begin to count."""
         if self.known:
             marks.start()
-            self._marks, self._running = marks, True
+            self._marks, self._running, self._steps = marks, True, 0
 
     def pause(self) -> None:
         """Others may be waited for from here on."""
@@ -60,9 +63,16 @@ class Own:
 
     def resume(self) -> None:
         """From here on this process is on its own again."""
-        if self._marks and not self._running:
+        if self._marks and not self._running and self._steps < MOST_STEPS:
             self._marks.mark()
             self._running = True
+
+    def done(self) -> None:
+        """A step is done."""
+        if self._steps < MOST_STEPS:
+            self._steps += 1
+        if self._steps == MOST_STEPS:
+            self.pause()
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -86,7 +96,7 @@ class Own:
         return left_out
 
     def seconds(self) -> float | None:
-        """What was counted since `start`; waits for the device. None: nothing was."""
+        """Of a step, mean over those counted since `start`; waits for the device. None: nothing was."""
         self.pause()
         marks, self._marks = self._marks, None
-        return sum(marks.spans()[::2]) if marks else None
+        return sum(marks.spans()[::2]) / self._steps if marks and self._steps else None

@@ -14,7 +14,7 @@ from model.feed import Feed, Ready
 from model.measure import meter
 from model.measure.meter import Meter, no_collector
 from model.parallel import objective
-from model.parallel.own import Own
+from model.parallel.own import MOST_STEPS, Own
 from model.text import Position, Source
 from model.trainer import train
 from tests.model.conftest import run_config
@@ -136,12 +136,23 @@ def test_what_a_process_spends_itself_is_of_the_steps_alone(clock):
     own.resume()
     own.resume()
     clock.now += 4.0
-    assert own.seconds() == 7.0
+    own.done()
+    own.done()
+    assert own.seconds() == 3.5
     own.resume()  # of a step that is profiled
+    own.done()
     clock.now += 8.0
     own.start(marks)
-    clock.now += 16.0
-    assert own.seconds() == 16.0
+    for step in range(1, 2 * MOST_STEPS + 1):  # those that are counted, and as many again
+        own.resume()
+        clock.now += step
+        with own.apart():
+            clock.now += 100
+        own.done()
+    assert own.seconds() == (MOST_STEPS + 1) / 2
+    assert len(marks.spans()) == 2 * MOST_STEPS + 1
+    own.start(marks)
+    assert own.seconds() is None
 
 
 def test_a_gpu_is_timed_by_events_that_are_used_again(clock, monkeypatch):
