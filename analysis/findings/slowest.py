@@ -5,7 +5,11 @@ Of equally fast ones each is slowest now and then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
+
 from analysis.findings.groups import Row
+from model.disk.record import StepRecord
 
 _MATTERS = 5.0  # percent above the median of the others, from which a process holds up its run
 
@@ -17,6 +21,29 @@ def holds_up(run: Row) -> bool:
     return bool(
         2 * run["slowest_rank_records"] > run["ranked_records"] and run["slowest_rank_percentage"] >= _MATTERS
     )
+
+
+def in_records(records: Sequence[StepRecord], nodes: Sequence[str]) -> Row:
+    """What `runs` has of it, of step records that are not collected yet.
+
+    Args:
+        nodes: of the processes, by rank.
+    """
+    ratios: dict[int, list[float]] = {}
+    for record in records:
+        if record.slowest_rank is not None and record.slowest_rank_seconds and record.other_ranks_seconds:
+            ratio = record.slowest_rank_seconds / record.other_ranks_seconds
+            ratios.setdefault(record.slowest_rank, []).append(ratio)
+    rank = max(sorted(ratios), key=lambda rank: len(ratios[rank]), default=None)
+    if rank is None:
+        return {"slowest_rank": None}
+    return {
+        "slowest_rank": rank,
+        "slowest_rank_node": nodes[rank],
+        "slowest_rank_records": len(ratios[rank]),
+        "ranked_records": sum(map(len, ratios.values())),
+        "slowest_rank_percentage": 100 * (median(ratios[rank]) - 1),
+    }
 
 
 def slowest(run: Row) -> str | None:

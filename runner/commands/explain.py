@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from analysis.findings.slowest import in_records, slowest
+from model.disk.files import read_lines
 from model.disk.folder import Attempt
-from model.disk.record import LedgerEvent
+from model.disk.record import LedgerEvent, StepRecord
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
 from runner.execute.reconcile import reconciled
@@ -84,12 +86,21 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         else None,
         "not_resumed": manifest.not_resumed if manifest else None,
         "parallel": manifest.parallel.model_dump() if manifest and manifest.parallel else None,
+        "slowest": _slowest(attempt),
         "steps": result.steps if result else None,
         "requested_bytes": result.requested_bytes if result else None,
         "peak_memory_bytes": result.peak_memory_bytes if result else None,
         "outcome": outcome,
         "reason": reason,
     }
+
+
+def _slowest(attempt: Attempt) -> str | None:
+    """Which of its processes was slowest, after the first record; None: not known, or it has one."""
+    ranks, path = attempt.manifest and attempt.manifest.ranks, attempt.path / "steps.jsonl"
+    if not ranks or not path.exists():
+        return None
+    return slowest(in_records(read_lines(path, StepRecord)[1:], [rank.node for rank in ranks]))
 
 
 def _line(event: LedgerEvent) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 
 import psutil
@@ -170,4 +171,10 @@ def test_processes_that_were_started_train_as_one_process_does(runner, root, stu
         for path in root.glob("tiny/*/attempt-1/result.json")
     }
     assert {each["outcome"] for each in found.values()} == {"completed"}
+    said = {
+        count: json.loads(runner("explain", each["run_id"], "--json", rc=0).stdout)["attempts"][0]["slowest"]
+        for count, each in found.items()
+    }
+    assert said[1] is None
+    assert re.match(rf"rank [01] on {node()} was slowest in \d of 3 intervals, by ", said[2])
     assert found[2]["final_loss"] == pytest.approx(found[1]["final_loss"], rel=1e-4)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.findings.slowest import holds_up, slowest
+from analysis.findings.slowest import holds_up, in_records, slowest
+from model.disk.record import StepRecord, now
 
 
 def run(
@@ -23,6 +24,20 @@ def test_a_sentence_names_rank_and_node_how_often_and_by_how_much() -> None:
     assert slowest(run(3, 41, 12.3)) == said
     assert slowest(run(0, 41, None, slowest_rank_node=None)) == "rank 0 was slowest in 41 of 50 intervals"
     assert slowest(run(None)) is None
+
+
+def record(rank: int | None, seconds: float | None = None) -> StepRecord:
+    return StepRecord(
+        step=1, steps=1, time=now(), step_seconds=1.0, tokens=8, memory_bytes=1, slowest_rank=rank,
+        slowest_rank_seconds=seconds, other_ranks_seconds=seconds and 0.5,
+    )  # fmt: skip
+
+
+def test_records_say_it_before_they_are_collected() -> None:
+    records = [record(1, 0.6), record(0, 0.7), record(1, 0.55), record(1, 0.75), record(None)]
+    said = "rank 1 on n2 was slowest in 3 of 4 intervals, by 20 % of the median of the others"
+    assert slowest(in_records(records, ["n1", "n2"])) == said
+    assert slowest(in_records([record(None)], ["n1", "n2"])) is None
 
 
 @pytest.mark.parametrize(
