@@ -1,10 +1,11 @@
-"""What the main thread of a process is at, as another thread of it sees."""
+"""What a process is at, as a thread of it sees that does nothing else."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import asdict, dataclass
-from threading import main_thread
+from threading import Thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -12,6 +13,7 @@ from typing import Any
 _WAITING = frozenset({
     "model.parallel.world", "torch.distributed.distributed_c10d", "torch.distributed._functional_collectives",
 })  # fmt: skip
+_WRITER = "checkpoint"  # how the name of model.keeper's thread begins
 
 
 @dataclass(frozen=True)
@@ -34,16 +36,19 @@ class Place:
 
 
 def place(steps: int) -> Place:
-    """Where this process's main thread stands."""
-    frame = sys._current_frames().get(main_thread().ident or 0)
-    frames = list(_outwards(frame))
+    """Where this process's main thread stands; while that waits for a checkpoint, where its writer does."""
+    frames = _frames(main_thread())
+    if frames and _module(frames[0]) == "threading" and "model.keeper" in map(_module, frames):
+        writers = [each for each in threading.enumerate() if each.name.startswith(_WRITER)]
+        frames = _frames(writers[0]) if writers else frames
     own = next((each for each in frames if not _module(each).startswith("torch")), None)
     line = f"{own.f_code.co_filename}:{own.f_lineno}" if own else "nowhere"
     return Place(steps, line, any(_module(each) in _WAITING for each in frames))
 
 
-def _outwards(frame: FrameType | None) -> list[FrameType]:
-    found = []
+def _frames(thread: Thread) -> list[FrameType]:
+    """From the innermost outwards."""
+    found, frame = [], sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         found.append(frame)
         frame = frame.f_back
