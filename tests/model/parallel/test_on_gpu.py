@@ -1,10 +1,13 @@
 """On GPUs, over NCCL: two processes train as one does, with everything that a GPU adds. Needs two GPUs."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 
 from model.config import RunConfig
-from model.errors import AuditFailed
+from model.errors import AuditFailed, Interrupted
+from model.keeper import Checkpoints, Keeper
 from model.llama import Block
 from model.parallel.world import ALONE
 from model.text import Source
@@ -108,3 +111,38 @@ def test_an_audit_that_fails_on_one_gpu_ends_the_run_on_both(texts):  # noqa: F8
     first, second = together(diverged, texts, on_gpu({"shard": 2}, {}), device="cuda", shard=2)
     assert first == second
     assert "planted" in first
+
+
+def behind_and_stopped(world, texts, folder, config):  # noqa: F811
+    """Two checkpoints of step 2: written while training goes on, and by a run that stops there."""
+    torch.use_deterministic_algorithms(True)  # without them two runs may differ
+    due, left = Keeper.due, iter([False, True])
+    for name, after, asked in (
+        ("behind", lambda self, step: step == 2, lambda: False),
+        ("stopped", due, lambda: next(left)),
+    ):
+        Keeper.due = after
+        (folder / name).mkdir(exist_ok=True)
+        world.any(False)
+        with suppress(Interrupted):
+            checkpoints = Checkpoints(folder / name, None, asked, None)
+            train(config, Source(texts), lambda record: None, checkpoints, world=world)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_checkpoint_that_is_written_while_two_gpus_train_on_is_that_of_its_step(
+    way,
+    texts,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    """Byte for byte what a run writes that stops after that step."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    mine = on_gpu(WAYS[way], BFLOAT16)
+    together(behind_and_stopped, texts, tmp_path, mine, device="cuda", **WAYS[way])
+    behind, stopped = (
+        {path.name: path.read_bytes() for path in (tmp_path / name / "checkpoint").iterdir()}
+        for name in ("behind", "stopped")
+    )
+    assert len(behind) == 3
+    assert behind == stopped
