@@ -75,7 +75,7 @@ class Others:
     """
 
     def __init__(self, size: int, attempt: int) -> None:
-        self.changed = Condition()
+        self.changed, self._closed = Condition(), False
         self.by_rank = {rank: Other(rank) for rank in range(1, size)}
         self._server = socket.create_server(("", 0), backlog=2 * size)
         self.meeting = Meeting.at(attempt, self._server.getsockname()[1])
@@ -89,6 +89,8 @@ class Others:
 
     def close(self) -> None:
         """Listen no longer. The processes end, since their connections do."""
+        with self.changed:
+            self._closed = True
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -120,6 +122,9 @@ class Others:
             return
         connection = Connection(channel)
         with self.changed:
+            if self._closed:
+                connection.close()
+                return
             other.node, other.heard = hello["node"], time.monotonic()
             if hello["kind"] == "task":
                 other.task = connection

@@ -114,6 +114,15 @@ def test_who_does_not_know_the_token_is_no_process_of_the_run(ranks, said):
     assert not any(other.rank_says for other in ranks._others.by_rank.values())
 
 
+@pytest.mark.fault
+def test_who_comes_when_rank_0_has_left_is_sent_away(ranks, join):
+    with ranks._others.changed:
+        late = join(1)  # whose greeting is not heard before
+        ranks._others._closed = True
+    assert late.left.wait(60)
+    assert ranks._others.by_rank[1].rank_says is None
+
+
 def test_what_one_process_says_of_its_failure_is_the_outcome_of_the_attempt(ranks, join, endings):
     torch_says = "rank 2 on " + node() + ": CUDA out of memory. Tried to allocate 20 GiB."
     join(2).ended(
