@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from model.disk.record import StepRecord
 from model.errors import UserError
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
@@ -93,6 +94,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "steps": state.brief.steps if counts else None,
             "loss": last.loss if last else None,
             "tokens_per_second": last.tokens_per_second if last else None,
+            "slowest_rank": last.slowest_rank if isinstance(last, StepRecord) else None,
             "imported": state.brief.imported and state.brief.imported["file"],
         })  # fmt: skip
     return found

@@ -210,3 +210,17 @@ def test_a_table_has_no_column_that_its_tasks_have_nothing_for(tmp_path, tasks, 
     head, *lines = status(tmp_path, "--all").splitlines()
     assert head.split() == ["run", "factors", "status", "step", *shown, "reason"]
     assert len(lines) == len(tasks) and all(line.endswith("broken") for line in lines)
+
+
+def test_json_says_which_process_was_slowest_of_late(tmp_path):
+    for run_id, known in (
+        ("one", {}),
+        ("two", {"slowest_rank": 1, "slowest_rank_seconds": 0.4, "other_ranks_seconds": 0.3}),
+    ):
+        folder = Folder(tmp_path, plan(run_id, study="lengths"))
+        folder.start()
+        folder.step(5, **known)
+    assert {row["run_id"]: row["slowest_rank"] for row in json.loads(status(tmp_path, "--json"))} == {
+        "one": None,
+        "two": 1,
+    }
