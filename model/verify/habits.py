@@ -188,7 +188,7 @@ def _not_a_number(subject: Subject) -> None:
     Q's is in the last row, and V's and K's are in the first, which every row attends to. PyTorch's CPU kernel
     hides it in sequences that are shorter than its vectors; no run trains on those.
     """
-    if subject.case.sequence_length < NAN_FROM:
+    if min(part.sequence_length for part in subject.case.parts or [subject.case]) < NAN_FROM:
         return
     case, inputs = subject.case, _known(subject).inputs
     group, last = case.heads // case.kv_heads, case.sequence_length - 1
@@ -207,7 +207,7 @@ def _not_a_number(subject: Subject) -> None:
         subject.note("NaN comes out", step, bool(x.isnan().any()), hidden)
 
 
-NAN_FROM = 32  # tokens
+NAN_FROM = 32  # keys of a call
 ALL = slice(None)
 # Powers of two within the range of the precision. In float16 neither dS nor a result may become subnormal.
 _WIDE = ({"do": 2.0**-24}, {"v": 2.0**15, "do": 2.0**15}, {"q": 2.0**15}, {"q": 2.0**-15})

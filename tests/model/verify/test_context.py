@@ -87,6 +87,14 @@ def test_math_is_certified_in_the_precisions_of_runs(dtype, context) -> None:
     assert not faults(found), found.reasons
 
 
+@pytest.mark.parametrize("tokens", [32, 128])
+def test_flash_is_certified_for_parts_of_a_short_sequence(tokens) -> None:
+    """PyTorch's CPU kernel hides a NaN from calls that are shorter than its vectors, as first parts may be."""
+    found = certify_case("flash", replace(CASE, sequence_length=tokens))
+    assert found.verdict == "right", found.reasons
+    assert any(check.name == "NaN comes out" for check in found.checks) == (tokens == 128)
+
+
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda each: each.__name__)
 def test_one_that_is_wrong_for_parts_alone_is_refused(wrong, plant) -> None:
     plant("wrong", of(wrong))
