@@ -305,7 +305,10 @@ class InferenceConfig(Strict):
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
         if self.warmup_steps >= self.steps:
-            text = f"warmup_steps {self.warmup_steps} leave none of the {self.steps} steps to measure"
+            text = (
+                f"inference.warmup_steps {self.warmup_steps} leaves none of the {self.steps} steps to "
+                "measure: set it below inference.steps"
+            )
             raise Mismatch(text, "warmup_steps", "steps")
         return self
 

@@ -163,7 +163,10 @@ def test_one_study_has_one_task(tmp_path):
 @pytest.mark.parametrize(
     ("more", "wrong"),
     [
-        (", inference: {steps: 5}", "warmup_steps 10 leave none of the 5 steps to measure"),
+        (
+            ", inference: {steps: 5}",
+            "inference.warmup_steps 10 leaves none of the 5 steps to measure: set it below inference.steps",
+        ),
         (", data.mode: pad", r"--set data\.mode=pack"),
         (", inference: {new_tokens: -1}", "'inference.new_tokens' must be greater than or equal to 0"),
         (", inference: {log_every: 1}", "unknown setting 'inference.log_every'"),
