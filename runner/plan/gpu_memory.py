@@ -42,11 +42,17 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     for group in surprising[:_NAMED]:
         run = groups[group]
         yield (
-            f"{label(run)} will probably end oom_gpu: it needs about {size(needs[group])}, and the profile's "
-            f"GPUs have {size(memory or 0)}; {_instead(run.config, memory or 0)}"
+            f"{_named(run)} will probably end oom_gpu: it needs about {size(needs[group])}, and the "
+            f"profile's GPUs have {size(memory or 0)}; {_instead(run.config, memory or 0)}"
         )
     if (more := len(surprising) - _NAMED) > 0:
         yield f"and so will {more} more"
+
+
+def _named(run: RunRecord) -> str:
+    """All runs of its group: without seed and repeat."""
+    axes = [axis for axis in run.factors if axis != "seed"]
+    return label(run, axes) if axes else "each run"
 
 
 def _need(config: RunConfig) -> int:

@@ -42,6 +42,14 @@ def test_what_does_not_fit_is_named_with_what_would():
     assert line.endswith("use a smaller model, or state `expect: oom_gpu`")
 
 
+def test_a_group_is_named_without_seed_and_repeat():
+    run = planned().model_copy(update={"factors": {"attention": "cudnn", "seed": 2}, "repeat": 3})
+    _, line = forecast([run], GIB)
+    assert line.startswith("cudnn will probably end")
+    _, line = forecast([run.model_copy(update={"factors": {"seed": 2}})], GIB)
+    assert line.startswith("each run will probably end")
+
+
 def test_a_run_that_is_expected_to_fail_so_is_not_named():
     assert len([*forecast([planned(expected=Outcome.OOM_GPU)], GIB)]) == 1
 
