@@ -250,15 +250,23 @@ NOT_OFFSET = (
 
 def refusals(backend: Backend, case: Case) -> list[str]:
     """Every reason why the backend cannot run the calls of a case here."""
-    supports, found = backend.supports or Supports(), list[str]()
+    found = list[str]()
     for call in case.calls:
-        if call.offset and not supports.offset:
-            found.append(NOT_OFFSET)
-        elif not call.trains and not supports.cached:
-            found.append(NOT_CACHED)
-        else:
-            found += backend.unsupported_reasons(call)
+        lacks = _lacks(backend, call)
+        found += [lacks] if lacks else backend.unsupported_reasons(call)
     return list(dict.fromkeys(found))
+
+
+def lacking(backend: Backend, case: Case) -> list[str]:
+    """The kinds of calls among those of a case that the backend takes on no device."""
+    return list(dict.fromkeys(filter(None, (_lacks(backend, call) for call in case.calls))))
+
+
+def _lacks(backend: Backend, call: Case) -> str:
+    supports = backend.supports or Supports()
+    if call.offset and not supports.offset:
+        return NOT_OFFSET
+    return NOT_CACHED if not call.trains and not supports.cached else ""
 
 
 def for_compile(backend: Backend) -> Backend:

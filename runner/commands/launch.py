@@ -38,6 +38,7 @@ from runner.plan import budget, cost, gpu_memory
 from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
+from runner.plan.unable import unable
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
 from runner.state.slurm import SchedulerError
@@ -77,6 +78,8 @@ def command(
     until = None if only or rehearse else design.until
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
     whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root)
+    for doubt in unable(cells):
+        say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and only:
         say("--only: repeats are not added (`until`); launch without it for that")
@@ -117,9 +120,17 @@ def _say_price(planned: Plan) -> None:
     kinds = {Shape.of(run) for run in planned.left}
     if planned.cluster.profile.executor == "slurm" and len(kinds) > 1 and any(r.block for r in planned.left):
         say(
-            f"{len(kinds)} arrays, because rules give some runs other resources: "
+            f"{len(kinds)} arrays, because {_apart(kinds)}: "
             "blocks are kept within an array, not between arrays"
         )
+
+
+def _apart(kinds: set[Shape]) -> str:
+    """Why runs cannot share one array."""
+    numbers = {kind.processes for kind in kinds}
+    resources = {replace(kind, processes=1) for kind in kinds}
+    why = ["runs have different numbers of processes"] * (len(numbers) > 1)
+    return " and ".join([*why, *["rules give some runs other resources"] * (len(resources) > 1)])
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:
@@ -159,12 +170,15 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
 
     profile, name = planned.cluster.profile, planned.study.name
     shapes = Counter(Shape.of(run) for run in planned.left)
+    starts = dict[str, None]()  # what is true of all arrays is said once
     for number, (shape, count) in enumerate(shapes.items(), start=1):
         text = script(profile, jobs_folder(planned.root / name), name, shape, count)
         sys.stdout.write("\n" + text)
         if folder:
             _write(folder / f"{name}-{number}.sh", text)
-        _say_start(text)
+        starts[_start(text)] = None
+    for line in starts:
+        say(line)
 
 
 def _write(path: Path, text: str) -> None:
@@ -176,16 +190,15 @@ def _write(path: Path, text: str) -> None:
     say(f"{path}")
 
 
-def _say_start(script: str) -> None:
-    """Print when Slurm expects the first job to start, or why there is no estimate."""
+def _start(script: str) -> str:
+    """When Slurm expects the first job to start, or why there is no estimate."""
     from runner.execute.slurm.client import expected_start
 
     try:
         start = expected_start(script)
     except SchedulerError as error:
-        say(f"no start estimate: {error}")
-    else:
-        say(f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate")
+        return f"no start estimate: {error}"
+    return f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate"
 
 
 def price(cost: Estimate) -> Iterator[str]:

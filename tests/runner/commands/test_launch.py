@@ -68,6 +68,34 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
     assert not root.exists()
 
 
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("seed: 1}, resources: {cpus: 2}", "rules give some runs other resources"),
+        ("seed: 1}, set: {parallel.shard: 2}", "runs have different numbers of processes"),
+        (
+            "seed: 1}, set: {parallel.shard: 2}, resources: {cpus: 2}",
+            "runs have different numbers of processes and rules give some runs other resources",
+        ),
+    ],
+)
+def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_once(
+    study, root, slurm, rules, why
+):
+    slurm.write_text(SLURM + "processes_per_node: 2\n")
+    path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
+    done = launch(root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2")
+    assert f"\n2 arrays, because {why}: blocks are kept within an array" in done.stderr
+    assert done.stdout.count("#!/bin/bash") == 2
+    assert done.stderr.count("start estimate") == 1
+
+
+def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(study, root):
+    done = launch(root, study(), "--dry-run", "--set", "attention=cudnn", "--set", "parallel.context=2")
+    assert "--set attention=cudnn: warning: 'cudnn' takes no part of a sequence" in done.stderr
+    assert done.exit_code == 0
+
+
 @pytest.mark.refused
 @pytest.mark.parametrize(
     ("arguments", "says"),

@@ -1,0 +1,31 @@
+"""Which runs will end unsupported because their backend lacks a kind of call, whatever the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model import attention
+from model.disk.record import Outcome
+from runner.spec.expansion import Cell
+from runner.spec.problems import Problem
+
+
+def unable(cells: Sequence[Cell]) -> list[Problem]:
+    """One warning for each backend at its place in the study, of cells that do not expect it.
+
+    Torch is imported only where some run asks for such calls. The runs start nevertheless: that a backend
+    lacks something can be what a study shows.
+    """
+    return sorted({problem for cell in cells if (problem := _unable(cell))})
+
+
+def _unable(cell: Cell) -> Problem | None:
+    name, case = cell.config.attention, cell.config.attention_case
+    asks = case.context > 1 or case.new_tokens > 0
+    if not asks or cell.expected is Outcome.UNSUPPORTED or attention.is_foreign(name):
+        return None
+    lacks = attention.lacking(attention.load(name), case)
+    if not lacks:
+        return None
+    text = f"warning: '{name}' {'; '.join(lacks)}; or state `expect: unsupported`"
+    return Problem(cell.marks.get("attention", cell.origin), text)

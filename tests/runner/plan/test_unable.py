@@ -1,0 +1,43 @@
+"""A launch warns of runs whose backend lacks a kind of call, at the backend's place in the study."""
+
+import pytest
+
+from model import attention
+from runner.plan import unable as module
+from runner.plan.unable import unable
+from runner.spec.expansion import expand
+from runner.spec.study import read_study
+
+SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
+READS = "title: t\nbase:\n  task: inference\n  device: cpu\n  data: {path: a.parquet}\n"
+EXPECTED = "rules: [{where: {attention: [cudnn]}, expect: unsupported, because: no parts}]\n"
+
+
+def found(study, extra, sets=(), **base):
+    return [str(each) for each in unable(expand(read_study(study(extra, **base)), "full", sets=sets))]
+
+
+def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
+    (line,) = found(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT)
+    place, _, text = line.partition(": ")
+    assert place.endswith("tiny.yaml:7:29")
+    assert text == f"warning: 'cudnn' {attention.NOT_OFFSET}; or state `expect: unsupported`"
+
+
+def test_a_backend_that_cannot_decode_is_named_unless_it_reads_prompts_alone(study):
+    matrix = "matrix: {attention: [custom, math]}\n"
+    (line,) = found(study, matrix, base=READS)
+    assert f"'custom' {attention.NOT_CACHED}" in line
+    assert found(study, matrix, sets=["inference.new_tokens=0"], base=READS) == []
+
+
+def test_what_the_study_expects_is_no_surprise(study):
+    assert found(study, "matrix: {attention: [flash, cudnn]}\n" + SPLIT + EXPECTED) == []
+
+
+def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatch):
+    def load(name):
+        pytest.fail(f"{name} was loaded")
+
+    monkeypatch.setattr(module.attention, "load", load)
+    assert found(study, "matrix: {attention: [flash, cudnn]}\n") == []
