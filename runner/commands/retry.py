@@ -54,6 +54,11 @@ def command(
     raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, changes), wait))
 
 
+def _with_section(dotted: str) -> str:
+    """Of `shrd`, which may be an axis without its section; not of `train.steps`, which is another setting."""
+    return dotted if "." in dotted else f"parallel.{dotted}"
+
+
 def _changes(sets: Sequence[str]) -> dict[str, int]:
     """The axes of `parallel` to change.
 
@@ -66,7 +71,7 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
     axes = [f"parallel.{name}" for name in ParallelConfig.model_fields]
     for dotted in (text.partition("=")[0].strip() for text in sets):
         if dotted not in axes:
-            known = did_you_mean(f"parallel.{dotted.rpartition('.')[2]}", axes)
+            known = did_you_mean(_with_section(dotted), axes)
             raise UserError(f"--set {dotted}: a run is restarted as planned, but for its processes {known}")
     found = {dotted: value for dotted, (value, _) in overrides(sets, ()).items()}
     for dotted, value in found.items():

@@ -121,7 +121,7 @@ def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(pl
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("train.steps=3", "restarted as planned, but for its processes"),
+        ("train.steps=3", r"restarted as planned, but for its processes \(valid: "),
         ("shard=2", "did you mean 'parallel.shard'"),
         ("parallel.shard=0", "expected a number of processes"),
         ("parallel.shard=two", "expected a number of processes"),
