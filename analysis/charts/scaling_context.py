@@ -50,7 +50,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         )
         for label, runs in stats.by_label(mine).items()
     )
-    sweep = Sweep((axis,), {axis.name: ()}, cells, ())
+    sweep = Sweep((axis,), {}, cells, ())
     figure = over(sweep, sweep.by([axis]), quantity, note)
     return figure and replace(figure, finding=_finding(cells, axis, quantity))
 

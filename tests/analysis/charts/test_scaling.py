@@ -110,6 +110,11 @@ def test_lengths_over_context_have_a_line_for_each_number_of_processes(root: Pat
     assert "out of memory at 16,384 on 2 GPUs" in (made.finding or "")
 
 
+def test_without_a_peak_the_note_says_so_and_no_more(root: Path) -> None:
+    note = figure(root, "scaling_context", "on_a_cpu").note or ""
+    assert note.startswith("MFU is not shown") and note.endswith("is not known.")
+
+
 def test_a_report_has_the_page_its_sentences_and_their_table(root: Path, tmp_path: Path) -> None:
     build_report(root, "repeated", tmp_path / "there")
     page = (tmp_path / "there" / "scaling.html").read_text()
