@@ -174,8 +174,9 @@ def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
         return []
     if not chart.warmup:
         return [("Warm-up", "included")]
-    steps = " or ".join(str(count) for count in sorted({run["warmup_steps"] for run in shown}))
-    return [("Warm-up", f"excluded: the first {steps} steps, by the rule that the methods state")]
+    counts = sorted({run["warmup_steps"] for run in shown})
+    first = "step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
+    return [("Warm-up", f"excluded: the first {first}, by the rule that the methods state")]
 
 
 def _imported(shown: list[Row]) -> list[tuple[str, str]]:

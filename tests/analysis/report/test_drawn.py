@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from analysis.report.figures.drawn import sizes
+from analysis import charts
+from analysis.report.figures.drawn import _warmup, sizes
 
 
 def rows(labels: Iterable[str]) -> list[dict[str, object]]:
@@ -26,3 +27,11 @@ def rows(labels: Iterable[str]) -> list[dict[str, object]]:
 )
 def test_n_is_that_of_a_group_and_not_of_the_study(labels: str, said: str) -> None:
     assert sizes(rows(labels)) == said
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"), [([1], "step"), ([10, 10], "10 steps"), ([1, 5], "1 or 5 steps")]
+)
+def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], said: str) -> None:
+    found = _warmup(charts.load("tokens_per_second"), [{"warmup_steps": count} for count in counts])
+    assert found == [("Warm-up", f"excluded: the first {said}, by the rule that the methods state")]
