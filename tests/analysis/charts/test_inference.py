@@ -114,6 +114,13 @@ def test_no_page_says_that_a_run_trained(pages: Path) -> None:
         assert not re.search("train|loss", words(pages / name), re.IGNORECASE), name
 
 
+def test_the_tiers_of_the_overview_are_in_a_ranking(pages: Path) -> None:
+    assert 'href="comparison.html#ranking"' in (pages / "index.html").read_text()
+    for page in ("comparison.html", "print.html"):
+        assert (pages / page).read_text().count('id="ranking"') == 1
+    assert "Tiers by tokens per second" in words(pages / "comparison.html")
+
+
 def test_methods_state_the_formula_of_a_prefill(pages: Path) -> None:
     assert "(2 N + 4 L H Q T)" in words(pages / "methods.html")
     assert "The floor" not in words(pages / "methods.html")
