@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from model.errors import did_you_mean
+from model.attention import check_name
+from model.errors import UserError, did_you_mean
 from runner.spec.cells.options import Setting
 from runner.spec.document import KeyPath
 from runner.spec.problems import MOST_SHOWN, Problem
@@ -25,6 +26,16 @@ def matches(factors: Mapping[str, Setting], where: Where) -> bool:
 def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
     """Unlike in Python, `true` is not 1 here."""
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in wanted)
+
+
+def no_backends(study: Study, where: Where, path: KeyPath) -> Iterator[Problem]:
+    """Of several backends, those that there are not: the others match, so that nothing else would tell."""
+    wanted = where.get("attention")
+    for i, name in enumerate(wanted if isinstance(wanted, list) else ()):
+        try:
+            check_name(str(name))
+        except UserError as error:
+            yield Problem(study.document.mark((*path, "attention", i)), str(error))
 
 
 def idle(study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]) -> Problem:

@@ -136,6 +136,16 @@ def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
         ("matrix: {seed: [0]}\nrules: [{where: {seed: 3}, expect: failed}]\n", 8, "matches no cell"),
         ("matrix: {seed: [0]}\nrules: [{where: {sed: 0}, expect: failed}]\n", 8, "'sed' is not a factor"),
         (
+            "matrix: {attention: [math, flash]}\nrules: [{where: {attention: [math, flsh]}, expect: failed}]\n",
+            8,
+            "unknown attention backend 'flsh' (did you mean 'flash'?",
+        ),
+        (
+            "matrix: {attention: [math, flash]}\nexclude: [{attention: [math, flsh]}]\n",
+            8,
+            "unknown attention backend 'flsh' (did you mean 'flash'?",
+        ),
+        (
             "matrix: {seed: [0]}\nrules: [{where: {seed: 0}, set: {seed: 1}}]\n",
             8,
             "so rules cannot change it",
