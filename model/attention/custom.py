@@ -8,25 +8,30 @@ from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
-    """Grouped heads share K and V in the kernel; dK and dV are summed over each group afterwards."""
+    """Grouped heads share K and V in the kernel, which reads the seam's layout without copies."""
     from model.kernels import op  # defines operators of PyTorch, which only their first call needs
 
-    if not causal:
-        raise ValueError("custom: the kernel is causal only")
-    return op.attend(q_BTHD, k_BTKD, v_BTKD)
+    # Under a mask the last query stands at the last key.
+    return op.attend(q_BTHD, k_BTKD, v_BTKD, causal, (k_BTKD.shape[1] - q_BTHD.shape[1]) if causal else 0)
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """The kernel is written for Hopper and one head dim, with 32-bit offsets, in some versions of Gluon."""
-    return _reasons.declared(case, SUPPORTS) + _size(case) + _gluon()
+    """Written for Hopper and three head dims, with 32-bit offsets, in some versions of Gluon."""
+    return _reasons.declared(case, SUPPORTS) + _head_dim(case) + _size(case) + _gluon()
+
+
+def _head_dim(case: Case) -> list[str]:
+    if case.head_dim != 192:
+        return []
+    return ["takes head dims 64, 128 and 256, not 192: change model.dim or model.heads"]
 
 
 def _size(case: Case) -> list[str]:
-    folded_heads = case.batch * case.heads
-    if folded_heads > 65535 or folded_heads * case.sequence_length * case.head_dim >= 2**31:
+    rows = case.batch * case.heads * (case.sequence_length + 3)
+    if max(case.batch, case.heads) > 65535 or rows >= 2**30:
         return [
-            "uses 32-bit offsets and takes at most 65535 batch x heads, which this case exceeds: "
-            "lower train.batch_size or train.sequence_length"
+            "counts rows of statistics in 32 bits and takes at most 65535 heads or batches, which this case "
+            "exceeds: lower train.batch_size or train.sequence_length"
         ]
     return []
 
@@ -45,18 +50,19 @@ def _gluon() -> list[str]:
 
 
 SUPPORTS = Supports(
-    dtypes=("bfloat16",),
-    layout="BHTD",
-    causal=(True,),
-    smallest_head_dim=128,
-    largest_head_dim=128,
-    length_multiple=128,
+    offset=True,
+    cached=True,
+    dtypes=("bfloat16", "float16"),
+    layout="BTHD",
+    smallest_head_dim=64,
+    largest_head_dim=256,
+    head_dim_multiple=64,
     capability=((9, 0), (9, 1)),
     versions="triton 3.6 to 3.8",
 )
 
 backend = Backend(
-    summary="This project's Gluon kernel for Hopper: bfloat16, head dim 128, causal",
+    summary="This project's Gluon kernel for Hopper: head dims 64, 128 and 256",
     unsupported_reasons=unsupported_reasons,
     attend=attend,
     launches=Launches(cuda=Kernels(forward=r"^_forward_kernel\b", backward=r"^_backward_kernel\b")),

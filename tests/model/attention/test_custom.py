@@ -1,7 +1,7 @@
-"""What stands between the seam and the Hopper kernel: folding, groups, gradients, torch.compile.
+"""What stands between the seam and the Hopper kernel: copies, masks, gradients, torch.compile.
 
-The kernel itself needs a Hopper GPU (test_on_gpu.py). Here a plain PyTorch one stands in for it,
-with the kernel's own contract: (heads, T, D), the batch folded in, dK and dV per query head.
+The kernel itself needs a Hopper GPU (test_on_gpu.py). Here a plain PyTorch one stands in for it, with the kernel's
+own contract: dense, aligned rows of any strides, keys that may be more than queries, dK and dV per key head.
 """
 
 import sys
@@ -14,6 +14,7 @@ import torch
 import model.kernels
 from model import attention
 from model.attention import Case
+from model.kernels.dense import fits
 from model.verify import data, reference
 from model.verify.reference import Inputs
 from tests.model.attention.calls import drawn, run
@@ -21,31 +22,38 @@ from tests.model.attention.calls import drawn, run
 CASE = Case("cuda", "bfloat16", batch=2, sequence_length=256, heads=8, kv_heads=2, head_dim=128)
 
 
-def _probabilities(q_HTD, k_HTD):
-    s = q_HTD @ k_HTD.mT / q_HTD.shape[-1] ** 0.5
-    s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
-    return s.softmax(-1), s.logsumexp(-1).float()
+def _probabilities(q_BHTD, k_BHUD, causal, query_offset):
+    s = q_BHTD @ k_BHUD.mT / q_BHTD.shape[-1] ** 0.5
+    if causal:
+        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1 + query_offset), -torch.inf)
+    return s.softmax(-1), torch.stack([s.amax(-1), (s - s.amax(-1, keepdim=True)).logsumexp(-1)]).float()
 
 
-def _per_query_head(q_HTD, *others_KTD):
-    return (x.repeat_interleave(q_HTD.shape[0] // x.shape[0], 0) for x in others_KTD)
+def _heads_first(q_BTHD, *others_BUKD):
+    group = q_BTHD.shape[2] // others_BUKD[0].shape[2]
+    return q_BTHD.transpose(1, 2), *(x.repeat_interleave(group, 2).transpose(1, 2) for x in others_BUKD)
 
 
-def _forward(q_HTD, k_KTD, v_KTD):
-    assert all(x.is_contiguous() for x in (q_HTD, k_KTD, v_KTD))
-    k_HTD, v_HTD = _per_query_head(q_HTD, k_KTD, v_KTD)
-    p, lse_HT = _probabilities(q_HTD, k_HTD)
-    return p @ v_HTD, lse_HT
+def _forward(q_BTHD, k_BUKD, v_BUKD, causal, query_offset):
+    assert all(fits(x) for x in (q_BTHD, k_BUKD, v_BUKD))
+    _forward.seen = [x.data_ptr() for x in (q_BTHD, k_BUKD, v_BUKD)]
+    q, k, v = _heads_first(q_BTHD, k_BUKD, v_BUKD)
+    p, stats_2BHT = _probabilities(q, k, causal, query_offset)
+    padding = -stats_2BHT.shape[-1] % 4
+    return (p @ v).transpose(1, 2).contiguous(), torch.nn.functional.pad(stats_2BHT, (0, padding))
 
 
-def _backward(do_HTD, q_HTD, k_KTD, v_KTD, o_HTD, lse_HT):
+def _backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, stats_2BHS, causal, query_offset, deterministic):
     """Written out: an operator's own code runs below autograd."""
-    assert all(x.is_contiguous() for x in (do_HTD, q_HTD, k_KTD, v_KTD, o_HTD, lse_HT))
-    k_HTD, v_HTD = _per_query_head(q_HTD, k_KTD, v_KTD)
-    p, lse_again = _probabilities(q_HTD, k_HTD)
-    assert torch.equal(lse_again, lse_HT) and torch.equal(p @ v_HTD, o_HTD)
-    ds = p * (do_HTD @ v_HTD.mT - (do_HTD * o_HTD).sum(-1, keepdim=True)) / q_HTD.shape[-1] ** 0.5
-    return ds @ k_HTD, ds.mT @ q_HTD, p.mT @ do_HTD
+    assert all(fits(x) for x in (do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD))
+    _backward.deterministic = deterministic
+    q, k, v = _heads_first(q_BTHD, k_BUKD, v_BUKD)
+    do, o = do_BTHD.transpose(1, 2), o_BTHD.transpose(1, 2)
+    p, again = _probabilities(q, k, causal, query_offset)
+    assert torch.equal(again, stats_2BHS[..., : q.shape[2]]) and torch.equal(p @ v, o)
+    ds = p * (do @ v.mT - (do * o).sum(-1, keepdim=True)) / q.shape[-1] ** 0.5
+    dq, dk, dv = (x.transpose(1, 2) for x in (ds @ k, ds.mT @ q, p.mT @ do))
+    return dq.contiguous(), *(x.unflatten(2, (k_BUKD.shape[2], -1)).sum(3) for x in (dk, dv))
 
 
 @pytest.fixture
@@ -61,17 +69,45 @@ def _inputs(kv_heads: int) -> Inputs:
     return drawn(Case("cpu", "float64", 2, 24, heads=4, kv_heads=kv_heads, head_dim=16))
 
 
-def _assert_exact(attend, inputs: Inputs) -> None:
-    torch.testing.assert_close(run(attend, inputs, True), reference.exact(inputs, causal=True).values)
+def _assert_exact(attend, inputs: Inputs, causal: bool = True) -> None:
+    torch.testing.assert_close(run(attend, inputs, causal), reference.exact(inputs, causal=causal).values)
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_batches_and_groups_are_folded_and_unfolded_right(stand_in, kv_heads: int) -> None:
-    _assert_exact(attention.load("custom").attend, _inputs(kv_heads))
+def test_the_mask_and_the_groups_reach_the_kernel(stand_in, kv_heads: int, causal: bool) -> None:
+    _assert_exact(attention.load("custom").attend, _inputs(kv_heads), causal)
 
 
-def test_strided_inputs_and_gradients_reach_the_kernel_contiguous(stand_in) -> None:
+def test_strided_rows_are_copied_for_the_kernel(stand_in) -> None:
     _assert_exact(attention.load("custom").attend, data.LAYOUTS["head dim strided"](_inputs(2)))
+
+
+def test_dense_rows_are_not_copied_whatever_their_strides(stand_in) -> None:
+    x = data.LAYOUTS["fused qkv"](_inputs(2))
+    assert not x.q.is_contiguous()
+    _assert_exact(attention.load("custom").attend, x)
+    attention.load("custom").attend(x.q, x.k, x.v, True)
+    assert _forward.seen == [y.data_ptr() for y in (x.q, x.k, x.v)]
+
+
+def test_the_last_queries_alone_give_the_last_rows(stand_in) -> None:
+    from model.kernels import op
+
+    x = _inputs(2)
+    whole, part = op.attend(x.q, x.k, x.v), op.attend(x.q[:, 20:], x.k, x.v, query_offset=20)
+    torch.testing.assert_close(part, whole[:, 20:])
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_backward_is_deterministic_when_pytorch_is_told_to_be(stand_in, wanted: bool) -> None:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(wanted)
+    try:
+        _assert_exact(attention.load("custom").attend, _inputs(2))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert _backward.deterministic is wanted
 
 
 def test_torch_compile_takes_it_in_one_graph(stand_in) -> None:
@@ -79,39 +115,53 @@ def test_torch_compile_takes_it_in_one_graph(stand_in) -> None:
     _assert_exact(torch.compile(attend, fullgraph=True, backend="aot_eager"), _inputs(2))
 
 
+def test_a_compiled_backward_follows_a_change_of_determinism(stand_in) -> None:
+    attend = torch.compile(attention.load("custom").attend, fullgraph=True, backend="aot_eager")
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        for wanted in (False, True, False):
+            torch.use_deterministic_algorithms(wanted)
+            run(attend, _inputs(2), True)
+            assert _backward.deterministic is wanted
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 def test_the_operators_tell_the_truth_about_their_shapes(stand_in) -> None:
     from model.kernels import op
 
-    x = _inputs(2)
-    q, k, v, do = (y.transpose(1, 2).contiguous() for y in (x.q, x.k, x.v, x.do))
+    x = drawn(Case("cpu", "float64", 2, 23, heads=4, kv_heads=2, head_dim=16))
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(op.hopper_attention, (q.requires_grad_(), k, v), test_utils=checks)
-    o, lse = op.hopper_attention(q.detach(), k, v)
-    backward = (do, q.detach(), k, v, o, lse)
-    torch.library.opcheck(op.hopper_attention_backward, backward, test_utils=checks)
-
-
-def test_without_a_mask_it_refuses_rather_than_masks() -> None:
-    q = torch.randn(1, 128, 1, 128)
-    with pytest.raises(ValueError, match="causal only"):
-        attention.load("custom").attend(q, q, q, False)
+    torch.library.opcheck(op.hopper_attention, (x.q.requires_grad_(), x.k, x.v, True, 0), test_utils=checks)
+    inputs = (x.q.detach(), x.k, x.v)
+    saved = op.hopper_attention(*inputs, True, 0)
+    torch.library.opcheck(
+        op.hopper_attention_backward, (x.do, *inputs, *saved, True, 0, False), test_utils=checks
+    )
 
 
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
         (replace(CASE, device="cpu"), "--set device=cuda"),
-        (replace(CASE, dtype="float16"), "--set train.dtype=bfloat16"),
-        (replace(CASE, head_dim=64), "head dim 128, not 64"),
-        (replace(CASE, sequence_length=200), "multiples of 128, not 200"),
-        (replace(CASE, causal=False), "causal only"),
-        (replace(CASE, batch=16, heads=64, sequence_length=16384), "32-bit"),
-        (replace(CASE, batch=10_000, sequence_length=128), "65535"),
+        (replace(CASE, dtype="float32"), "--set train.dtype=bfloat16"),
+        (replace(CASE, head_dim=32), "takes head dims from 64 up to 256 that are multiples of 64, not 32"),
+        (replace(CASE, head_dim=192), "takes head dims 64, 128 and 256, not 192"),
+        (replace(CASE, head_dim=512), "not 512"),
+        (replace(CASE, batch=1024, heads=64, sequence_length=16384), "32 bits"),
+        (replace(CASE, batch=70_000, sequence_length=128), "65535"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_each_limit_of_the_kernel_is_a_reason(case: Case, reason: str) -> None:
     assert any(reason in text for text in attention.load("custom").unsupported_reasons(case))
+
+
+def test_masks_lengths_precisions_and_head_dims_of_the_kernel_are_no_reasons() -> None:
+    takes = {"causal": False, "sequence_length": 201, "dtype": "float16", "head_dim": 256}
+    usual = attention.load("custom").unsupported_reasons(CASE)
+    for name, value in takes.items():
+        assert attention.load("custom").unsupported_reasons(replace(CASE, **{name: value})) == usual
 
 
 @pytest.mark.parametrize(("version", "refused"), [("3.5.1", True), ("3.6.0", False), ("3.9.0", True)])

@@ -79,6 +79,26 @@ def _custom(case: Case) -> Callable:
     return lambda q, k, v: attention.attend(backend, case, q, k, v)
 
 
+@pytest.fixture
+def deterministic():
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("length", [333, 4096])
+def test_custom_gives_the_same_bits_again_when_told_to(deterministic, length, head_dim, causal) -> None:
+    case = replace(CASES[0], batch=2, sequence_length=length, head_dim=head_dim, causal=causal)
+    attend, inputs = _custom(case), drawn(case)
+    first = run(attend, inputs)
+    for _ in range(4):
+        again = run(attend, inputs)
+        assert all(torch.equal(again[step], first[step]) for step in first)
+
+
 @pytest.mark.parametrize("length", [128, 384, 1024, 4096])
 def test_custom_gives_the_same_again(length: int) -> None:
     """Five runs on the same inputs: O, dK and dV to the last bit, dQ up to the order of its additions.
@@ -109,6 +129,16 @@ def test_portable_gives_the_same_bits_each_time_forward_and_backward(length: int
 @pytest.mark.parametrize("kv_heads", [8, 4, 1])
 def test_custom_shares_key_heads_in_groups_of_any_size(kv_heads: int) -> None:
     _assert_right("custom", Variant(replace(CASES[3], kv_heads=kv_heads), seed=1))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize(
+    ("length", "causal"), [(1, True), (65, True), (333, True), (201, False), (2048, False)]
+)
+def test_custom_takes_any_length_with_a_mask_and_without(length, causal, head_dim, dtype) -> None:
+    case = replace(CASES[2], sequence_length=length, causal=causal, head_dim=head_dim, dtype=dtype)
+    _assert_right("custom", Variant(case, seed=3))
 
 
 def test_custom_takes_peaked_attention() -> None:

@@ -15,11 +15,17 @@ from tests.model.verify.planted import CASE
 
 MODEL = Path(attention.__file__).parents[1]
 SDPA = {"attention/_sdpa.py"}
+HOPPER = ("__init__", "_backward", "_backward_wide", "_forward", "_tma", "passes", "schedule")
 # What a backend computes with, beside its own file, the registry and the reasons.
 OTHER_FILES = {
     "auto": SDPA,
     "cudnn": SDPA,
-    "custom": {"kernels/__init__.py", "kernels/op.py", "kernels/hopper.py"},
+    "custom": {
+        "kernels/__init__.py",
+        "kernels/dense.py",
+        "kernels/op.py",
+        *(f"kernels/hopper/{name}.py" for name in HOPPER),
+    },
     "efficient": SDPA,
     "flash": SDPA,
     "math": SDPA,

@@ -210,7 +210,7 @@ def test_the_snapshot_holds_what_the_packages_need_and_no_caches(taken):
     assert {
         "analysis/store/schema.sql",
         "model/attention/math.py",
-        "model/kernels/hopper.py",
+        "model/kernels/hopper/__init__.py",
         "runner/job/__main__.py",
     } <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]

@@ -1,0 +1,162 @@
+"""FlashAttention for Hopper in Gluon, the lower level of Triton's language, which comes with PyTorch.
+
+`model/attention/tiled.py` is the same algorithm in plain PyTorch; read that first. Papers: Dao 2023,
+"FlashAttention-2" (arXiv:2307.08691), below FA2; Shah et al. 2024, "FlashAttention-3" (arXiv:2407.08608),
+below FA3. Files: _forward, _backward, passes (what surrounds the backward), schedule (which block does what).
+
+Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim, S positions of statistics (T and
+padding). Query head h reads key/value head
+h // (H // K). Under a causal mask query i sees the keys up to i + query_offset.
+
+How a thread block is divided (warp specialization, FA3 section 3.1): one warpgroup of four warps, of which
+one thread works, moves tiles between global and shared memory by TMA; eight warps (two warpgroups) compute.
+They meet at mbarriers in shared memory. A barrier completes once per round, and its waiters name the parity
+of the round that they wait for: round n of a ring of STAGES buffers uses buffer n % STAGES, and that
+buffer's (n // STAGES)-th completion has parity (n // STAGES) & 1. Waiting for a buffer to be *free* uses
+the opposite parity, so that the first wait on a fresh barrier passes at once.
+
+Logarithms and exponentials have base 2, which the hardware has an instruction for: exp(x) = exp2(x log2(e)),
+and log2(e) is folded into the scale. Statistics are a row's largest scaled score, and log2 of the sum of
+exp2(score - largest), both in those units.
+"""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from model.kernels.dense import fits
+from model.kernels.hopper import _backward, _backward_wide, _forward, passes, schedule
+from model.kernels.hopper._tma import launch, rows, tiles
+
+LOG2_E = 1.4426950408889634
+HEAD_DIMS = (64, 128, 256)
+DTYPES = (torch.bfloat16, torch.float16)
+STAGES = 2  # buffers that K and V rotate through
+
+
+def forward(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool = True, query_offset: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Attention of tensors of any strides that TMA can address (`fits`); keys may be more than queries.
+
+    Returns:
+        (o_BTHD, stats_2BHS): the output, and float32 statistics for `backward`, S = T rounded up to 4.
+
+    Raises:
+        ValueError: shapes, precision or strides that the kernel does not take.
+    """
+    _check(q_BTHD, k_BTKD, v_BTKD, query_offset)
+    B, T, H, D = q_BTHD.shape
+    T_K, K = k_BTKD.shape[1:3]
+    o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
+    stats_2BHS = torch.empty(2, B, H, _padded(T), device=q_BTHD.device, dtype=torch.float32)
+    blocks = -(-T // _forward.QUERIES)
+    keys, half = _forward.KEYS[D], _forward.QUERIES // 2
+    turn = schedule.at_once(blocks, B * H, 2 * _bytes(k_BTKD) // (B * H), _processors(q_BTHD.device))
+    skewed = causal and schedule.skewed(query_offset, _forward.QUERIES, keys)
+    launch(
+        _forward._forward_kernel,
+        (q_BTHD.device, q_BTHD.dtype, D, causal, skewed),
+        (blocks * B * H, 1, 1),
+        tiles(q_BTHD, half), tiles(k_BTKD, keys), tiles(v_BTKD, keys), tiles(o_BTHD, half),
+        stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, _padded(T), D**-0.5 * LOG2_E, causal, skewed, keys, D, STAGES,
+        num_warps=4,
+    )  # fmt: skip
+    return o_BTHD, stats_2BHS
+
+
+def backward(
+    do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
+    causal: bool = True, query_offset: int = 0, deterministic: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients (dq_BTHD, dk_BTKD, dv_BTKD).
+
+    Blocks of keys add to dQ as they come, so that its last bits vary, unless `deterministic` makes them take turns.
+    """
+    _check(q_BTHD, k_BTKD, v_BTKD, query_offset, do_BTHD, o_BTHD)
+    B, T, H, D = q_BTHD.shape
+    T_K, K = k_BTKD.shape[1:3]
+    whole = D <= 128  # dQ's sums are whole tiles in the order of registers
+    own = _backward if whole else _backward_wide
+    queries = _backward.queries(D, deterministic)  # head dim 256 has as many as 128
+    packed = whole and queries == 64  # the statistics of a tile in one place
+    passes_grid = (-(-T // queries), H, B)
+    padded = queries * passes_grid[0]
+    delta_BHS = stats_2BHS.new_empty(B, H, 4 * padded if packed else _padded(T))
+    dq_BHTD = stats_2BHS.new_empty(B, H, padded if whole else T, D)
+    key = (q_BTHD.device, q_BTHD.dtype, D, deterministic)
+    launch(
+        passes._backward_before_kernel, key, passes_grid,
+        o_BTHD, do_BTHD, delta_BHS, dq_BHTD, stats_2BHS, T, _padded(T), B * H, H,
+        *_units(o_BTHD), *_units(do_BTHD), D, queries, whole, packed,
+    )  # fmt: skip
+    processors = _processors(q_BTHD.device)
+    blocks = -(-T_K // own.KEYS)
+    heads = schedule.heads_per_block(blocks, B * K, H // K, processors)
+    parts = H // heads
+    turn = schedule.at_once(blocks, B * parts, 4 * _bytes(q_BTHD) // (B * parts), processors)  # Q, dO, dQ32
+    dk_BTPD, dv_BTPD = (
+        torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
+    )
+    turns = None  # of blocks at each tile of dQ
+    if deterministic:
+        turns = torch.zeros(B, H, -(-T // queries), device=q_BTHD.device, dtype=torch.int32)
+    of_delta = rows(delta_BHS, 4 * padded, 4 * queries) if packed else rows(delta_BHS, T, queries)
+    launch(
+        own._backward_kernel, (*key, causal), (blocks * B * parts, 1, 1),
+        tiles(q_BTHD, queries), tiles(k_BTKD, own.BOX), tiles(v_BTKD, own.BOX),
+        tiles(do_BTHD, queries), tiles(dq_BHTD.transpose(1, 2), queries, D // own.DQ_BOXES),
+        tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
+        rows(stats_2BHS.view(2 * B, H, -1), T, queries), of_delta, turns,
+        T, T_K, query_offset, H // K, heads, parts, B, turn, D**-0.5 * LOG2_E, D**-0.5, causal, D, deterministic,
+        *((queries,) if whole else ()),
+        num_warps=4,
+    )  # fmt: skip
+    dq_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
+    launch(
+        passes._backward_after_kernel, key, passes_grid, dq_BHTD, dq_BTHD, T, H, D**-0.5, D, queries, whole
+    )
+    return dq_BTHD, _sum_parts(dk_BTPD, K), _sum_parts(dv_BTPD, K)
+
+
+def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *like_q: Tensor) -> None:
+    """The kernels read memory as if all this were so: anything else would be garbage, not an error."""
+    B, T, H, D = q_BTHD.shape
+    T_K, K = k_BTKD.shape[1:3]
+    shapes = k_BTKD.shape == v_BTKD.shape == (B, T_K, K, D) and all(x.shape == q_BTHD.shape for x in like_q)
+    everything = (q_BTHD, k_BTKD, v_BTKD, *like_q)
+    same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device and fits(x) for x in everything)
+    taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES and q_BTHD.is_cuda
+    if not (shapes and same and taken and H % K == 0 and min(B, T, T_K, H, K) > 0 and query_offset >= 0):
+        found = ", ".join(f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" for x in everything)
+        raise ValueError(
+            f"the Hopper kernel takes (B, T, heads, D) of a GPU, head dim {' or '.join(map(str, HEAD_DIMS))}, "
+            f"16 bits, dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
+            f"got {found}, query_offset {query_offset}"
+        )
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _bytes(x: Tensor) -> int:
+    return x.numel() * x.element_size()
+
+
+def _padded(T: int) -> int:
+    """Rows of statistics begin at multiples of 16 bytes, as TMA needs them."""
+    return -(-T // 4) * 4
+
+
+def _units(x_BTHD: Tensor) -> list[int]:
+    """Strides of all dimensions but the last, in units of 16 bytes."""
+    return [stride * x_BTHD.element_size() // 16 for stride in x_BTHD.stride()[:3]]
+
+
+def _sum_parts(dx_BTPD: Tensor, K: int) -> Tensor:
+    """PyTorch sums 16 bits in float32 and rounds once."""
+    B, T, P, D = dx_BTPD.shape
+    return dx_BTPD if P == K else dx_BTPD.view(B, T, K, P // K, D).sum(3)

@@ -1,0 +1,106 @@
+"""What the Hopper kernels share: descriptors of strided tensors, and launches that cost the CPU little.
+
+TMA (the tensor memory accelerator) moves tiles between global and shared memory, one instruction a tile. A
+descriptor tells it a tensor's shape and strides: it finds tiles by their coordinates, fills what lies beyond
+the tensor's end with zeros on the way in, and leaves it alone on the way out.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+from torch import Tensor
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+# The 128-byte swizzle that TMA writes and wgmma reads without bank conflicts; and rows of statistics without.
+SWIZZLED = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2))
+SWIZZLED_FP32 = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2))
+ROW = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1))
+
+# Triton 3.7 renamed it.
+block_barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
+
+
+@builtin
+def reduce_add(desc, coord, src, _semantic=None):
+    """Add a tile of shared memory to global memory by TMA. Gluon has the instruction, and no name for it."""
+    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+    _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, desc.handle, coord, src.handle)
+
+
+_IN_ORDER = gl.constexpr("cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;")
+
+
+@gluon.jit
+def wait_for_turn(TURN, number):
+    """Wait until `number` blocks have passed the turn on: blocks with lower program numbers, which have started."""
+    while gl.atomic_add(TURN, 0, sem="acquire") < number:
+        pass
+    _order_tma()
+
+
+@gluon.jit
+def pass_turn_on(TURN):
+    """After what this block added is in global memory. (`store_wait` waits until shared memory was read.)"""
+    _order_tma()
+    block_barrier()
+    gl.atomic_add(TURN, 1, sem="release")
+
+
+@gluon.jit
+def _order_tma():
+    """TMA's accesses of global memory before it are done, and later ones come after it."""
+    gl.inline_asm_elementwise(_IN_ORDER, "=r", [], gl.int32, is_pure=False, pack=1)
+
+
+class _Checked(TensorDescriptor):
+    """A descriptor whose tensor was checked before (`fits`): TensorDescriptor's own checks are slow."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+_TILES = {
+    size: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8 * size, rank=4) for size in (2, 4)
+}
+_ROWS = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=3)
+
+
+def tiles(x_BTHD: Tensor, rows: int, columns: int = 0) -> TensorDescriptor:
+    """Of any (B, T, H, D) strides, to move `rows` positions of one head, all columns or some of them.
+
+    Its coordinates are (batch, head, position, column).
+    """
+    B, T, H, D = x_BTHD.shape
+    b, t, h, _ = (
+        stride if size > 1 else D for stride, size in zip(x_BTHD.stride(), x_BTHD.shape, strict=True)
+    )
+    return _Checked(
+        x_BTHD, [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns or D], _TILES[x_BTHD.element_size()]
+    )
+
+
+def rows(x_BHS: Tensor, T: int, length: int) -> TensorDescriptor:
+    """Of float32 statistics, T to a row, to move `length` of one head; coordinates (batch, head, position)."""
+    B, H, S = x_BHS.shape
+    return _Checked(x_BHS, [B, H, T], [H * S, S, 1], [1, 1, length], _ROWS)
+
+
+_compiled: dict[Hashable, Any] = {}
+
+
+def launch(
+    kernel: Any, key: tuple[Hashable, ...], grid: tuple[int, int, int], *args: Any, **options: Any
+) -> None:
+    """Launch by way of the compiled kernel, which `key` has to determine, with the device and all constants.
+
+    Triton's own way asks each time how every argument specializes the kernel: most of an eager call's time.
+    """
+    compiled = _compiled.get((kernel, key))
+    if compiled is None:
+        _compiled[kernel, key] = kernel[grid](*args, **options)
+    else:
+        compiled[grid](*args)

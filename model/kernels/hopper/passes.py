@@ -1,0 +1,77 @@
+"""The two passes over memory around the backward: delta before it, dQ's conversion after it."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _as_rows(dq, ROWS: tl.constexpr, D: tl.constexpr):
+    """The inverse of `_backward.in_register_order`."""
+    parts = tl.reshape(
+        dq, [ROWS // 16, 2, 4, 2, D // 32, 2, 4, 2, 2]
+    )  # .. r4, c4, r2 r1, c3, .. c5, r0, c2 c1, r3, c0
+    return tl.reshape(tl.permute(parts, (0, 7, 2, 5, 4, 1, 3, 6, 8)), [ROWS, D])
+
+
+@triton.jit(do_not_specialize=("T", "T_STATS", "BH", "H", "o_b", "o_t", "o_h", "do_b", "do_t", "do_h"))
+def _backward_before_kernel(
+    O, DO, DELTA, DQ, STATS, T, T_STATS, BH, H, o_b, o_t, o_h, do_b, do_t, do_h,
+    D: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """delta = rowsum(dO * O), of which every gradient takes a part (FA2 section 2.3.2); and dQ = 0.
+
+    WHOLE: dQ's sums are whole tiles of ROWS. PACKED: a tile's three statistics get one place.
+    """
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    tile = tl.program_id(0)
+    position = tile * ROWS + tl.arange(0, ROWS)
+    inside = position < T
+    wide = position.to(tl.int64)[:, None]
+    column = tl.arange(0, D)[None, :]
+    # Strides come in units of 16 bytes, as TMA needs them too: the compiler sees that loads can be wide.
+    o_at = batch * o_b * 8 + head * o_h * 8 + wide * o_t * 8 + column
+    do_at = batch * do_b * 8 + head * do_h * 8 + wide * do_t * 8 + column
+    o = tl.load(O + o_at, mask=inside[:, None], other=0.0).to(tl.float32)
+    do = tl.load(DO + do_at, mask=inside[:, None], other=0.0).to(tl.float32)
+    row = batch * H + head
+    delta = tl.sum(o * do, 1)
+    tiles = (T + ROWS - 1) // ROWS
+    if PACKED:
+        # Of 4 * ROWS places the last ROWS are not used. Within 16 rows: those of one thread (2t, 2t + 1, 2t + 8,
+        # 2t + 9) side by side.
+        at = tl.arange(0, ROWS)
+        place = at // 16 * 16 + at % 8 // 2 * 4 + at % 16 // 8 * 2 + at % 2
+        out = DELTA + (row * tiles + tile) * 4 * ROWS + place
+        tl.store(out, tl.load(STATS + row * T_STATS + position, mask=inside, other=0.0))
+        tl.store(out + ROWS, tl.load(STATS + (BH + row) * T_STATS + position, mask=inside, other=0.0))
+        tl.store(out + 2 * ROWS, delta)
+    else:
+        tl.store(DELTA + row * T_STATS + position, delta, mask=inside)
+    zeros = tl.zeros([ROWS, D], tl.float32)
+    if WHOLE:
+        tl.store(DQ + (row * tiles * ROWS + wide) * D + column, zeros)
+    else:
+        tl.store(DQ + (row * T + wide) * D + column, zeros, mask=inside[:, None])
+
+
+@triton.jit(do_not_specialize=("T", "H"))
+def _backward_after_kernel(DQ32, DQ, T, H, scale, D: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr):
+    """dQ from its float32 sums in (B, H, T, D) to the inputs' precision in (B, T, H, D).
+
+    WHOLE: the sums are whole tiles of ROWS, in the order of registers.
+    """
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    position = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = (position < T)[:, None]
+    wide = position.to(tl.int64)[:, None]
+    column = tl.arange(0, D)[None, :]
+    if WHOLE:
+        tiles = (T + ROWS - 1) // ROWS
+        dq = tl.load(DQ32 + ((batch * H + head) * tiles * ROWS + wide) * D + column)
+        dq = _as_rows((dq * scale).to(DQ.dtype.element_ty), ROWS, D)
+    else:
+        dq = tl.load(DQ32 + ((batch * H + head) * T + wide) * D + column, mask=inside)
+        dq = (dq * scale).to(DQ.dtype.element_ty)
+    tl.store(DQ + ((batch * T + wide) * H + head) * D + column, dq, mask=inside)

@@ -1,0 +1,114 @@
+"""Which block works on what, in which order. Whole numbers only: Gluon compiles it, and Python runs it in tests.
+
+Blocks start in the order of their numbers, as processors come free. Under a causal mask they differ in
+length, so the long ones go first, or the last processors to finish would be alone. But not of all heads at
+once: neighbours should share tiles in the L2 cache, so that a few heads take turns (FA3's tile scheduler).
+"""
+
+from functools import cache
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+L2_BYTES = 32 * 2**20  # of 50 MB: what is read once passes through it too
+
+
+@gluon.jit
+def locate(number, blocks, heads, at_once):
+    """Of program `number`: (how many longer blocks its head has, head). `at_once` heads share a turn."""
+    turn = number // (blocks * at_once)
+    first = turn * at_once
+    width = min(at_once, heads - first)  # the last turn has what is left
+    place = number - turn * blocks * at_once
+    return place // width, first + place % width
+
+
+@gluon.jit
+def block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, QUERIES: gl.constexpr):
+    """The forward's (block, head, batch). Late queries see the most keys, so that they go first."""
+    blocks = (T_Q + QUERIES - 1) // QUERIES
+    longer, head = locate(number, blocks, HEADS * BATCH, AT_ONCE)
+    return blocks - 1 - longer, head % HEADS, head // HEADS
+
+
+@gluon.jit
+def block_of_keys(number, T_K, PARTS, BATCH, AT_ONCE, KEYS: gl.constexpr):
+    """The backward's (block, part, batch): a part is a key head, or one for some of its query heads.
+
+    Early keys are seen by the most queries, so that they go first.
+    """
+    block, part = locate(number, (T_K + KEYS - 1) // KEYS, PARTS * BATCH, AT_ONCE)
+    return block, part % PARTS, part // PARTS
+
+
+@gluon.jit
+def tiles_of_keys(block, T_K, OFFSET, CAUSAL: gl.constexpr, QUERIES: gl.constexpr, KEYS: gl.constexpr):
+    """How many tiles of keys a block of queries reads: from the first key to the last that one of them sees."""
+    end = T_K
+    if CAUSAL:
+        end = min(end, OFFSET + (block + 1) * QUERIES)
+    return (end + KEYS - 1) // KEYS
+
+
+@gluon.jit
+def tiles_of_queries(block, T_Q, OFFSET, CAUSAL: gl.constexpr, KEYS: gl.constexpr, QUERIES: gl.constexpr):
+    """(first, count) of the tiles of queries that a block of keys reads: from the first that sees one of them."""
+    first = block * 0
+    if CAUSAL:
+        first = max(block * KEYS - OFFSET, 0) // QUERIES
+    return first, max((T_Q + QUERIES - 1) // QUERIES - first, 0)
+
+
+@gluon.jit
+def tile_at(n, first_head, first, tiles, QUERIES: gl.constexpr):
+    """(head, first row) of the n-th tile of queries that a block of keys reads, head by head."""
+    return first_head + n // tiles, (first + n % tiles) * QUERIES
+
+
+@gluon.jit
+def cut(first_query, end_of_keys, OFFSET):
+    """Whether the diagonal of a causal mask hides some key before `end_of_keys` from `first_query`."""
+    return first_query + OFFSET < end_of_keys - 1
+
+
+@gluon.jit
+def sees(query, key, T_K, OFFSET, CAUSAL: gl.constexpr):
+    """Of a query and a key, or of tensors of them that go together."""
+    seen = key < T_K
+    if CAUSAL:
+        seen = seen & (query + OFFSET >= key)
+    return seen
+
+
+def skewed(offset: int, queries: int, keys: int) -> bool:
+    """Whether the diagonal cuts another tile of keys of a block of queries than the last."""
+    return keys < queries or offset % keys != 0
+
+
+@cache
+def at_once(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
+    """Heads to a turn: as many as share the L2 cache, and at least two rounds of blocks on every processor.
+
+    All turns have as many: one head that is left for the last would keep few processors busy.
+
+    Args:
+        blocks: of one head.
+        heads: of all batches.
+        head_bytes: that the blocks of one head read.
+    """
+    equal = [each for each in range(1, heads + 1) if heads % each == 0]
+    enough = [each for each in equal if each * blocks >= 2 * processors] or [heads]
+    return max((each for each in enough if each * head_bytes <= L2_BYTES), default=enough[0])
+
+
+def heads_per_block(blocks: int, kv_heads: int, group: int, processors: int) -> int:
+    """Query heads whose dK and dV a block of the backward sums up by itself: as many as leave enough blocks.
+
+    Args:
+        blocks: blocks of keys in one head.
+        kv_heads: of all batches.
+        group: query heads that share one of them.
+    """
+    choices = [heads for heads in range(group, 0, -1) if group % heads == 0]
+    enough = (each for each in choices if 2 * blocks * kv_heads * (group // each) >= 3 * processors)
+    return next(enough, 1)

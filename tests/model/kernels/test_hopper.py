@@ -1,0 +1,119 @@
+"""The Hopper kernels compile for sm_90a, which needs no GPU, and the compiler does what they count on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+
+from model.attention import custom
+from model.kernels import hopper
+from tests.conftest import REPOSITORY, environment
+
+CASES = [
+    {"head_dim": head_dim, "dtype": dtype, "causal": causal, **more}
+    for head_dim in hopper.HEAD_DIMS
+    for dtype, causal, more in (
+        ("bfloat16", True, {}),
+        ("float16", True, {"query_offset": 100, "deterministic": True}),
+        ("bfloat16", False, {}),
+    )
+]
+SHARED_BYTES = 227 * 1024  # of a block on Hopper
+
+
+def _compiled() -> list[dict[str, dict]]:
+    """Slow: a few seconds a case where Triton's cache has none of them."""
+    if reasons := custom._gluon():
+        pytest.skip("; ".join(reasons))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.kernels.compiled", json.dumps(CASES)],
+        cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "Cannot find ptxas" in done.stderr:
+        pytest.skip("needs ptxas, the assembler that Triton's wheels for x86-64 and ARM Linux bring")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_its_memory() -> None:
+    for case, kernels in zip(CASES, _compiled(), strict=True):
+        assert set(kernels) == {
+            "_forward_kernel", "_backward_before_kernel", "_backward_kernel", "_backward_after_kernel",
+        }  # fmt: skip
+        for name, said in kernels.items():
+            # C7510 to C7515: ptxas runs wgmma one after another, for one reason or another.
+            assert said["serialized"] == [], (case, name)
+            assert said["shared_bytes"] <= SHARED_BYTES, (case, name)
+            assert said["spilled_bytes"] <= 300, (case, name)  # some, outside the loops, cost nothing
+
+
+class Launched(Exception):
+    pass
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors say that they are on a GPU; a launch says that it was reached."""
+    import torch
+
+    def launch(*_, **__):
+        raise Launched
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(hopper, "launch", launch)
+    monkeypatch.setattr(hopper, "_processors", lambda device: 132)
+
+
+SHAPES = {"q": (2, 8, 4, 64), "k": (2, 9, 2, 64), "v": (2, 9, 2, 64)}
+
+
+def _forward(changes: dict, dtype: str = "bfloat16", **call: object) -> None:
+    import torch
+
+    hopper.forward(
+        *(torch.zeros(x, dtype=getattr(torch, dtype)) for x in (SHAPES | changes).values()), **call
+    )
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("changes", "call"),
+    [
+        ({name: (*shape[:3], 96) for name, shape in SHAPES.items()}, {}),
+        ({"q": (2, 8, 3, 64)}, {}),
+        ({"k": (2, 8, 2, 64)}, {}),
+        ({"v": (1, 9, 2, 64)}, {}),
+        ({"k": (2, 0, 2, 64), "v": (2, 0, 2, 64)}, {}),
+        ({}, {"query_offset": -1}),
+        ({}, {"dtype": "float32"}),
+    ],
+)
+def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(
+    on_gpu, changes: dict, call: dict
+) -> None:
+    with pytest.raises(ValueError, match="the Hopper kernel takes"):
+        _forward(changes, **call)
+
+
+@pytest.mark.refused
+def test_rows_that_tma_cannot_address_are_refused_before_a_launch(on_gpu) -> None:
+    import torch
+
+    q = torch.zeros(2, 8, 4, 128, dtype=torch.bfloat16)[..., ::2]
+    with pytest.raises(ValueError, match="dense rows"):
+        hopper.forward(q, q, q)
+
+
+@pytest.mark.refused
+def test_tensors_of_a_cpu_are_refused() -> None:
+    with pytest.raises(ValueError, match="of a GPU"):
+        _forward({})
+
+
+def test_what_the_kernel_takes_is_launched(on_gpu) -> None:
+    for call in ({}, {"causal": False}, {"query_offset": 1}, {"dtype": "float16"}):
+        with pytest.raises(Launched):
+            _forward({}, **call)

@@ -1,0 +1,76 @@
+"""The passes over memory around the Hopper kernel's backward, run by Triton's interpreter where there is no GPU."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+
+from model.kernels.hopper import passes
+
+B, T, H = 2, 150, 3
+STATISTICS = 152  # places of a row: T rounded up to 4
+# Head dim, rows of a tile, whether dQ's sums are whole tiles in the order of registers, whether statistics are packed.
+USED = [(64, 128, True, False), (64, 64, True, True), (128, 64, True, True), (256, 64, False, False)]
+
+
+def place(row: int, column: int) -> tuple[int, int]:
+    """Where `_backward.in_register_order` puts an element: bits of its row and of its column change places."""
+    r, c = ([number >> bit & 1 for bit in range(9)] for number in (row, column))
+    low_row = r[4] << 4 | c[4] << 3 | r[2] << 2 | r[1] << 1 | c[3]
+    low_column = r[0] << 4 | c[2] << 3 | c[1] << 2 | r[3] << 1 | c[0]
+    return row >> 5 << 5 | low_row, column >> 5 << 5 | low_column
+
+
+def drawn(D, device):
+    """(o, do) as a model gives them: (B, T, H, D), heads of another tensor around them."""
+    whole = torch.randn(2, B, T + 7, 2 * H, D, generator=torch.Generator().manual_seed(0)).to(
+        device, torch.bfloat16
+    )
+    return whole[:, :, 3 : T + 3, H:].unbind()
+
+
+@pytest.mark.parametrize(("D", "rows", "whole", "packed"), USED)
+def test_the_pass_before_gives_delta_beside_the_statistics_and_zeros(device, D, rows, whole, packed) -> None:
+    o, do = drawn(D, device)
+    tiles = -(-T // rows)
+    stats = torch.randn(2, B, H, STATISTICS, device=device)
+    delta = torch.full((B, H, 4 * tiles * rows if packed else STATISTICS), torch.nan, device=device)
+    dq = torch.full((B, H, tiles * rows if whole else T, D), torch.nan, device=device)
+    units = [stride // 8 for x in (o, do) for stride in x.stride()[:3]]
+    passes._backward_before_kernel[(tiles, H, B)](
+        o, do, delta, dq, stats, T, STATISTICS, B * H, H, *units, D, rows, whole, packed
+    )
+    assert not dq.any()
+    expected = (o.float() * do.float()).sum(-1).transpose(1, 2)
+    if packed:
+        maximum, log_sum, delta = unpacked(delta.view(B, H, tiles, 4, rows))
+        assert torch.equal(maximum[..., :T], stats[0, ..., :T]) and torch.equal(
+            log_sum[..., :T], stats[1, ..., :T]
+        )
+        assert not delta[..., T:].any()
+    torch.testing.assert_close(delta[..., :T], expected, rtol=1e-5, atol=1e-5)
+
+
+def unpacked(x_BHN4R):
+    """Three of (B, H, rows of all tiles): within 16 rows, a thread's 2t, 2t + 1, 2t + 8 and 2t + 9 are side by side."""
+    side_by_side = [2 * t + step for t in range(4) for step in (0, 1, 8, 9)]
+    rows = torch.empty_like(x_BHN4R).unflatten(-1, (-1, 16))
+    rows[..., side_by_side] = x_BHN4R.unflatten(-1, (-1, 16))
+    return rows.flatten(-2).transpose(2, 3).flatten(-2).unbind(2)[:3]
+
+
+@pytest.mark.parametrize(("D", "rows", "whole"), [each[:3] for each in USED])
+def test_the_pass_after_scales_dq_and_undoes_the_order_of_registers(device, D, rows, whole) -> None:
+    tiles = -(-T // rows)
+    wanted = torch.randn(B, H, tiles * rows, D, device=device)
+    sums = wanted[:, :, :T].contiguous()
+    if whole:
+        sums = torch.empty_like(wanted)
+        at = torch.tensor([[place(row, column) for column in range(D)] for row in range(rows)])
+        for tile in range(tiles):
+            piece = slice(tile * rows, (tile + 1) * rows)
+            sums[:, :, piece][:, :, at[..., 0], at[..., 1]] = wanted[:, :, piece]
+    dq = torch.full((B, T, H, D), torch.nan, device=device, dtype=torch.bfloat16)
+    passes._backward_after_kernel[(tiles, H, B)](sums, dq, T, H, 0.25, D, rows, whole)
+    expected = (wanted[:, :, :T] * 0.25).transpose(1, 2)
+    torch.testing.assert_close(dq.float(), expected, rtol=1e-2, atol=1e-2)

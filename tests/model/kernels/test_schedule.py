@@ -1,0 +1,137 @@
+"""Which block of the Hopper kernel works on what: the functions that Gluon compiles, run by Python."""
+
+from collections import Counter
+from itertools import product
+
+import pytest
+
+pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+
+from model.kernels.hopper import schedule
+
+# Tiles small enough to look at every query and key: the kernel's own are 32 times as large.
+LENGTHS = [(1, 1), (4, 4), (9, 9), (16, 16), (3, 11), (8, 5), (13, 29)]
+OFFSETS = [0, 1, 4, 7, 8, 30]
+CASES = list(product(LENGTHS, OFFSETS))
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in vars(schedule).items():
+        if hasattr(value, "fn"):
+            monkeypatch.setattr(schedule, name, value.fn)
+
+
+@pytest.mark.parametrize(("blocks", "heads", "at_once"), list(product([1, 3, 8], [1, 5, 12], [1, 4, 20])))
+def test_each_block_of_each_head_is_done_once_and_long_ones_of_a_turn_first(blocks, heads, at_once) -> None:
+    found = [schedule.locate(number, blocks, heads, at_once) for number in range(blocks * heads)]
+    assert sorted(found) == sorted(product(range(blocks), range(heads)))
+    for start in range(0, len(found), blocks * at_once):
+        turn = found[start : start + blocks * at_once]
+        assert [block for block, _ in turn] == sorted(block for block, _ in turn)
+        assert {head // at_once for _, head in turn} == {turn[0][1] // at_once}
+
+
+def test_the_forward_starts_with_late_queries_and_the_backward_with_early_keys() -> None:
+    forward = [schedule.block_of_queries(n, 10, 3, 2, 2, 4) for n in range(3 * 3 * 2)]
+    backward = [schedule.block_of_keys(n, 10, 3, 2, 2, 4) for n in range(3 * 3 * 2)]
+    assert sorted(forward) == sorted(backward) == sorted(product(range(3), range(3), range(2)))
+    assert forward[:6] == [(2, 0, 0), (2, 1, 0), (1, 0, 0), (1, 1, 0), (0, 0, 0), (0, 1, 0)]
+    assert backward[:6] == [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0)]
+
+
+def _visible(T_Q: int, T_K: int, offset: int, causal: bool) -> set[tuple[int, int]]:
+    return {(q, k) for q in range(T_Q) for k in range(T_K) if not causal or k <= q + offset}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("keys", [4, 2])  # head dim 256 has half as many keys to a tile as queries to a block
+@pytest.mark.parametrize(("lengths", "offset"), CASES)
+def test_the_forward_sees_every_visible_pair_once_and_no_other(lengths, offset, keys, causal) -> None:
+    (T_Q, T_K), queries = lengths, 4
+    skewed = causal and schedule.skewed(offset, queries, keys)
+    found: Counter[tuple[int, int]] = Counter()
+    for block, half in product(range(-(-T_Q // queries)), range(2)):
+        count = schedule.tiles_of_keys(block, T_K, offset, causal, queries, keys)
+        assert count > 0
+        first = block * queries + half * queries // 2
+        for tile in range(count):
+            masked = tile == count - 1 or (skewed and schedule.cut(first, (tile + 1) * keys, offset))
+            found.update(
+                _pairs(
+                    range(first, first + queries // 2), _tile(tile, keys), T_Q, T_K, masked, offset, causal
+                )
+            )
+    assert found == Counter(_visible(T_Q, T_K, offset, causal))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("keys", [4, 2])
+@pytest.mark.parametrize(("lengths", "offset"), CASES)
+def test_the_backward_sees_every_visible_pair_once_and_no_other(lengths, offset, keys, causal) -> None:
+    (T_Q, T_K), queries = lengths, 2
+    found: Counter[tuple[int, int]] = Counter()
+    for block in range(-(-T_K // keys)):
+        first, count = schedule.tiles_of_queries(block, T_Q, offset, causal, keys, queries)
+        ragged = (block + 1) * keys > T_K
+        for tile in range(first, first + count):
+            masked = ragged or (causal and schedule.cut(tile * queries, (block + 1) * keys, offset))
+            found.update(_pairs(_tile(tile, queries), _tile(block, keys), T_Q, T_K, masked, offset, causal))
+    assert found == Counter(_visible(T_Q, T_K, offset, causal))
+
+
+def _tile(number: int, length: int) -> range:
+    return range(number * length, (number + 1) * length)
+
+
+def _pairs(queries, keys, T_Q, T_K, masked, offset, causal):
+    """Of real queries: others are not stored, and add nothing."""
+    return [
+        (q, k)
+        for q, k in product(queries, keys)
+        if q < T_Q and (not masked or schedule.sees(q, k, T_K, offset, causal))
+    ]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("lengths", "offset"), CASES)
+def test_blocks_that_take_turns_at_a_tile_wait_for_none_that_starts_later(lengths, offset, causal) -> None:
+    """Block n waits until n blocks have added to the tile: those must be the ones before it, and have started."""
+    (T_Q, T_K), keys, queries, parts = lengths, 4, 2, 3
+    added: Counter[tuple[int, int]] = Counter()
+    for number in range(-(-T_K // keys) * parts):
+        block, part, _ = schedule.block_of_keys(number, T_K, parts, 1, 2, keys)
+        first, count = schedule.tiles_of_queries(block, T_Q, offset, causal, keys, queries)
+        for tile in range(first, first + count):
+            assert added[part, tile] == block
+            added[part, tile] += 1
+
+
+def test_a_block_sums_up_as_many_heads_as_leave_enough_blocks() -> None:
+    assert schedule.heads_per_block(blocks=128, kv_heads=8, group=4, processors=132) == 4
+    assert schedule.heads_per_block(blocks=32, kv_heads=8, group=4, processors=132) == 4
+    assert schedule.heads_per_block(blocks=16, kv_heads=8, group=4, processors=132) == 2
+    assert schedule.heads_per_block(blocks=1, kv_heads=1, group=6, processors=132) == 1
+
+
+@pytest.mark.parametrize(
+    ("blocks", "heads", "megabytes", "to_a_turn"),
+    [(32, 32, 0.5, 32), (64, 16, 4, 8), (128, 16, 8, 4), (256, 16, 16, 2), (1000, 6, 64, 1), (4, 512, 0.5, 128), (32, 7, 8, 7)],
+)  # fmt: skip
+def test_turns_are_equal_and_share_the_cache(blocks, heads, megabytes, to_a_turn) -> None:
+    assert schedule.at_once(blocks, heads, int(megabytes * 2**20), 132) == to_a_turn
+    assert heads % to_a_turn == 0
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads"), [(2048, 128), (4096, 32), (4096, 64), (8192, 16), (16384, 16), (16384, 32)]
+)
+def test_no_processor_waits_long_for_the_last_one(tokens: int, heads: int) -> None:
+    """A processor that comes free takes the next program; 3 % of the time is what they may idle at the end."""
+    blocks = tokens // 128
+    turn = schedule.at_once(blocks, heads, tokens * 128 * 4, 132)
+    busy_until = [0] * 132
+    for number in range(blocks * heads):
+        longer, _ = schedule.locate(number, blocks, heads, turn)
+        busy_until[busy_until.index(min(busy_until))] += blocks - longer + 1
+    assert sum(busy_until) / 132 / max(busy_until) > 0.97
