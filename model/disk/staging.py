@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from model.disk import tensorfile
+from model.disk import hostmemory, tensorfile
 from model.units import size
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 64 * 2**20  # bytes; PyTorch rounds pinned memory up to a power of two
+SPARE = 2**30  # bytes of the host's memory that copies leave to others
 
 
 class Staging:
@@ -55,10 +56,21 @@ class Staging:
         if end == len(self._blocks) * BLOCK:
             pinned = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it so
             try:
+                _leave_some(end)
                 self._blocks.append(torch.empty(BLOCK, dtype=torch.uint8, pin_memory=pinned))
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 self._blocks.clear()
                 if pinned:
                     torch.accelerator.empty_host_cache()
                 raise MemoryError(f"a copy of it needs more than {size(end)} of host memory") from error
         return self._blocks[end // BLOCK][end % BLOCK :]
+
+
+def _leave_some(end: int) -> None:
+    """Linux promises memory that it does not have, and then ends the process that takes it.
+
+    Processes of a node look before each block, and so need not agree on who may take how much.
+    """
+    left = hostmemory.left()
+    if left is not None and left < SPARE + BLOCK:
+        raise MemoryError(f"{size(left)} of host memory are left after a copy of {size(end)}")

@@ -94,3 +94,24 @@ def test_on_a_gpu_a_copy_in_pinned_memory_is_complete_before_the_next_kernel_ove
         numbers.copy_(found)
     assert len(stage._blocks) == 4
     assert all(block.is_pinned() for block in stage._blocks)
+
+
+def test_a_copy_leaves_some_of_the_hosts_memory_to_others(monkeypatch):
+    """Linux would give it, and end the process when it is used."""
+    stage, left = Staging(), iter([staging.SPARE + 200, staging.SPARE + 100, staging.SPARE + 99])
+    monkeypatch.setattr(staging.hostmemory, "left", lambda: next(left))
+    with pytest.raises(MemoryError, match="needs more than 200 bytes of host memory"):
+        stage.hold(tensors())
+    assert not stage._blocks
+
+
+def test_a_copy_that_has_its_memory_asks_for_no_more(monkeypatch):
+    stage = Staging()
+    stage.hold(tensors())
+    monkeypatch.setattr(staging.hostmemory, "left", lambda: 0)
+    assert contents(stage.hold(tensors())) == expected(tensors())
+
+
+def test_where_nobody_says_what_is_left_it_is_tried(monkeypatch):
+    monkeypatch.setattr(staging.hostmemory, "left", lambda: None)
+    assert contents(Staging().hold(tensors())) == expected(tensors())

@@ -1,0 +1,62 @@
+"""How much host memory this process may still take before the kernel, or Slurm through it, ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+# Of both versions of control groups: the limit, the use, and which of its statistics can be given up.
+_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+
+
+def left() -> int | None:
+    """The least bytes that the machine and each of the process's control groups leave, if anything says it.
+
+    What the kernel can give up counts as free: in `MemAvailable` of the machine (proc(5)), and inactive
+    files of a group (memory.stat, cgroups(7)), as Kubernetes counts them.
+    """
+    found = [*_of_machine(), *_of_groups()]
+    return min(found, default=None)
+
+
+def _of_machine() -> Iterator[int]:
+    for name, value in _numbers(PROC / "meminfo"):
+        if name == "MemAvailable:":
+            yield value * 1024
+
+
+def _of_groups() -> Iterator[int]:
+    for line in _text(PROC / "self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        kind = "memory" if "memory" in controllers.split(",") else controllers
+        if kind in _FILES:
+            top = CGROUPS / kind
+            own = top / path.lstrip("/")
+            folders = [folder for folder in (own, *own.parents) if folder == top or top in folder.parents]
+            yield from (room for folder in folders for room in _of_group(folder, *_FILES[kind]))
+
+
+def _of_group(folder: Path, limit: str, usage: str, of_files: str) -> Iterator[int]:
+    most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+    if most.isdecimal() and used.isdecimal():
+        files = dict(_numbers(folder / "memory.stat")).get(of_files, 0)
+        yield max(0, int(most) - int(used) + files)
+
+
+def _numbers(path: Path) -> Iterator[tuple[str, int]]:
+    for line in _text(path).splitlines():
+        name, number, *_ = line.split()
+        if number.isdecimal():
+            yield name, int(number)
+
+
+def _text(path: Path) -> str:
+    """Empty where there is no such file: not every machine has control groups, nor every group a limit."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
