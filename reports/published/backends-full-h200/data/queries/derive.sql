@@ -109,6 +109,18 @@ FROM (
     FROM derived WHERE counted AND NOT superseded AND throttle_reasons IS NOT NULL
 ) GROUP BY run;
 
+-- Which process was slowest most often, while the processes were where the deciding attempt had them.
+CREATE TEMP TABLE slowest AS
+WITH ranked AS (
+    SELECT run, slowest_rank, slowest_rank_seconds / nullif(other_ranks_seconds, 0) AS ratio
+    FROM derived WHERE counted AND NOT superseded AND attempt = deciding_attempt AND slowest_rank IS NOT NULL
+), ranks AS (
+    SELECT run, slowest_rank, count(*) AS slowest_rank_records, round(100 * (median(ratio) - 1), 4) AS slowest_rank_percentage
+    FROM ranked GROUP BY run, slowest_rank
+)
+SELECT *, sum(slowest_rank_records) OVER (PARTITION BY run)::BIGINT AS ranked_records
+FROM ranks QUALIFY row_number() OVER (PARTITION BY run ORDER BY slowest_rank_records DESC, slowest_rank) = 1;
+
 -- Each attempt's first record: the first line of it, if there are several of that step.
 CREATE TEMP TABLE firsts AS
 WITH lowest AS (
@@ -137,7 +149,7 @@ WITH usual AS (
 )
 SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
     THEN coalesce(sm_mhz_low < 0.85 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
-FROM usual LEFT JOIN begun USING (run) LEFT JOIN held USING (run);
+FROM usual LEFT JOIN begun USING (run) LEFT JOIN held USING (run) LEFT JOIN slowest USING (run);
 
 -- Runs that differ by attention alone, and by where the same data lay, read the same tokens.
 INSERT INTO comparable BY NAME
@@ -181,6 +193,7 @@ DROP TABLE firsts;
 DROP TABLE names;
 DROP TABLE measured;
 DROP TABLE held;
+DROP TABLE slowest;
 DROP TABLE shared;
 DROP TABLE fresh;
 DROP TABLE loaded;

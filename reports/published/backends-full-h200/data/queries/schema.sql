@@ -79,7 +79,7 @@ CREATE TABLE attempts (
     steps BIGINT, resumed_step BIGINT, parallel JSON, final_loss DOUBLE, peak_memory_bytes BIGINT, requested_bytes BIGINT,
     load_before DOUBLE, load_after DOUBLE, cores BIGINT, device_users BIGINT,
     power_limit_watts DOUBLE, sm_mhz DOUBLE, memory_mhz DOUBLE, power_capped_seconds DOUBLE, slowed_seconds DOUBLE,
-    ceilings VARCHAR, no_ceilings VARCHAR, profiled_steps INTEGER, no_profile VARCHAR,
+    ceilings VARCHAR, no_ceilings VARCHAR, profiled_steps INTEGER, no_profile VARCHAR, rank_nodes JSON,
     PRIMARY KEY (study, run_id, attempt)
 );
 COMMENT ON TABLE attempts IS 'One row per attempt, which is one start of a run: manifest.json, result.json and its ledger entries.';
@@ -126,6 +126,7 @@ COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings i
 COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they are, if the attempt ended before, and in older records.';
 COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
 COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
+COMMENT ON COLUMN attempts.rank_nodes IS 'Name of the node of each of its processes, from rank 0; NULL of one process, and of an attempt whose processes did not meet.';
 
 CREATE TABLE step_files (
     file INTEGER NOT NULL PRIMARY KEY, study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
@@ -151,6 +152,7 @@ CREATE TABLE step_lines (
     tokens BIGINT, training_tokens BIGINT, memory_bytes BIGINT,
     step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
     energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
+    slowest_rank INTEGER, slowest_rank_seconds DOUBLE, other_ranks_seconds DOUBLE,
     superseded BOOLEAN NOT NULL DEFAULT false
 );
 COMMENT ON TABLE step_lines IS 'What the lines of these files say, one row per line. Use the view step_records.';
@@ -172,6 +174,9 @@ COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in wh
 COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
+COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
 
 -- `rows` is an SQL keyword.
@@ -211,6 +216,7 @@ CREATE TABLE run_measures (
     startup_seconds DOUBLE, first_step_seconds DOUBLE,
     energy_joules DOUBLE, power_watts DOUBLE, data_wait_percentage DOUBLE,
     sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, clocks_changed BOOLEAN,
+    slowest_rank INTEGER, slowest_rank_records BIGINT, ranked_records BIGINT, slowest_rank_percentage DOUBLE,
     PRIMARY KEY (study, run_id)
 );
 COMMENT ON TABLE run_measures IS 'What the step records of a run come to, one row per run that has any. Use the view runs.';
@@ -235,6 +241,10 @@ COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multipr
 COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
 COMMENT ON COLUMN run_measures.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.slowest_rank IS 'The process that was slowest in most of the deciding attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
+COMMENT ON COLUMN run_measures.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
+COMMENT ON COLUMN run_measures.ranked_records IS 'How many of them say which process was slowest; likewise.';
+COMMENT ON COLUMN run_measures.slowest_rank_percentage IS 'By how many percent it then spent more seconds itself than the median of the others: the median over those records; likewise.';
 
 CREATE TABLE comparable (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, other_settings VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
 COMMENT ON TABLE comparable IS 'Which runs read the same tokens, one row per run that has step records: their losses are compared step by step.';
@@ -381,7 +391,7 @@ CREATE TABLE nodes (
     matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, measured JSON,
     seconds DOUBLE, measured_at TIMESTAMP, PRIMARY KEY (study, key)
 );
-COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study trains there.';
+COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study computes there.';
 COMMENT ON COLUMN nodes.study IS 'Name of the study.';
 COMMENT ON COLUMN nodes.key IS 'SHA-256 over node, device, software, precision, shapes and the tokens of a pass, hexadecimal; attempts.ceilings names it.';
 COMMENT ON COLUMN nodes.node IS 'Host name.';
@@ -403,26 +413,28 @@ COMMENT ON COLUMN nodes.seconds IS 'Seconds that it took to measure, the start o
 COMMENT ON COLUMN nodes.measured_at IS 'When the node was measured, UTC.';
 
 CREATE TABLE step_floor (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
-    flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, phase VARCHAR NOT NULL DEFAULT 'step',
+    part VARCHAR NOT NULL, flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt and part; the formulas are in model/measure/floor.py. Attempts without ceilings have none.';
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt, phase and part; the formulas are in model/measure/floor.py, and of task inference in floor_inference.py beside it. Attempts without ceilings have none.';
 COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
 COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';
-COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own measured rate), attention (causal, at the rate of all products), loss, optimizer (with the gradient norm) or elementwise.';
-COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all three passes; NULL for a part that is counted in bytes.';
-COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write; NULL for a part that is counted in FLOP.';
-COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates.';
+COMMENT ON COLUMN step_floor.phase IS 'step: an optimizer step, or a prefill of task inference; decode: a decoded token of each sample, with the median number of keys.';
+COMMENT ON COLUMN step_floor.part IS 'products (matrix products, each at its own measured rate), attention (causal, at the rate of all products; of a decoded token the cache that it reads), loss, optimizer (with the gradient norm) or elementwise.';
+COMMENT ON COLUMN step_floor.flop IS 'FLOP of a step, all its passes; NULL for a part that is counted in bytes.';
+COMMENT ON COLUMN step_floor.bytes IS 'Bytes that a step has to read and write, of products of task inference the weights; NULL for a part that is counted in FLOP.';
+COMMENT ON COLUMN step_floor.seconds IS 'Seconds by the measured rates; of products of task inference, each takes the longer of its FLOP and its bytes.';
 
 CREATE TABLE step_profile (
-    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, part VARCHAR NOT NULL,
-    seconds DOUBLE NOT NULL, share DOUBLE, hidden_seconds DOUBLE
+    study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, phase VARCHAR NOT NULL DEFAULT 'step',
+    part VARCHAR NOT NULL, seconds DOUBLE NOT NULL, share DOUBLE, hidden_seconds DOUBLE
 );
-COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
+COMMENT ON TABLE step_profile IS 'Where the time of a step goes, one row per completed attempt, phase and part, seen by PyTorch''s profiler in a few more steps after the last one of the run: those are in no other table, and nobody keeps what they update.';
 COMMENT ON COLUMN step_profile.study IS 'Name of the study.';
 COMMENT ON COLUMN step_profile.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_profile.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN step_profile.phase IS 'step: an optimizer step, or a prefill of task inference; decode: a decoded token of each sample, with the median number of keys, eight times as many as steps.';
 COMMENT ON COLUMN step_profile.part IS 'products (matrix products but those of attention), attention, loss (without the head''s product), optimizer (with the gradient norm), elementwise (norms, rotary, SwiGLU, all else), copies and communication (of both, what nothing hides), or idle: on a GPU without work, on a CPU between operators.';
 COMMENT ON COLUMN step_profile.seconds IS 'Seconds of a step, mean over the profiled ones: on a GPU of its kernels, on a CPU of operators, whose times the profiler lengthens.';
 COMMENT ON COLUMN step_profile.hidden_seconds IS 'Seconds of a step, more of the same part, beside which other work ran on the device (on a CPU, in the thread of the steps): they are in no sum. NULL for parts that nothing hides, and in older records.';

@@ -44,6 +44,9 @@ COMMENT ON COLUMN step_records.data_wait_seconds IS 'Seconds of the interval in 
 COMMENT ON COLUMN step_records.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
+COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the deciding attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
@@ -61,7 +64,8 @@ SELECT
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
-    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons
+    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons,
+    slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
@@ -90,6 +94,9 @@ COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the i
 COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps).';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
+COMMENT ON COLUMN steps.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
+COMMENT ON COLUMN steps.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
 -- factor by the last part of its name where that is clear.
@@ -160,8 +167,10 @@ WITH spent AS (
     FROM (SELECT *, CASE WHEN wall_seconds = 0 THEN 0 ELSE wall_seconds * gpus END AS held FROM attempts)
     GROUP BY study, run_id
 ), floors AS (
-    SELECT study, run_id, attempt, sum(seconds ORDER BY part) AS floor_seconds,
-        sum(flop) FILTER (part = 'products') / sum(seconds) FILTER (part = 'products') / 1e12 AS ceiling_tflops
+    SELECT study, run_id, attempt, sum(seconds ORDER BY part) FILTER (phase = 'step') AS floor_seconds,
+        sum(flop) FILTER (part = 'products' AND phase = 'step') / sum(seconds) FILTER (part = 'products' AND phase = 'step')
+            / 1e12 AS ceiling_tflops,
+        sum(seconds ORDER BY part) FILTER (phase = 'decode') AS decode_floor_seconds
     FROM step_floor GROUP BY study, run_id, attempt
 ), audited AS (
     SELECT study, run_id, count(*) AS audits, count(*) FILTER (passed) AS audits_passed, max(ratio) AS audit_ratio
@@ -199,9 +208,12 @@ SELECT
     a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
     m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
+    m.slowest_rank, m.slowest_rank_records, m.ranked_records, m.slowest_rank_percentage,
+    a.rank_nodes ->> m.slowest_rank AS slowest_rank_node,
     u.audits, u.audits_passed, u.audit_ratio,
     coalesce(r.config ->> '$.task', 'training') AS task,
-    q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second
+    q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second,
+    f.decode_floor_seconds, 100.0 * f.decode_floor_seconds / nullif(q.decode_seconds, 0) AS decode_floor_percentage
 FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
@@ -290,7 +302,7 @@ COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when t
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
-COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured.';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
@@ -299,6 +311,8 @@ COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attent
 COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
+COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
+COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
@@ -306,6 +320,11 @@ COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
 COMMENT ON COLUMN runs.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.slowest_rank IS 'The process that was slowest in most of the deciding attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
+COMMENT ON COLUMN runs.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
+COMMENT ON COLUMN runs.ranked_records IS 'How many of them say which process was slowest; likewise.';
+COMMENT ON COLUMN runs.slowest_rank_percentage IS 'By how many percent it then spent more seconds itself than the median of the others: the median over those records; likewise.';
+COMMENT ON COLUMN runs.slowest_rank_node IS 'Name of its node; likewise.';
 
 -- The largest error of each tensor of a backend. The error of a result that is not finite is infinite, not
 -- missing: a maximum over the finite numbers would overlook it.
