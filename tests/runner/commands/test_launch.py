@@ -10,6 +10,7 @@ from runner.cli.app import app
 from runner.commands import _start
 from runner.commands._options import Settings
 from runner.execute import wait
+from runner.execute.slurm import client
 from runner.plan.plan import plan as planned
 from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
@@ -80,8 +81,9 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
     ],
 )
 def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_once(
-    study, root, slurm, rules, why
+    study, root, slurm, monkeypatch, rules, why
 ):
+    monkeypatch.setattr(client, "expected_start", lambda script: None)  # a cluster of other tests may run
     slurm.write_text(SLURM + "processes_per_node: 2\n")
     path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
     done = launch(root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2")

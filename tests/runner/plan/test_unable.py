@@ -25,9 +25,9 @@ def test_a_backend_without_parts_of_sequences_is_named_at_its_line(study):
 
 
 def test_a_backend_that_cannot_decode_is_named_unless_it_reads_prompts_alone(study):
-    matrix = "matrix: {attention: [custom, math]}\n"
+    matrix = "matrix: {attention: [flex, math]}\n"
     (line,) = found(study, matrix, base=READS)
-    assert f"'custom' {attention.NOT_CACHED}" in line
+    assert f"'flex' {attention.NOT_CACHED}" in line
     assert found(study, matrix, sets=["inference.new_tokens=0"], base=READS) == []
 
 
