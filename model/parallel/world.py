@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -99,11 +100,18 @@ class World:
 ALONE = World()
 
 
-def join(place: Place, parallel: ParallelConfig, device: torch.device) -> World:
+def join(
+    place: Place,
+    parallel: ParallelConfig,
+    device: torch.device,
+    listening: socket.socket | None = None,
+) -> World:
     """Meet the run's other processes; returns when all are there.
 
     Args:
         device: where this process computes. NCCL carries what is on GPUs, gloo what is not.
+        listening: in rank 0, at the place's address, so that nobody can take the port meanwhile; it is
+            torch's from now on. None: torch opens the port.
 
     Raises:
         RuntimeError: they did not come, or cannot be reached (torch.distributed's own errors).
@@ -114,7 +122,7 @@ def join(place: Place, parallel: ParallelConfig, device: torch.device) -> World:
 
     distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        init_method=f"tcp://{place.address}",
+        store=_store(place, listening),
         rank=place.rank,
         world_size=place.size,
         timeout=TIMEOUT,
@@ -127,3 +135,20 @@ def join(place: Place, parallel: ParallelConfig, device: torch.device) -> World:
         return World(place, parallel, mesh, mesh, own)
     shape, names = (replicas, shards * context, tensor), ("replicate", "shard", "tensor")
     return World(place, parallel, mesh, init_device_mesh(device.type, shape, mesh_dim_names=names), own)
+
+
+def _store(place: Place, listening: socket.socket | None) -> distributed.TCPStore:
+    """Where the processes find each other.
+
+    Not by `init_method`, which reads variables that torchrun sets for what it starts: by one of them rank 0
+    waits for a server that nobody has started.
+    """
+    host, _, port = place.address.rpartition(":")
+    return distributed.TCPStore(
+        host,
+        int(port),
+        place.size,
+        is_master=place.rank == 0,
+        timeout=TIMEOUT,
+        master_listen_fd=listening.detach() if listening else None,
+    )

@@ -26,7 +26,7 @@ from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks
 from runner.job.ranks.meet import lead, met
-from runner.job.slurm import KILL_SECONDS, job_end, requeue
+from runner.job.slurm import KILL_SECONDS, job_end, nodes_of_job, requeue
 from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, load, prepared
 from runner.state import ledger, process
@@ -51,7 +51,7 @@ def run_attempt(
     alone = (lambda: withdrawn(folder.attempt(number))) if fellows else None
     stop = Stop(deadline(end, run.grace_seconds), alone)
     stop.listen()
-    progress = Progress(_first_manifest(folder, run, number))
+    progress = Progress(_first_manifest(folder, run, number, 1 if slot is None else nodes_of_job()))
     write(attempt / "manifest.json", progress.manifest)
     afterwards, conclusion = None, _Conclusion(run, attempt, progress)
 
@@ -137,7 +137,7 @@ def _and_then(afterwards: Afterwards, ranks: Ranks | None) -> None:
             ranks.finished()
 
 
-def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
+def _first_manifest(folder: RunFolder, run: RunRecord, number: int, nodes: int = 1) -> Manifest:
     """The manifest, with the earlier attempt to resume from: the newest with a complete checkpoint.
 
     After a failed audit a run starts over.
@@ -154,7 +154,7 @@ def _first_manifest(folder: RunFolder, run: RunRecord, number: int) -> Manifest:
                 break
             except Unreadable as error:
                 found.setdefault("not_resumed", str(error))
-    return first_manifest(run.run_id, number).model_copy(update=found)
+    return first_manifest(run.run_id, number, nodes).model_copy(update=found)
 
 
 def _not_trusted(attempt: Attempt) -> str | None:

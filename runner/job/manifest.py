@@ -14,8 +14,12 @@ from runner.job.clocks import clocks
 from runner.state import process
 
 
-def first_manifest(run_id: str, attempt: int) -> Manifest:
-    """The facts known before torch is imported: host, process, job, and package versions."""
+def first_manifest(run_id: str, attempt: int, nodes: int = 1) -> Manifest:
+    """The facts known before torch is imported: host, process, job, and package versions.
+
+    Args:
+        nodes: of the attempt. A Slurm job in which somebody launches runs on this machine may have more.
+    """
     return Manifest(
         run_id=run_id,
         attempt=attempt,
@@ -25,7 +29,7 @@ def first_manifest(run_id: str, attempt: int) -> Manifest:
         software={"python": platform.python_version(), **machine.versions()},
         load_before=machine.load(),
         cores=os.cpu_count(),
-        nodes=int(os.environ.get("SLURM_JOB_NUM_NODES", "1")),
+        nodes=nodes,
     )
 
 

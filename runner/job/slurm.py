@@ -15,14 +15,24 @@ from runner.state.slurm import SchedulerError, ask, ending_of
 KILL_SECONDS = 5.0  # before the time limit; Slurm may start killing the job here
 
 
+def nodes_of_job() -> int:
+    """How many nodes this process's job has."""
+    return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
 def job_end() -> float | None:
-    """When Slurm will end this process's job, on the time.monotonic() clock; None without a limit."""
+    """When Slurm will end this process's job, on the time.monotonic() clock; None without a limit.
+
+    A job whose end is over is not this process's: `salloc` leaves a shell whose variables outlive the job.
+    """
     job_id = os.environ.get("SLURM_JOB_ID")
     if not job_id:
         return None
-    given = os.environ.get("SLURM_JOB_END_TIME")
-    end = float(given) if given else _ask_end(job_id)
-    return None if end is None else time.monotonic() + end - time.time()
+    try:
+        end: float | None = float(os.environ.get("SLURM_JOB_END_TIME", ""))
+    except ValueError:
+        end = _ask_end(job_id)
+    return None if end is None or end <= time.time() else time.monotonic() + end - time.time()
 
 
 def _ask_end(job_id: str) -> float | None:

@@ -50,6 +50,17 @@ def test_a_run_of_two_processes_completes_and_says_where_they_were(runner, root,
     assert [path.name for path in attempt.glob("ranks-*.log")] == [f"ranks-{manifest['host']}.log"]
 
 
+def test_a_run_on_this_machine_is_no_part_of_the_job_that_it_is_launched_in(runner, root, study):
+    """Of four nodes, and over by now: `salloc` leaves such a shell."""
+    job = {"JOB_ID": "77", "JOB_NUM_NODES": "4", "JOB_END_TIME": "100"}
+    runner(
+        "launch", study("matrix: {seed: [0]}\n", base=TWO), rc=0, SLURMD_NODENAME="nowhere",
+        **{f"SLURM_{name}": value for name, value in job.items()},
+    )  # fmt: skip
+    (path,) = root.glob("tiny/*/attempt-1/manifest.json")
+    assert json.loads(path.read_text())["nodes"] == 1
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(launch, root, rank):
     launched = launch(RANK_FAULT=f"{rank}:3:oom")

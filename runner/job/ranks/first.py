@@ -16,7 +16,7 @@ from typing import Any
 from model.disk.record import Outcome
 from model.errors import AssayError, Interrupted
 from runner.job.ranks.leader import node
-from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish
+from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish, serve
 from runner.job.ranks.others import Other, Others, death
 from runner.job.ranks.standstill import Standstill, stands
 from runner.job.ranks.terminations import Terminations
@@ -61,6 +61,7 @@ class Ranks:
 
     Args:
         size: of the run, this process included.
+        host: the name by which the others reach this machine.
         conclude: records how the attempt ended, and ends this process. The watching thread calls it, again
             and again, if the main thread does not end by itself: it may be stuck in a collective.
 
@@ -68,9 +69,9 @@ class Ranks:
         steps: that this process has done.
     """
 
-    def __init__(self, size: int, attempt: int, conclude: Callable[[Ending], None]) -> None:
+    def __init__(self, size: int, attempt: int, host: str, conclude: Callable[[Ending], None]) -> None:
         self.steps = 0
-        self._others, self._conclude = Others(size, attempt), conclude
+        self._others, self._conclude = Others(size, attempt, host), conclude
         self._standstill, self._training = Standstill(), False
         self._closed, self._terminations = Event(), Terminations()
         self._kills, self._asked = process.oom_kills(), 0.0
@@ -105,14 +106,13 @@ class Ranks:
         self._take_down()
         return [*self._others.by_rank.values()]
 
-    def go(self, **facts: Any) -> str:
-        """Tell all to begin; returns HOST:PORT, at which this process is to listen as torch's rank 0."""
-        with socket.create_server(("", 0)) as probe:
-            port = probe.getsockname()[1]
-        address = f"{self.meeting.host}:{port}"
+    def go(self, **facts: Any) -> tuple[str, socket.socket]:
+        """Tell all to begin; returns HOST:PORT of torch's rank 0, which is this process, and its socket."""
+        listening = serve(self.meeting.host)
+        address = f"{self.meeting.host}:{listening.getsockname()[1]}"
         self._training = True
         self._others.say(say="go", address=address, **facts)
-        return address
+        return address, listening
 
     def finished(self) -> None:
         """Wait until all have done their part. Raises Lost."""

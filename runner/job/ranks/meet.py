@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from model.errors import UserError
 from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
-from runner.job.ranks.meeting import place_of
+from runner.job.ranks.meeting import HERE, my_name, place_of
 from runner.job.ranks.start import have_own_gpu, share_cores, start_here
 from runner.job.tasks import Progress
 from runner.state.endings import Ending
@@ -42,7 +43,7 @@ def lead(
         slot, lost: as for `run_attempt`; `conclude` of Ranks.
     """
     size = run.config.processes
-    ranks = Ranks(size, attempt, lost)
+    ranks = Ranks(size, attempt, HERE if slot is None else my_name(), lost)
     have_own_gpu(run.config, local_rank(slot))
     if slot is None:
         share_cores(run.config)
@@ -65,8 +66,8 @@ def met(ranks: Ranks, note: Callable[..., None], progress: Progress, config: Run
     all_of += [RankRecord(node=other.node, gpu_uuid=other.gpu_uuid) for other in ranks.gathered()]
     _own_gpus([each.gpu_uuid for each in all_of])
     note(ranks=all_of)
-    address = ranks.go(manifest=progress.manifest.model_dump(mode="json"))
-    return _joined(Place(0, config.processes, 0, address), config)
+    address, listening = ranks.go(manifest=progress.manifest.model_dump(mode="json"))
+    return _joined(Place(0, config.processes, 0, address), config, listening)
 
 
 def followed(leader: Leader, place: Place, progress: Progress, config: RunConfig) -> World:
@@ -77,12 +78,13 @@ def followed(leader: Leader, place: Place, progress: Progress, config: RunConfig
     return _joined(Place(place.rank, place.size, place.local_rank, go["address"]), config)
 
 
-def _joined(place: Place, config: RunConfig) -> World:
+def _joined(place: Place, config: RunConfig, listening: socket.socket | None = None) -> World:
     import torch
 
     from model.parallel.world import join
 
-    return join(place, config.parallel, torch.device("cuda:0" if config.device == "cuda" else "cpu"))
+    device = torch.device("cuda:0" if config.device == "cuda" else "cpu")
+    return join(place, config.parallel, device, listening)
 
 
 def _own_gpus(uuids: Sequence[str | None]) -> None:

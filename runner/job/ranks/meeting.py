@@ -12,9 +12,11 @@ from pathlib import Path
 from model.config import Frozen
 from model.disk.files import Unreadable, read
 from model.errors import AssayError
+from runner.job.slurm import nodes_of_job
 
 POLL_SECONDS = 0.2
 ASK_SECONDS = 3.0  # between questions whether rank 0 has ended
+HERE = "127.0.0.1"  # for processes that are all on this machine
 PATIENCE_SECONDS = 600.0  # until a node has started its part of a job
 
 
@@ -36,15 +38,20 @@ class Meeting(Frozen):
     token: str = ""
 
     @classmethod
-    def at(cls, attempt: int, port: int) -> Meeting:
+    def at(cls, attempt: int, host: str, port: int) -> Meeting:
         """A meeting on this host, with a token of its own."""
-        return cls(attempt=attempt, host=my_name(), port=port, token=secrets.token_hex(16))
+        return cls(attempt=attempt, host=host, port=port, token=secrets.token_hex(16))
+
+
+def serve(host: str, backlog: int | None = None) -> socket.socket:
+    """A port of this host to which others can connect; from other machines only if they are to."""
+    return socket.create_server((HERE if host == HERE else "", 0), backlog=backlog)
 
 
 def my_name() -> str:
     """The name by which this job's other nodes reach this one: Slurm's, where it is known as a host's."""
-    if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) == 1:
-        return "127.0.0.1"
+    if nodes_of_job() == 1:
+        return HERE
     for name in (os.environ.get("SLURMD_NODENAME"), socket.gethostname()):
         try:
             socket.getaddrinfo(name, None, socket.AF_INET)

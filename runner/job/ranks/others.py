@@ -13,7 +13,7 @@ from threading import Condition, Thread
 from typing import Any
 
 from model.disk.record import Outcome
-from runner.job.ranks.meeting import Meeting
+from runner.job.ranks.meeting import Meeting, serve
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Message, Vanished
 from runner.state.endings import Ending, of_exit
@@ -74,11 +74,11 @@ class Others:
         by_rank: the processes, from rank 1.
     """
 
-    def __init__(self, size: int, attempt: int) -> None:
+    def __init__(self, size: int, attempt: int, host: str) -> None:
         self.changed, self._closed = Condition(), False
         self.by_rank = {rank: Other(rank) for rank in range(1, size)}
-        self._server = socket.create_server(("", 0), backlog=2 * size)
-        self.meeting = Meeting.at(attempt, self._server.getsockname()[1])
+        self._server = serve(host, backlog=2 * size)
+        self.meeting = Meeting.at(attempt, host, self._server.getsockname()[1])
         Thread(target=self._accept, daemon=True).start()
 
     def say(self, **message: Any) -> None:

@@ -121,4 +121,6 @@ def share_cores(config: RunConfig) -> None:
     """Divide this machine's cores among the processes: more threads than cores are many times slower."""
     if config.device == "cpu":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // config.processes)))
+        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+        if not (given.isdecimal() and int(given)):  # OpenMP would give each process all cores
+            os.environ["OMP_NUM_THREADS"] = str(max(1, cores // config.processes))

@@ -5,7 +5,6 @@ It is loaded under the name of the module that it stands in for, so that a proce
 
 import pickle
 import socket
-import time
 from types import SimpleNamespace
 
 
@@ -43,26 +42,17 @@ class World:
 ALONE = World(SimpleNamespace(rank=0, size=1))
 
 
-def join(place, _parallel, _device):
+def join(place, _parallel, _device, listening=None):
     """Meet at rank 0's address."""
     world = World(place, mesh="stand-in")
     host, port = place.address.split(":")
     if place.rank:
-        world.links = [connected(host, int(port)).makefile("rwb")]
+        world.links = [socket.create_connection((host, int(port))).makefile("rwb")]
         pickle.dump(place.rank, world.links[0])
         world.links[0].flush()
         return world
-    with socket.create_server(("", int(port))) as server:
-        met = [server.accept()[0].makefile("rwb") for _ in range(place.size - 1)]
+    with listening:
+        met = [listening.accept()[0].makefile("rwb") for _ in range(place.size - 1)]
     ranks = [pickle.load(link) for link in met]
     world.links = [link for _, link in sorted(zip(ranks, met, strict=True), key=lambda pair: pair[0])]
     return world
-
-
-def connected(host, port):
-    """A connection to rank 0, which may not listen yet."""
-    while True:
-        try:
-            return socket.create_connection((host, port))
-        except ConnectionRefusedError:
-            time.sleep(0.02)

@@ -13,12 +13,6 @@ from model.parallel.world import join
 from tests.conftest import PATIENCE_SECONDS
 
 
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
-
-
 def together(function, *given, device="cpu", **parallel):
     """What `function(world, *given)` returns in each process of a run, by rank; their number follows from `parallel`.
 
@@ -26,17 +20,18 @@ def together(function, *given, device="cpu", **parallel):
     """
     parallel = ParallelConfig(**parallel)
     context = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
-    address = f"127.0.0.1:{free_port()}"
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listening.getsockname()[1]}"
     pipes, children = [], []
     for rank in range(parallel.processes):
         mine, its = context.Pipe(duplex=False)
         place = Place(rank, parallel.processes, rank, address)
-        children.append(
-            context.Process(target=_child, args=(its, place, parallel, device, function, given), daemon=True)
-        )
+        more = (device, listening if rank == 0 else None, function, given)
+        children.append(context.Process(target=_child, args=(its, place, parallel, *more), daemon=True))
         children[-1].start()
         its.close()
         pipes.append(mine)
+    listening.close()
     try:
         answers = [_answer(pipe) for pipe in pipes]
     finally:
@@ -57,13 +52,14 @@ def _answer(pipe):
         return True, "it died"
 
 
-def _child(pipe, place, parallel, device, function, given):
+def _child(pipe, place, parallel, device, listening, function, given):
     """Leaves without tearing torch down: gloo aborts if other processes are gone already."""
     torch.set_num_threads(1)
     try:
         if device == "cuda":
             torch.cuda.set_device(place.local_rank)
-        world = join(place, parallel, torch.device(device, place.local_rank if device == "cuda" else None))
+        own = torch.device(device, place.local_rank if device == "cuda" else None)
+        world = join(place, parallel, own, listening)
         pipe.send((False, function(world, *given)))
     except BaseException:
         pipe.send((True, traceback.format_exc()))

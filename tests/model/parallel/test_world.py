@@ -19,6 +19,19 @@ def test_processes_know_their_parts_and_hear_each_other():
     assert {tuple(map(str, rest)) for _, *rest in found} == {("(True, False)", "[0, 1, 2, 3]", "8.0")}
 
 
+def test_what_torchrun_left_in_the_shell_is_not_of_this_run(monkeypatch):
+    for name, value in {"USE_AGENT_STORE": "True", "RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    for name, value in {
+        "RANK": "7",
+        "WORLD_SIZE": "64",
+        "MASTER_ADDR": "nowhere",
+        "MASTER_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert [mine for mine, *_ in together(said, shard=2)] == [(0, 0, True), (1, 0, False)]
+
+
 def test_a_process_that_is_alone_hears_itself():
     assert said(ALONE) == ((0, 0, True), (False, False), [0], 2.0)
 

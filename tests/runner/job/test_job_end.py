@@ -33,6 +33,14 @@ def test_the_last_element_of_an_array_does_not_take_the_end_of_another_for_its_o
     assert 500 < left() <= 601
 
 
+@pytest.mark.parametrize("given", ["100", "banana", "-1"])
+def test_an_end_that_is_over_or_no_time_is_no_limit(squeue, monkeypatch, given):
+    """Of a shell that has outlived its job."""
+    squeue("12")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", given)
+    assert job_end() is None
+
+
 @pytest.mark.parametrize("lines", [(), ("12 N/A",), ("12 NONE",), ("13 2026-01-01T00:00:00",), ("nonsense",)])
 def test_an_end_that_slurm_does_not_tell_is_no_limit(squeue, lines):
     squeue("12", *lines)

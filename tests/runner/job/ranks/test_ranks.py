@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from model.config import RunConfig
 from model.disk.record import Outcome
 from model.errors import Diverged, Interrupted, UserError
 from runner.job import slurm
@@ -18,7 +19,7 @@ from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meet import _own_gpus
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
 from runner.job.ranks.standstill import Standstill
-from runner.job.ranks.start import own_gpu
+from runner.job.ranks.start import own_gpu, share_cores
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Vanished
 from runner.state.endings import Ending
@@ -47,7 +48,7 @@ def endings():
 def ranks(endings):
     """Rank 0 of three."""
     heard = signal.signal(signal.SIGTERM, lambda *_: None)
-    with closing(Ranks(3, 7, endings.append)) as made:
+    with closing(Ranks(3, 7, meeting.HERE, endings.append)) as made:
         yield made
     signal.signal(signal.SIGTERM, heard)
 
@@ -86,7 +87,9 @@ def test_all_begin_when_all_are_ready_and_end_with_rank_0(ranks, join):
         (1, node(), "GPU-1"),
         (2, node(), None),
     ]
-    address = ranks.go(manifest={"attempt": 7})
+    address, listening = ranks.go(manifest={"attempt": 7})
+    with listening, pytest.raises(OSError, match="in use"):  # nobody can take the port before torch has it
+        socket.create_server(listening.getsockname())
     for leader in (one, two):
         assert leader.order(60) == {"say": "go", "address": address, "manifest": {"attempt": 7}}
         leader.done()
@@ -304,7 +307,7 @@ def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_a
         stopped.sendall(json.dumps(hello).encode() + b"\n")
         until(lambda: ranks._others.by_rank[1].rank_says)
         ranks._standstill = Standstill(hang_seconds=0.0)
-        ranks.go()
+        ranks.go()[1].close()
         outcome, reason = concluded(endings)
     assert outcome == "failed"
     assert reason.startswith("hangs: nothing has moved for ")
@@ -318,7 +321,7 @@ def test_a_run_that_hangs_when_it_is_told_to_stop_was_cancelled(ranks, join, end
         stopped.sendall(json.dumps(hello).encode() + b"\n")
         until(lambda: ranks._others.by_rank[1].rank_says)
         ranks._standstill = Standstill(stop_seconds=0.0)
-        ranks.go()
+        ranks.go()[1].close()
         ranks._terminations._heard = True
         outcome, reason = concluded(endings)
     assert outcome == "cancelled"
@@ -339,7 +342,7 @@ def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
     path = tmp_path / "12_0_0.meeting"
     with pytest.raises(NobodyCame, match=r"12_0_0\.meeting"):
         found(path, 0.01)
-    meeting = Meeting.at(2, 4711)
+    meeting = Meeting.at(2, "n1", 4711)
     publish(path, meeting)
     assert found(path) == meeting
     assert path.stat().st_mode & 0o777 == 0o600
@@ -394,6 +397,22 @@ def test_a_task_has_ended_if_its_node_no_longer_lists_it_beside_the_one_that_ask
 def test_a_process_leaves_itself_the_gpu_of_its_place(local_rank, devices, own):
     """One that sees a single GPU has been given it by Slurm."""
     assert own_gpu(local_rank, devices).get("CUDA_VISIBLE_DEVICES") == own
+
+
+@pytest.mark.parametrize("given", [None, "", "0", "banana"])
+def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(monkeypatch, given):
+    """OpenMP gives a process all cores also where what was said is no number of threads."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_NUM_THREADS")
+    config = RunConfig(data={"path": "x"}, device="cpu", train={"batch_size": 2}, parallel={"shard": 2})
+    share_cores(config)
+    assert os.environ["OMP_NUM_THREADS"] == "4"
+    for own in ("3", "2,1"):
+        monkeypatch.setenv("OMP_NUM_THREADS", own)
+        share_cores(config)
+        assert os.environ["OMP_NUM_THREADS"] == own
 
 
 def test_two_processes_on_one_gpu_are_refused():
