@@ -237,6 +237,8 @@ def publish(kept: Path, meta: Meta | ShardsMeta) -> None:
     """
     part, names = part_of(kept), [file.name for file in meta.files]
     files.write(part / _META, meta.sealed())
+    if kept.is_symlink():  # to the checkpoint of another attempt, which stays as it is
+        kept.unlink()
     kept.mkdir(exist_ok=True)
     files.to_disk(kept.parent)
     for moved in (names, [_META]):

@@ -163,7 +163,7 @@ def _content(path: Path | str) -> bytes:
 
 
 def _parts(path: Path | str) -> Iterator[bytes]:
-    descriptor = _open_regular(path)
+    descriptor = open_regular(path)
     try:
         yield from iter(partial(os.read, descriptor, _PART), b"")
     finally:
@@ -179,8 +179,9 @@ def regular(path: str) -> str:
         raise Unreadable(f"{path}: {_first_line(error)}") from error
 
 
-def _open_regular(path: Path | str) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """Open a file to read. Raises OSError if it cannot be, or is another thing than a file."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
     try:
         _require_regular(os.fstat(descriptor))
     except OSError:

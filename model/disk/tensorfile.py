@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.disk.files import Unreadable
+from model.disk.files import Unreadable, open_regular
 
 if TYPE_CHECKING:
     import torch
@@ -180,7 +180,7 @@ def size(path: Path) -> int:
 def opened(path: Path) -> Iterator[BufferedReader]:
     """A file to read. Raises Unreadable if it cannot be opened or read."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             yield file
     except OSError as error:
         raise Unreadable(f"{path}: {error.strerror}") from error

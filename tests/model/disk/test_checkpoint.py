@@ -215,6 +215,8 @@ DAMAGES = {
     "another step": ("meta.json", edit(step=8)),
     "another position": ("meta.json", edit(position={"epoch": 0, "row": 3, "used": 0})),
     "a folder for a file": ("state-7.safetensors", lambda path: (path.unlink(), path.mkdir())),
+    "a pipe for a file": ("state-7.safetensors", lambda path: (path.unlink(), os.mkfifo(path))),
+    "a pipe for meta": ("meta.json", lambda path: (path.unlink(), os.mkfifo(path))),
 }
 
 
@@ -234,6 +236,18 @@ def test_a_damaged_checkpoint_is_refused_and_no_step_is_trained(name, copy, tiny
             Checkpoints(tmp_path, None, lambda: False, copy.folder),
         )
     torch.set_rng_state(generator)
+
+
+@pytest.mark.fault
+def test_a_link_to_another_attempts_checkpoint_is_replaced_and_that_one_stays(copy, tiny, tmp_path):
+    second = tmp_path / "attempt-2"
+    second.mkdir()
+    (second / "checkpoint").symlink_to(copy.folder / "checkpoint")
+    before = files(copy)
+    attempt(run_config(), tiny, second, stop_after=3, resume=copy)
+    assert files(copy) == before
+    assert checkpoint.inspect(copy.folder / "checkpoint") == 7
+    assert checkpoint.inspect(second / "checkpoint") == 10
 
 
 @pytest.mark.refused
