@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.job.phase import Stage, current
@@ -80,16 +82,24 @@ class Child:
         return now
 
     def new_steps(self) -> list[StepRecord]:
-        """Read the step records written since the last call; an incomplete last line waits for the next."""
+        """Read the step records written since the last call; an incomplete last line waits for the next.
+
+        What is no record is shown nowhere: that must not end the queue, and so its other runs.
+        """
         try:
             with (self.task.folder.attempt(self.task.attempt).path / "steps.jsonl").open("rb") as file:
                 file.seek(self.read)
                 content = file.read()
-        except FileNotFoundError:
+        except OSError:
             return []
         self.read += len(content)
         *lines, self.torn = (self.torn + content).split(b"\n")
-        return [StepRecord.model_validate_json(line) for line in lines]
+        return [record for line in lines for record in _records(line)]
+
+
+def _records(line: bytes) -> Iterator[StepRecord]:
+    with suppress(ValidationError):
+        yield StepRecord.model_validate_json(line)
 
 
 def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None:

@@ -112,6 +112,23 @@ def test_a_run_past_the_time_limit_ends_timeout(runner, study, tmp_path):
 
 
 @pytest.mark.fault
+@pytest.mark.fault
+def test_what_is_no_step_record_ends_no_launch(root):
+    """Whoever wrote it; what else can be read is shown, and collect says what cannot."""
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    task = Task(RunFolder(folder.path), 1, "r1", 9, Shape(None, None, None))
+    child, path = local.Child(task, None, (), 0.0, 0), folder.path / "attempt-1" / "steps.jsonl"
+    folder.step(1)
+    with path.open("ab") as file:
+        file.write(b'{"step": 2, "loss": NaN}\n\xff\n\n')
+    folder.step(3)
+    assert [record.step for record in child.new_steps()] == [1, 3]
+    path.unlink()
+    path.mkdir()
+    assert child.new_steps() == []
+
+
 def test_a_killed_run_says_so_and_the_others_and_the_database_stay_right(runner, study, start, root):
     launch = start("launch", study(LONG))
     running_job(root).kill()
