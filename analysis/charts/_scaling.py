@@ -90,7 +90,9 @@ def finding(found: dict[str, Curve], what: str) -> str:
     for name, point in last.items():
         value, low, high = point.efficiency
         ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
-        at = f"{point.processes} {what}" + (f", {name}" if len(last) > 1 else "")
+        base = found[name].base_processes
+        over = f" over {base}" if base > 1 else ""
+        at = f"{point.processes} {what}{over}" + (f", {name}" if len(last) > 1 else "")
         if point.why_withheld:
             parts.append(f"not comparable at {at}")
             continue

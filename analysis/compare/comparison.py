@@ -11,7 +11,7 @@ from analysis.compare.guard import differences
 from analysis.compare.loss import loss
 from analysis.compare.match import Group, Matches, Pair, match
 from analysis.compare.outcomes import Outcomes, outcomes
-from analysis.compare.settings import Changed, between, changed, settings_of
+from analysis.compare.settings import Changed, between
 from analysis.compare.source import Measured
 from analysis.compare.speed import speed
 from analysis.stats.estimate import median_of_known
@@ -212,10 +212,10 @@ def stated_margins(rows: Iterable[Row]) -> Mapping[str, float]:
 def _nothing_matches(a: str, b: str, matches: Matches) -> str:
     """What differs between the sources' groups, and how to match them."""
     mine, theirs = matches.a_alone[0], matches.b_alone[0]
-    one, other = (
-        {"attention": group.runs[0]["attention"]} | settings_of(group.runs[0]) for group in (mine, theirs)
-    )
-    apart = ", ".join(each.name for each in changed(one, other)) or "their factors"
+    one, other = mine.runs[0], theirs.runs[0]
+    backends = ["attention"] if one["attention"] != other["attention"] else []
+    found = dict.fromkeys([*backends, *(each.name for each in between(one, other))])
+    apart = ", ".join(found) or "their factors"
     labels = [", ".join(group.label for group in side) for side in (matches.a_alone, matches.b_alone)]
     return (
         f"no group of {a} ({labels[0]}) has the configuration or the factors of one of {b} ({labels[1]}); "

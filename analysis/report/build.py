@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 WARMUP_RULE = (
     "a step record counts only if its interval (step - steps, step] starts at or after W steps, "
     "W = max(1, min(10, planned steps // 10)), is not the first of a resumed attempt, and comes from the "
-    "device that the deciding attempt ran on"
+    "device that the measured attempt ran on"
 )
 _ALL_IN_ONE = Page("print", "All on one page", [])
 

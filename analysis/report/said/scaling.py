@@ -44,8 +44,9 @@ def _sentence(curve: Curve, last: Point, what: str) -> Sentence:
     )
     if last.observed:
         said = f"Observed {last.observed}, not a finding: {said[0].lower()}{said[1:]}"
+    over = f" over {curve.base_processes}" if curve.base_processes > 1 else ""
     number = Number(
-        f"efficiency of {curve.kind} scaling at {last.processes} {what}, {curve.way}, {curve.constant}",
+        f"efficiency of {curve.kind} scaling at {last.processes} {what}{over}, {curve.way}, {curve.constant}",
         value or 0.0,
         low,
         high,

@@ -66,6 +66,8 @@ def test_strong_scaling_is_the_speedup_of_a_batch_against_the_ideal_line(root: P
     assert ratios == sorted(ratios) and 7 < ratios[-1] < 7.5
     assert "Observed: efficiency of strong scaling: 89.4 %" in (made.finding or "")
     assert "context parallel at 4" in made.caption  # starts late: two ran out of memory
+    assert " at 8 GPUs over 4, context parallel" in (made.finding or "")
+    assert " at 8 GPUs, sharded (FSDP2);" in (made.finding or "")
 
 
 def test_the_caption_names_the_first_mark_where_several_groups_have_as_few_processes() -> None:

@@ -259,6 +259,17 @@ def test_sources_without_a_common_group_are_refused_with_what_differs() -> None:
     assert "--match 'auto=flash'" in str(refused.value)
 
 
+@pytest.mark.refused
+def test_a_run_of_one_process_differs_from_one_of_several_in_the_axes_that_they_share_alone() -> None:
+    """The record of a run of one process states no axis."""
+    one, several = run(0), run(0)
+    several["config"] = several["config"] | {"parallel": {"replicate": 1, "shard": 4, "context": 1}}
+    one["factors"], several["factors"] = {"seed": 0}, {"seed": 0, "parallel.shard": 4}
+    several["attention"] = "other"
+    with pytest.raises(UserError, match=r"differ in attention, parallel\.shard\. Say"):
+        compare(side("A", [one]), side("B", [several]), Options())
+
+
 def test_repeats_of_a_seed_are_one_pair_of_losses_and_give_the_noise_floor() -> None:
     a, b = ([run(0) | {"run_id": f"r{n}", "repeat": n} for n in repeats] for repeats in ((1, 2), (3, 4)))
     found = only(side("A", a), side("B", b))

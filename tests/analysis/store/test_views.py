@@ -12,6 +12,7 @@ from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
 from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
+from model.disk.node import FloorPart
 from model.disk.record import RankRecord
 from model.measure.flops import flop_per_token
 from tests.analysis.conftest import Ask
@@ -226,23 +227,45 @@ def test_rates_use_the_deciding_attempts_device_alone(root: Path, sql: Ask) -> N
     assert shown["tokens_per_second_low"] == shown["tokens_per_second"] == shown["tokens_per_second_high"]
 
 
-def test_times_on_other_processes_than_the_runs_own_count_in_no_rate_and_losses_do(
+def test_what_other_processes_than_the_runs_own_measured_is_not_of_the_run_and_losses_are(
     root: Path, sql: Ask
 ) -> None:
-    folder = Folder(root, plan("r1"))
-    folder.start(attempt=1, gpus=4)
-    folder.step(20, seconds=1.0, attempt=1)
-    folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2))
-    folder.step(25, seconds=2.0, attempt=2, loss=5.5)
+    """An attempt on half of the GPUs ended it: rates, memory and floor stay those of all."""
+    folder = Folder(root, plan("r1", config=in_parallel(shard=4)))
+    part = FloorPart(part="attention", flop=1, seconds=0.5)
+    folder.start(attempt=1, gpus=4, floor=[part])
+    folder.step(20, seconds=1.0, attempt=1, memory_bytes=30)
+    more = [part.model_copy(update={"seconds": 1.0})]
+    folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2), floor=more)
+    folder.step(25, seconds=2.0, attempt=2, loss=5.5, memory_bytes=60)
     folder.end(attempt=2)
     collect(root)
-    assert sql("SELECT step_seconds, mfu, counted_records, final_loss, gpus FROM runs") == [
-        {"step_seconds": None, "mfu": None, "counted_records": 0, "final_loss": 5.5, "gpus": 2}
-    ]
+    columns = "step_seconds, counted_records, final_loss, gpus, processes, peak_memory_bytes AS memory"
+    assert sql(f"SELECT outcome, deciding_attempt, measured_attempt, {columns} FROM runs") == [{
+        "outcome": "completed", "deciding_attempt": 2, "measured_attempt": 1, "step_seconds": 1.0,
+        "counted_records": 1, "final_loss": 5.5, "gpus": 4, "processes": 4, "memory": 30,
+    }]  # fmt: skip
+    (run,) = sql("SELECT mfu, floor_percentage, tokens_per_second_per_process AS each FROM runs")
+    assert run["each"] == pytest.approx(8 * 4096 / 4)
+    assert run["mfu"] == pytest.approx(100 * run["each"] * 51_541_204_992 / 989.4e12)
+    assert run["floor_percentage"] == pytest.approx(50)
     assert sql("SELECT attempt, parallel ->> '$.shard' AS shard FROM attempts ORDER BY attempt") == [
         {"attempt": 1, "shard": None},
         {"attempt": 2, "shard": "2"},
     ]
+
+
+def test_nothing_is_measured_of_a_run_that_never_began_on_its_own_processes(root: Path, sql: Ask) -> None:
+    folder = Folder(root, plan("r1", config=in_parallel(shard=4)))
+    folder.start(gpus=2, parallel=ParallelConfig(shard=2))
+    folder.step(20, seconds=2.0, memory_bytes=60)
+    folder.end()
+    collect(root)
+    columns = "outcome, measured_attempt, step_seconds, mfu, gpus, processes, peak_memory_bytes AS memory"
+    assert sql(f"SELECT {columns} FROM runs") == [{
+        "outcome": "completed", "measured_attempt": None, "step_seconds": None, "mfu": None, "gpus": None,
+        "processes": 4, "memory": None,
+    }]  # fmt: skip
 
 
 def test_a_killed_run_has_its_launchers_word(root: Path, sql: Ask) -> None:
