@@ -22,6 +22,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from model import attention
 from model.attention import Case
+from model.errors import multiples
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
@@ -89,7 +90,8 @@ def _must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> N
     if value % (times * prod(by.values())):
         guilty = {each: number for each, number in by.items() if number > 1}
         factors = [str(times)] * (times > 1) + [f"{each} {number}" for each, number in guilty.items()]
-        raise Mismatch(f"{name} {value} is not a multiple of {' x '.join(factors)}", name, *guilty)
+        text = f"{name} {value} is not a multiple of {' x '.join(factors)}"
+        raise Mismatch(f"{text}: {multiples(name, value, guilty, times)}", name, *guilty)
 
 
 class ModelConfig(Strict):

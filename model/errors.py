@@ -11,7 +11,8 @@ AssayError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import isqrt, prod
 
 
 class AssayError(Exception):
@@ -77,3 +78,31 @@ def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) ->
     near = meant or next(iter(get_close_matches(word, choices, n=1)), None)
     hint = f"did you mean '{near}'? " if near else ""
     return f"({hint}valid: {', '.join(choices)})"
+
+
+def multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> str:
+    """What would do for a setting that is no multiple of the product of others, and of `times`.
+
+    The nearest numbers on either side, for the others' product and for the setting itself.
+    """
+    product = prod(by.values())
+    multiple = value - value % (times * product)
+    choices = {
+        " x ".join(by): _nearest(product, _divisors(value, times)),
+        name: _nearest(value, {multiple, multiple + times * product} - {0}),
+    }
+    return ", ".join(f"{found} would do for {of}" for of, found in choices.items() if found)
+
+
+def _divisors(value: int, times: int) -> set[int]:
+    """Numbers whose product with `times` divides it."""
+    if value % times:
+        return set()
+    most = value // times
+    return {each for low in range(1, isqrt(most) + 1) if most % low == 0 for each in (low, most // low)}
+
+
+def _nearest(to: int, numbers: Iterable[int]) -> str:
+    below = max((number for number in numbers if number < to), default=None)
+    above = min((number for number in numbers if number > to), default=None)
+    return " or ".join(str(number) for number in (below, above) if number is not None)

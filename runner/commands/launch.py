@@ -96,6 +96,7 @@ def command(
     if until:
         _say_worst(planned, whole)
     if dry_run:
+        _say_over_budget(planned)
         for line in () if rehearse else forecast(planned, design):
             say(line)
         return
@@ -131,6 +132,12 @@ def _apart(kinds: set[Shape]) -> str:
     resources = {replace(kind, processes=1) for kind in kinds}
     why = ["runs have different numbers of processes"] * (len(numbers) > 1)
     return " and ".join([*why, *["rules give some runs other resources"] * (len(resources) > 1)])
+
+
+def _say_over_budget(planned: Plan) -> None:
+    """The budgets for which a launch would be refused."""
+    for problem in budget.exceeded(planned.root, budget.limits_of(planned), cost.of_plan(planned)):
+        say(f"a launch would be refused: {problem.shown()}")
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:

@@ -139,6 +139,7 @@ class Estimate:
         parallel: maximum number of concurrent runs.
         slots: runs that share a whole node; None if nodes are shared with other users.
         note: why some past runs are not used.
+        room: GPUs of this machine, which concurrent runs share; None where that limits nothing.
     """
 
     runs: tuple[RunCost, ...]
@@ -147,6 +148,7 @@ class Estimate:
     profile_file: str | None = None
     whole: bool = False
     note: str | None = None
+    room: int | None = None
 
     @property
     def gpu_hours(self) -> float | None:
@@ -178,8 +180,7 @@ class Estimate:
     @property
     def wall_seconds(self) -> float | None:
         """Time from the first start to the last end; None if any run's wall time is unknown."""
-        seconds = self._known()
-        return None if seconds is None else _makespan(seconds, self.parallel)
+        return None if self._known() is None else _makespan(self.runs, self.parallel, self.room)
 
     @property
     def counts(self) -> Counter[Basis]:
@@ -215,7 +216,16 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Esti
         profile_file=runs[0].profile_file if runs else None,
         whole=whole,
         note=past.note,
+        room=_room(runs, profile),
     )
+
+
+def _room(runs: Sequence[RunRecord], profile: Profile) -> int | None:
+    """GPUs of this machine; where its profile does not say, as few as its queue would start with."""
+    if profile.executor != "local" or not profile.gpus:
+        return None
+    most = max((run.config.processes for run in runs), default=1)
+    return max(profile.gpus_per_node or profile.max_parallel, most)
 
 
 def _cost(run: RunRecord, index: _Index, profile: Profile) -> RunCost:
@@ -283,9 +293,14 @@ def _shape(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"seed": 0, **sections})
 
 
-def _makespan(seconds: Sequence[float], parallel: int) -> float:
-    """When the last run ends, if runs start in order as soon as one of `parallel` places is free."""
-    ends = [0.0] * parallel
-    for run in seconds:
-        heapq.heapreplace(ends, ends[0] + run)
-    return max(ends)
+def _makespan(runs: Sequence[RunCost], parallel: int, room: int | None) -> float:
+    """When the last run ends, if runs start in order as soon as a place and their GPUs are free."""
+    now, last, taken = 0.0, 0.0, 0
+    running: list[tuple[float, int]] = []  # when each ends, and its GPUs; the next to end first
+    for run in runs:
+        while len(running) == parallel or (running and room is not None and taken + run.gpus > room):
+            now, freed = heapq.heappop(running)
+            taken -= freed
+        heapq.heappush(running, (now + (run.wall_seconds or 0.0), run.gpus))
+        taken, last = taken + run.gpus, max(last, now + (run.wall_seconds or 0.0))
+    return last

@@ -51,6 +51,17 @@ def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
     assert "the profile's GPUs have 1.0 MiB" in said
 
 
+def test_a_dry_run_names_the_budget_that_all_gpus_of_its_runs_exceed(study, root, slurm, monkeypatch):
+    monkeypatch.setattr(client, "expected_start", lambda script: None)
+    slurm.write_text(SLURM + "gpus: 1\ngpus_per_node: 4\ntime_limit: 1:00:00\n")
+    matrix = "matrix: {parallel.shard: [2, 4]}\n"
+    texts = [f"budget: {{gpu_hours: {hours}}}\n{matrix}" for hours in (5.9, 6)]
+    sets = ("--set", "device=cuda", "--set", "train.batch_size=4")
+    over, within = [launch(root, study(text), "-p", slurm, "--dry-run", *sets).stderr for text in texts]
+    assert "a launch would be refused: " in over and "a budget of 5.9 GPU-hours: this launch needs 6" in over
+    assert "would be refused" not in within and "at most 6.0 GPU-hours" in within
+
+
 def test_the_names_of_a_dry_run_are_those_that_other_commands_take(study, root):
     path = study("matrix: {seed: [0, 1]}\n")
     shown = launch(root, path, "--dry-run").stdout

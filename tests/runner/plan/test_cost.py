@@ -4,7 +4,7 @@ import pytest
 
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.config import DataConfig, RunConfig, TrainConfig
+from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.disk.record import Outcome
 from runner.commands.launch import price
 from runner.plan import cost
@@ -152,6 +152,26 @@ def test_runs_start_in_order_as_soon_as_a_place_is_free():
     assert of(3600, 1800, 1800, 600, max_parallel=2).wall_seconds == 3600 + 600
     assert of(3600, 1800, 1800, 600, max_parallel=9).wall_seconds == 3600
     assert of(3600, 1800, 1800, 600).wall_seconds == 7800
+
+
+@pytest.mark.parametrize(
+    ("machine", "seconds"),
+    [({"gpus_per_node": 4}, 350), ({}, 350), ({"gpus_per_node": 8}, 200), ({"gpus": 0}, 150)],
+)
+def test_runs_of_several_gpus_wait_on_this_machine_until_as_many_are_free(machine, seconds):
+    """Two of one process, 50 s each; then 4, 2 and 4 processes, 100 s each; on a CPU they share its cores."""
+    several = [(1, 50), (1, 50), (4, 100), (2, 100), (4, 100)]
+    configs = [
+        trained(steps=i + 1, batch_size=4).model_copy(update={"parallel": ParallelConfig(shard=count)})
+        for i, (count, _) in enumerate(several)
+    ]
+    runs = [plan(f"r{i}", config=config) for i, config in enumerate(configs)]
+    past = [
+        cost.PastRun(config, "alps", Outcome.COMPLETED, None, 0.1, wall, 1, count)
+        for config, (count, wall) in zip(configs, several, strict=True)
+    ]
+    here = Profile.model_validate({"executor": "local", "gpus": 1, "max_parallel": 3} | machine)
+    assert estimate(runs, here, History(tuple(past))).wall_seconds == seconds
 
 
 def test_whole_nodes_are_held_until_the_longest_of_the_runs_that_share_one_ends():
