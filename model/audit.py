@@ -130,7 +130,7 @@ class Audits:
         self._config, self._model, self._judge = config, model, judge
         self._keep, self._world = keep, world
         self._audit, self._until = audit_of(config, 1)
-        self._open: _Tap | None = None
+        self._open: _Uncompiled | None = None
         self._taken: list[Taken] = []
 
     def watch(self, step: int) -> None:
@@ -147,13 +147,16 @@ class Audits:
         heads, kv_head = divmod(self._audit.kv_head, model.kv_heads // parallel.tensor)
         rank, call = self._call()
         world = self._world
-        if (group, rank, heads) != (world.sample_rank, world.context_rank, world.tensor_rank):
+        if (group, rank) != (world.sample_rank, world.context_rank):
+            return
+        block = cast("Block", self._model.blocks[self._audit.layer])
+        if heads != world.tensor_rank:
+            self._open = _Uncompiled(block)
             return
         taken = Taken(self._audit, model.heads // model.kv_heads)
         part, row = divmod(sample, train.part_size // parallel.samples)
         earlier = part * (1 + train.checkpoint_activations)  # each part's backward may call it again
         self._taken.append(taken)
-        block = cast("Block", self._model.blocks[self._audit.layer])
         self._open = _Tap(block, taken, row, kv_head, earlier, call)
 
     def _call(self) -> tuple[int, int | None]:
@@ -188,7 +191,23 @@ class Audits:
         self._open = None
 
 
-class _Tap:
+class _Uncompiled:
+    """A block that runs one step without its graph, which does not show what is inside.
+
+    In all processes that share its heads: computed again, a graph sums up its output over them once more, and
+    a block without one does not, so that their collectives would not be the same.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
+
+    def close(self) -> None:
+        """Put all back."""
+        self._block._compiled_call_impl = self._compiled
+
+
+class _Tap(_Uncompiled):
     """Stands in a block for the attention of one step, calls it, and takes copies.
 
     Args:
@@ -196,24 +215,23 @@ class _Tap:
         kv_head: the key head, among those of this process.
         earlier: how many calls of the step come before the one to look at.
         call: which call of attention that is shared to look at; None: it is not shared.
-
-    A graph of torch.compile does not show what is inside, so a compiled block runs this one step uncompiled.
     """
 
     def __init__(
         self, block: Block, taken: Taken, row: int, kv_head: int, earlier: int, call: int | None
     ) -> None:
-        self._block, self._taken, self._row, self._earlier = block, taken, row, earlier
+        super().__init__(block)
+        self._taken, self._row, self._earlier = taken, row, earlier
         self._kv_head = kv_head
         self._attention = block.attention
         self._attend = self._before = self._attention.attend
         shared: Any = self._before
         self._attention.attend = self if call is None else shared.tapped(call, self._around)
-        self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
 
     def close(self) -> None:
         """Put all back."""
-        self._attention.attend, self._block._compiled_call_impl = self._before, self._compiled
+        super().close()
+        self._attention.attend = self._before
 
     def _around(self, attend: Attend) -> Attend:
         self._attend = attend

@@ -7,6 +7,7 @@ from model import attention, audit
 from model.attention import Backend
 from model.audit import Audit, Taken, every
 from model.errors import AuditFailed
+from model.llama import Block
 from model.text import Source
 from model.trainer import train
 from model.verify import right
@@ -53,6 +54,28 @@ def test_each_audit_is_made_by_one_process_and_kept_by_the_first(way, texts):  #
     assert {size for _, _, size, _ in kept} == {rows}
     assert {first for _, first, *_ in kept} == set(range(0, 32, rows))
     assert all(f"rows {first} to {first + rows - 1}" in where for _, first, _, where in kept)
+
+
+def audited_in_graphs(world, texts, config):  # noqa: F811
+    from torch._dynamo import reset
+    from torch._dynamo.utils import counters
+
+    reset()  # what the tests before compiled in other shapes would make these sizes symbols
+    trace = Block.compile
+    Block.compile = lambda block: trace(block, backend="aot_eager")
+    judged, kept = audited(world, texts, config)
+    return len(judged), len(kept), counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.parametrize("way", ["TP", "CP"])
+@pytest.mark.filterwarnings("default")  # Dynamo looks at what warns
+def test_a_compiled_block_that_is_audited_makes_the_collectives_that_its_other_processes_make(way, texts):  # noqa: F811
+    """Computed again, a compiled block sums its output once more, and one that is not compiled does not."""
+    axes = {"TP": {"tensor": 2}, "CP": {"context": 2}}[way]
+    asked = config(axes, steps=3, compile=True, **MORE)
+    first, second = together(audited_in_graphs, texts, asked, **axes)
+    assert first[0] + second[0] == first[1] == 3
+    assert first[2] > 0 and second[1] == 0
 
 
 def off_in_one_head(q_BTHD, k_BTKD, v_BTKD, causal):
