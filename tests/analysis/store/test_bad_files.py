@@ -200,6 +200,21 @@ def test_a_folder_whose_name_is_no_number_of_an_attempt_is_none(root: Path, sql:
     assert sql("SELECT attempt FROM attempts") == [{"attempt": 1}]
 
 
+@pytest.mark.parametrize("values", [{"tolerance": 0}, {"tolerance": -1}, {"measured": -1}])
+def test_an_audit_by_a_tolerance_that_is_none_is_quarantined(
+    root: Path, sql: Ask, values: dict[str, Any]
+) -> None:
+    folder = completed(root, "r1")
+    folder.audit(12)
+    path = folder.path / "attempt-1/audits.jsonl"
+    line = json.loads(path.read_text())
+    change(path, tensors=line["tensors"] | {"dv": line["tensors"]["dv"] | values})
+    collect(root)
+    (found,) = sql(QUARANTINE)
+    assert found["path"] == "backends/r1/attempt-1/audits.jsonl"
+    assert sql("SELECT * FROM audits") == []
+
+
 RECORDS = ("run.json", "ledger.jsonl", *(f"attempt-1/{name}" for name in ("manifest.json", "steps.jsonl", "audits.jsonl", "result.json")))  # fmt: skip
 
 
