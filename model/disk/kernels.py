@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from math import comb
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from model.attention import Case
 from model.config import Frozen
@@ -82,9 +82,18 @@ class KernelTimes(Frozen):
     rounds: int = Field(ge=1, description="In each, every backend was called once, in a random order.")
     cache_bytes: int = Field(description="That were written before each call, to empty the caches.")
     product_flop: int = Field(description="Of the matrix product that was timed between the backends.")
-    product_seconds: list[float] = Field(description="Of each of its calls; none if no backend was timed.")
+    product_seconds: list[Annotated[float, Field(gt=0)]] = Field(
+        description="Of each of its calls; none if no backend was timed."
+    )
     times: list[KernelTime]
     measured_at: datetime
+
+    @model_validator(mode="after")
+    def _has_rounds(self) -> Self:
+        counts = {(each.outcome == "completed", len(each.seconds)) for each in self.times}
+        if counts - {(True, self.rounds), (False, 0)}:
+            raise ValueError(f"a backend has other calls than one in each of the {self.rounds} rounds")
+        return self
 
     @property
     def sums(self) -> list[KernelTime]:

@@ -343,7 +343,9 @@ class DecodeRecord(Frozen):
 class AuditedTensor(Frozen):
     """What an audit found of one tensor: its slice that came closest to the tolerance, or exceeds it."""
 
-    measured: float | None = Field(ge=0, description="Error in roundings of the precision; None if not finite.")
+    measured: float | None = Field(
+        ge=0, description="Error in roundings of the precision; None if not finite."
+    )
     tolerance: float = Field(gt=0, description="The largest error that passes, in the same unit.")
     relative_error: float | None = Field(
         description="||x - exact|| / ||exact|| of all that was audited, for people; None if not finite."

@@ -71,7 +71,7 @@ def _ending(state: RunState, said: Poll) -> Ending | None:
         # Slurm reports COMPLETED for a job that was stopped by a signal it did not send itself.
         if own and ending.outcome is Outcome.LOST:
             return own
-        return ending if own else named(ending, state)
+        return named(ending, state)
     other = " (another job has that number now)" if job_id in said.taken else ""
     lost = f"Slurm no longer knows job {job_id}{other}, and the attempt left no result"
     return own or Ending(Outcome.LOST, lost)

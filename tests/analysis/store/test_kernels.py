@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -128,6 +130,24 @@ def test_a_record_of_another_run_or_with_numbers_that_no_column_holds_is_quarant
     path.write_text(path.read_text().replace('"run_id": "r1"', '"run_id": "r2"'))
     assert collect(root).quarantined == 1
     kernels(folder, replace(CASE, batch=2**63), flash=0.5)
+    assert collect(root).quarantined == 1 and sql("FROM kernels") == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rounds": 6},
+        {"product_seconds": [0.0]},
+        {"times": [{"attention": "flash", "direction": "forward", "mode": "eager", "outcome": "completed"}]},
+    ],
+)
+def test_times_that_cannot_have_been_measured_are_quarantined(
+    root: Path, sql: Ask, change: dict[str, Any]
+) -> None:
+    """Another number of calls than rounds, a product in no time, a backend that completed without times."""
+    path = timed(root).path / "attempt-1" / "kernels.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
     assert collect(root).quarantined == 1 and sql("FROM kernels") == []
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from typer.testing import CliRunner
 
+from model.config import RunConfig
 from model.disk.folder import RunFolder
 from model.disk.record import now
 from runner.cli.app import app
@@ -16,7 +17,8 @@ from runner.execute.reconcile import reconciled
 from runner.execute.slurm.ours import job_of
 from runner.state import ledger
 from runner.state.runs import warn_once
-from tests.analysis.fabricate import START, Folder, plan
+from runner.state.tasks import jobs_folder
+from tests.analysis.fabricate import LLAMA, START, Folder, plan
 
 LOCAL = "%Y-%m-%dT%H:%M:%S"
 
@@ -81,6 +83,24 @@ def test_a_run_that_stops_while_slurm_is_asked_is_cancelled_and_not_lost(root, s
     says("sacct", line("7|COMPLETED|0:0|n1", "tiny-1"), also=move)
     (state,) = reconciled(root)
     assert state.outcome == "cancelled"
+
+
+@pytest.mark.fault
+def test_a_process_whose_death_had_slurm_stop_rank_0_is_named(root, says):
+    """Rank 0 knows only that it received SIGTERM."""
+    shared = RunConfig(model=LLAMA, data={"path": "x"}, train={"batch_size": 2}, parallel={"shard": 2})
+    folder = Folder(root, plan("r1", study="tiny", config=shared))
+    folder.event("claimed", executor="slurm")
+    folder.event("intent", submission="tiny-1", index=0, count=1, slot=0)
+    folder.event("submitted", after=3, executor="slurm", job_id="7")
+    folder.start()
+    folder.end("cancelled", reason="received SIGTERM")
+    (said := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
+    said.write_text("srun: error: n2: task 1: Killed\n")
+    says("sacct", line("7|FAILED|9:0|n[1-2]", "tiny-1"))
+    (state,) = reconciled(root)
+    slurm = "Slurm: FAILED, exit code 9:0 on n[1-2]"
+    assert (state.outcome, state.reason) == ("failed", f"rank 1 on n2: killed by SIGKILL ({slurm})")
 
 
 @pytest.fixture
