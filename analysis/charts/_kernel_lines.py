@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis import stats
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from analysis.charts import Row, Styles
 
 Value = Callable[[Point], stats.Estimate | None]
+Gone = Callable[[Point], dict[str, int]]
 MARKS = "Each mark is the median of a shape's calls, the bar its interval."
 GONE = "no time there, and why"
 
@@ -29,11 +31,17 @@ class Measure:
     Attributes:
         of: all points -> what gives a point its value.
         highest: whether more is better.
+        among: all points -> those that the figure is about.
+        gone: all points -> what says of a point how runs without a time ended, in a word, and how many.
+        how: how the calls were made; as most of them were where it is empty.
     """
 
     quantity: Quantity
     of: Callable[[list[Point]], Value]
     highest: bool = False
+    among: Callable[[list[Point]], list[Point]] = lambda points: points
+    gone: Callable[[list[Point]], Gone] = lambda _points: Point.gone
+    how: str = ""
 
 
 def quantity(name: str, unit: str, number: str, what: str, zero: bool = True) -> Quantity:
@@ -55,28 +63,31 @@ def has(over: Over) -> Callable[[list[Row]], bool]:
 
 def _figure(rows: list[Row], over: Over, measure: Measure) -> Figure | None:
     found = points(rows)
-    every = slices(found, over)
+    value, gone = measure.of(found), measure.gone(found)
+    every = slices(measure.among(found), over, known=lambda point: value(point) is not None)
     if not every:
         return None
-    value, shown = measure.of(found), every[0]
-    mine = [_cell(point, over, value, point.attention) for point in shown.points]
-    known = [cell.estimate for cell in mine if cell.estimate]
+    shown, cell = every[0], partial(_cell, over=over, value=value, gone=gone)
+    mine = [cell(point, name=point.attention) for point in shown.points]
+    known = [each.estimate for each in mine if each.estimate]
     if not known:
         return None
     exact = fitted(measure.quantity, known)
     x = axis(over, shown.points)
-    by_name = {name: [cell for cell in mine if cell.rest == name] for name in names(found)}
-    by_name = {name: line for name, line in by_name.items() if line}
+    by_name = {name: [each for each in mine if each.rest == name] for name in names(found)}
+    by_name = {
+        name: line for name, line in by_name.items() if any(each.estimate or each.word for each in line)
+    }
     figure = lines_over(Sweep((x,), {}, tuple(mine), ()), by_name, measure.quantity)
     if figure is None:
         return None
     return replace(
         figure,
         title=f"{words.capital(exact.name)} over {over.title}",
-        caption=f"{figure.caption} {HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
+        caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
         used=frozenset(run for each in every for point in each.points for run in point.runs),
         finding=_finding(by_name, x, measure, exact),
-        table=_table(every, over, value, exact),
+        table=_table(every, over, cell, exact),
     )
 
 
@@ -85,10 +96,9 @@ def axis(over: Over, found: list[Point]) -> Axis:
     return Axis(over.title, over.title, tuple(sorted({over.at(point) for point in found})))
 
 
-def _cell(point: Point, over: Over, value: Value, name: str) -> Cell:
-    estimate = value(point)
-    missing = {} if estimate else {point.ended: len(point.runs)}
-    return Cell(point.attention, {over.title: over.at(point)}, name, estimate, missing, point.runs)
+def _cell(point: Point, name: str, over: Over, value: Value, gone: Gone) -> Cell:
+    at = {over.title: over.at(point)}
+    return Cell(point.attention, at, name, value(point), gone(point), point.runs)
 
 
 def _others(every: list[Slice]) -> str:
@@ -98,9 +108,9 @@ def _others(every: list[Slice]) -> str:
     return f" The table has {count} more such {'series' if count > 1 else 'one'}, at other fixed values."
 
 
-def _table(every: list[Slice], over: Over, value: Value, exact: Quantity) -> Table:
+def _table(every: list[Slice], over: Over, cell: Callable[..., Cell], exact: Quantity) -> Table:
     all_points = [(point, f"{point.attention}; {each.fixed}") for each in every for point in each.points]
-    cells = [_cell(point, over, value, name) for point, name in all_points]
+    cells = [cell(point, name=name) for point, name in all_points]
     whole = axis(over, [point for each in every for point in each.points])
     return words.table(Sweep((whole,), {}, tuple(cells), ()), exact)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.charts._kernel_lines import Measure, Value, has, quantity
+from analysis.charts._kernel_lines import Gone, Measure, Value, has, quantity
 from analysis.charts._kernels import SEQUENCE, Point, beside, mode_of, place, points, slices, unmasked
-from analysis.stats import Estimate
+from analysis.stats import Estimate, over_runs
 
 if TYPE_CHECKING:
     from analysis.charts import Row
@@ -41,8 +43,18 @@ def _ratio(over: Estimate | None, under: Estimate | None) -> Estimate | None:
     return Estimate(over.median / under.median, None, None, min(over.n, under.n), _NO_INTERVAL)
 
 
+def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> Estimate | None:
+    """Of two numbers of the same process; of several, the median of their ratios."""
+    known = {row["run_id"]: row[column] for row in over if row[column] is not None}
+    pairs = [(known[row["run_id"]], row[column]) for row in under if row[column] and row["run_id"] in known]
+    if not pairs:
+        return None
+    found = over_runs([a / b for a, b in pairs])
+    return replace(found, method=_NO_INTERVAL) if found.n == 1 else found
+
+
 def _memory(point: Point) -> Estimate | None:
-    found = point.of("memory_bytes", "both")
+    found = point.of("memory_bytes", "both", "eager")
     if found is None:
         return None
     return Estimate(found / 2**20, None, None, len(point.runs), "no interval: counted, not sampled")
@@ -53,7 +65,7 @@ def _speedup(found: list[Point]) -> Value:
 
     def of(point: Point) -> Estimate | None:
         slow = reference.get(place(point))
-        return _ratio(slow.timed("both") if slow else None, point.timed("both"))
+        return _within(slow.rows("both"), point.rows("both")) if slow else None
 
     return of
 
@@ -63,20 +75,38 @@ def _saved(found: list[Point]) -> Value:
 
     def of(point: Point) -> Estimate | None:
         other = reference.get(place(point))
-        share = _ratio(_memory(point), _memory(other) if other else None)
+        mine = point.rows("both", "eager")
+        share = _within(mine, other.rows("both", "eager"), "memory_bytes") if other else None
         return share.map(lambda part: 100 * (1 - part)) if share else None
 
     return of
 
 
 def _mask(found: list[Point]) -> Value:
-    whole = {(point.attention, place(point)): other for point, other in unmasked(found)}
+    whole = _without_mask(found)
 
     def of(point: Point) -> Estimate | None:
-        other = whole.get((point.attention, place(point)))
+        other = whole.get(_own(point))
         return _ratio(point.timed("both"), other.timed("both") if other else None)
 
     return of
+
+
+def _mask_gone(found: list[Point]) -> Gone:
+    whole = _without_mask(found)
+    return lambda point: point.gone() or whole[_own(point)].gone()
+
+
+def _without_mask(found: list[Point]) -> dict[Hashable, Point]:
+    return {_own(point): other for point, other in unmasked(found)}
+
+
+def _own(point: Point) -> Hashable:
+    return point.attention, place(point)
+
+
+def _eagerly(_found: list[Point]) -> Gone:
+    return lambda point: point.gone("eager")
 
 
 TIME = Measure(
@@ -107,6 +137,8 @@ MEMORY = Measure(
         "device memory on a GPU, host memory on a CPU.",
     ),
     lambda _points: _memory,
+    gone=_eagerly,
+    how="Counted in calls from Python",
 )
 SPEEDUP = Measure(
     quantity(
@@ -114,7 +146,7 @@ SPEEDUP = Measure(
         "",
         ",.2f",
         f"How many times as fast {_BOTH} are as by `{REFERENCE}`, PyTorch's own operators, in the same "
-        "process.",
+        f"process. There is no value where `{REFERENCE}` has no time.",
     ),
     _speedup,
     highest=True,
@@ -124,10 +156,13 @@ SAVED = Measure(
         f"memory saved against {REFERENCE}",
         "percent",
         ".1f",
-        f"By how many percent less memory {_BOTH} need than by `{REFERENCE}`, PyTorch's own operators.",
+        f"By how many percent less memory {_BOTH} need than by `{REFERENCE}`, PyTorch's own operators. "
+        f"There is no value where `{REFERENCE}` has none.",
     ),
     _saved,
     highest=True,
+    gone=_eagerly,
+    how="Counted in calls from Python",
 )
 MASK = Measure(
     quantity(
@@ -138,6 +173,8 @@ MASK = Measure(
         f"time. Of {_BOTH}.",
     ),
     _mask,
+    among=lambda found: [point for point, _ in unmasked(found)],
+    gone=_mask_gone,
 )
 PASSES = Measure(
     quantity(
@@ -146,7 +183,7 @@ PASSES = Measure(
         ".2f",
         "How many times as long a backward takes as its forward. By the count of FLOP it is 2.5.",
     ),
-    lambda _points: lambda point: _ratio(point.timed("backward"), point.timed("forward")),
+    lambda _points: lambda point: _within(point.rows("backward"), point.rows("forward")),
 )
 HOST = Measure(
     quantity(
@@ -156,5 +193,6 @@ HOST = Measure(
         f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph. What is "
         "above 1 is the host's share, which large shapes hide.",
     ),
-    lambda _points: lambda point: _ratio(point.in_mode("both", "eager"), point.in_mode("both", "graph")),
+    lambda _points: lambda point: _within(point.rows("both", "eager"), point.rows("both", "graph")),
+    how="The same along the axis",
 )

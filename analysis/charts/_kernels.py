@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,34 +19,34 @@ HOW = {
     "eager": "Called from Python, eagerly",
 }
 _WORDS = {"oom_gpu": "OOM", "oom_host": "OOM"}
+_NO_GRAPH = "no graph"  # of what runs eagerly, but is nothing that a CUDA graph can hold
 
 
 @dataclass(frozen=True)
 class Point:
-    """One backend at one shape, in one mode.
+    """One backend at one shape.
 
     Attributes:
-        rows: by direction, one a run.
-        all_modes: the same by direction and mode.
+        mode: in which the study's figures show it.
+        ways: by direction and mode, one row a run.
     """
 
     attention: str
     shape: dict[str, Any]
-    rows: dict[str, list[Row]]
-    all_modes: dict[tuple[str, str], list[Row]]
+    mode: str
+    ways: dict[tuple[str, str], list[Row]]
+
+    def rows(self, direction: str, mode: str = "") -> list[Row]:
+        """One a run; in another mode where one is given."""
+        return self.ways.get((direction, mode or self.mode), [])
 
     def timed(self, direction: str) -> stats.Estimate | None:
         """Milliseconds of a call: over runs, or within the only one."""
-        return _timed(self.rows.get(direction, []))
+        return _timed(self.rows(direction))
 
-    def in_mode(self, direction: str, mode: str) -> stats.Estimate | None:
-        """The same in a given mode."""
-        return _timed(self.all_modes.get((direction, mode), []))
-
-    def of(self, column: str, direction: str) -> float | None:
+    def of(self, column: str, direction: str, mode: str = "") -> float | None:
         """The median over runs of another column; None where no run has it."""
-        rows = self.rows.get(direction, [])
-        known = [float(row[column]) for row in rows if row[column] is not None]
+        known = [float(row[column]) for row in self.rows(direction, mode) if row[column] is not None]
         return stats.over_runs(known).median if known else None
 
     def rate(self, direction: str) -> stats.Estimate | None:
@@ -55,17 +56,21 @@ class Point:
             return None
         return found.map(lambda milliseconds: tflops * found.median / milliseconds)
 
-    @property
-    def ended(self) -> str:
-        """How it ended, in a word; of several runs, the first that did not complete."""
-        rows = [row for each in self.rows.values() for row in each]
-        other = next((row["outcome"] for row in rows if row["outcome"] != "completed"), "not measured")
-        return _WORDS.get(other, other)
+    def gone(self, mode: str = "") -> dict[str, int]:
+        """How runs ended that have no time, in a word, and how many."""
+        eager = {row["run_id"] for row in self.rows("both", "eager") if row["outcome"] == "completed"}
+        found = Counter[str]()
+        for row in self.rows("both", mode):
+            if row["outcome"] == "unsupported" and row["run_id"] in eager:
+                found[_NO_GRAPH] += 1
+            elif row["outcome"] != "completed":
+                found[_WORDS.get(row["outcome"]) or row["outcome"]] += 1
+        return dict(found)
 
     @property
     def runs(self) -> tuple[str, ...]:
         """Ids of its runs."""
-        return tuple(dict.fromkeys(row["run_id"] for each in self.rows.values() for row in each))
+        return tuple(dict.fromkeys(row["run_id"] for row in self.rows("both")))
 
     @property
     def width(self) -> int:
@@ -124,7 +129,7 @@ def points(rows: list[Row]) -> list[Point]:
     for row in rows:
         groups.setdefault((row["attention"], tuple(row[name] for name in SHAPE)), []).append(row)
     return [
-        Point(name, dict(zip(SHAPE, shape, strict=True)), _by_direction(mine, mode), _by_way(mine))
+        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, _by_way(mine))
         for (name, shape), mine in groups.items()
     ]
 
@@ -132,14 +137,6 @@ def points(rows: list[Row]) -> list[Point]:
 def mode_of(rows: list[Row]) -> str:
     """`graph` where anything was timed so, else `eager`."""
     return "graph" if any(row["mode"] == "graph" and row["milliseconds"] for row in rows) else "eager"
-
-
-def _by_direction(rows: list[Row], mode: str) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        if row["mode"] == mode:
-            found.setdefault(row["direction"], []).append(row)
-    return found
 
 
 def _by_way(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
@@ -151,15 +148,23 @@ def _by_way(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
 
 def names(found: list[Point]) -> list[str]:
     """The backends, those with a time first: figures of a report give each the same colour."""
-    timed = {point.attention for point in found if point.timed("forward")}
+    timed = {point.attention for point in found if has_time(point)}
     return sorted({point.attention for point in found}, key=lambda name: (name not in timed, name))
 
 
-def slices(found: list[Point], over: Over, fewest: int = 3) -> list[Slice]:
+def has_time(point: Point) -> bool:
+    """Whether any of its runs was timed."""
+    return point.timed("forward") is not None
+
+
+def slices(
+    found: list[Point], over: Over, fewest: int = 3, known: Callable[[Point], bool] = has_time
+) -> list[Slice]:
     """The points along an axis, for everything that they can share: the one with the most to show first.
 
     Args:
         fewest: values on the axis that make a slice.
+        known: whether there is anything to show of a point.
     """
     every: dict[str, Slice] = {}
     for fixed in over.fixed:
@@ -167,16 +172,16 @@ def slices(found: list[Point], over: Over, fewest: int = 3) -> list[Slice]:
             said = words(fixed(point) | _always(point))
             every.setdefault(said, Slice(said)).points.append(point)
     whole = [each for each in every.values() if len({over.at(point) for point in each.points}) >= fewest]
-    return sorted(whole, key=lambda each: _interest(each, over), reverse=True)
+    return sorted(whole, key=lambda each: _interest(each, over, known), reverse=True)
 
 
-def _interest(each: Slice, over: Over) -> tuple[float, ...]:
-    """Most values, and of these most times; then causal, then head dim 128, which most models have."""
+def _interest(each: Slice, over: Over, known: Callable[[Point], bool]) -> tuple[float, ...]:
+    """Most values, and of these most backends; then causal, then head dim 128, which most models have."""
     shape = each.points[0].shape
     largest = max(point.shape["batch"] * point.shape["sequence_length"] ** 2 for point in each.points)
     return (
-        len({over.at(point) for point in each.points if point.timed("forward")}),
-        sum(point.timed("forward") is not None for point in each.points),
+        len({over.at(point) for point in each.points if known(point)}),
+        sum(map(known, each.points)),
         shape["causal"],
         shape["head_dim"] == 128,
         largest,

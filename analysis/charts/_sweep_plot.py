@@ -53,6 +53,11 @@ class Plot:
         ]
 
     @cached_property
+    def valued(self) -> list[str]:
+        """Names of the lines that have any value, and with it marks."""
+        return [name for name, line in self.lines.items() if any(cell.estimate for cell in line)]
+
+    @cached_property
     def points(self) -> list[Row]:
         """Every value of the lines with a name."""
         return self._points(self.lines)
@@ -86,8 +91,8 @@ class Plot:
         if name in self.quiet:
             return at
         first, last = self.x.values[0], self.x.values[-1]
-        step = min(_ASIDE, _WIDEST / len(self.lines))
-        part = step * (list(self.lines).index(name) - (len(self.lines) - 1) / 2)
+        step = min(_ASIDE, _WIDEST / len(self.valued))
+        part = step * (self.valued.index(name) - (len(self.valued) - 1) / 2)
         return float(at * (last / first) ** part) if self.x.base else at + (last - first) * part
 
     def part(self, value: float) -> float:

@@ -27,7 +27,9 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     if not bars:
         return None
     labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
-    gone = [f"{point.attention} ({point.ended})" for point in shown if point.attention not in labels]
+    gone = [
+        f"{point.attention} ({', '.join(point.gone())})" for point in shown if point.attention not in labels
+    ]
     best = {way: max((bar for bar in bars if bar["pass"] == way), key=_value, default=None) for way in _WAYS}
     said = [f"{way} {each['value']:.0f} % ({each['label']})" for way, each in best.items() if each]
     shape = said_of(shown[0])

@@ -150,11 +150,11 @@ def measure(
     modes = MODES[case.device]
     for name, passes in eager.items():
         with bench.noting(name, *modes):
+            for _ in range(WARM_UP):  # what a first call compiles or sets aside is no call's need
+                passes.both()
             bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
             passes.o_BTHD = None  # its memory is not the next call's
             bench.memory[name, "backward"] = bench.device.most_memory(passes.both)
-            for _ in range(WARM_UP):
-                passes.both()
     bench.rounds(bench.running(eager, "eager"), "eager", rounds)
     if "graph" in modes:
         bench.rounds(_captured(bench, eager), "graph", rounds)

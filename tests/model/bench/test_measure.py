@@ -135,6 +135,18 @@ def test_memory_is_what_a_call_needs_beyond_its_inputs():
     assert times["flash", "backward"].memory_bytes >= 4 * output > flash  # with dQ, dK and dV
 
 
+def test_what_a_first_call_sets_aside_for_all_that_follow_is_not_the_memory_of_a_call():
+    kept = []
+
+    def prepared(q, k, v, causal):
+        if not kept:
+            kept.append(torch.ones(2**22))
+        return plain(q, k, v, causal)
+
+    times = by_name(bench.measure({"prepared": planted(prepared)}, CASE, 0, 1))
+    assert kept and all(times["prepared", way].memory_bytes < 2**22 for way in ("forward", "backward"))
+
+
 def test_a_shape_that_nobody_takes_times_nothing():
     found = bench.measure({}, CASE, 0, ROUNDS)
     assert (found.times, found.product_seconds) == ([], [])
