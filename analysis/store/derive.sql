@@ -31,7 +31,8 @@ CREATE TEMP TABLE shared AS
 SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
     d.measured AS measured_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AND a.parallel IS NULL AS same_device,
-    a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0), r.processes) AS processes, a.peak_flops,
+    a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0),
+        list_product([(a.parallel ->> axis)::BIGINT FOR axis IN json_keys(a.parallel)])::INTEGER, r.processes) AS processes, a.peak_flops,
     a.attempt IS NOT NULL AS noted, d.attempt IS NOT NULL AS decided, a.started_at,
     r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
 FROM fresh f

@@ -142,7 +142,7 @@ COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that t
 COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the measured attempt''s device, and on the run''s own processes: otherwise no record of it counts.';
 COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
 COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
-COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one a GPU; on a CPU as run_records.processes. NULL if unknown.';
+COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one a GPU; on a CPU as attempts.parallel, or else run_records.processes, says. NULL if unknown.';
 COMMENT ON COLUMN step_files.peak_flops IS 'Dense peak of one device in FLOP/s, of the attempt; NULL if unknown.';
 
 -- Ten million rows are written once, straight from the files, with a number in place of their attempt's key.

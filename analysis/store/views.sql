@@ -191,7 +191,7 @@ SELECT
     r.position, r.block, r.design,
     a.outcome, r.expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
     CASE WHEN b.gpus > 0 THEN b.device END AS gpu, b.node, b.nodes, b.gpus,
-    coalesce(nullif(b.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
+    coalesce(CASE WHEN b.parallel IS NULL THEN nullif(b.gpus, 0) END, r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
     greatest(m.last_step, a.steps) AS steps,
     m.step_seconds,
     m.tokens_per_step / nullif(m.step_seconds, 0) AS tokens_per_second,
@@ -201,7 +201,7 @@ SELECT
         / (coalesce(nullif(b.gpus, 0), r.processes, 1) * b.peak_flops) AS mfu,
     b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
     m.training_tokens_percentage, m.final_loss,
-    greatest(b.peak_memory_bytes, m.memory_bytes) AS peak_memory_bytes,
+    CASE WHEN b.parallel IS NULL THEN greatest(b.peak_memory_bytes, m.memory_bytes) END AS peak_memory_bytes,
     m.energy_joules,
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
     CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
@@ -225,7 +225,7 @@ FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
 LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.attempt
-LEFT JOIN attempts b ON b.study = d.study AND b.run_id = d.run_id AND b.attempt = d.measured
+LEFT JOIN attempts b ON b.study = d.study AND b.run_id = d.run_id AND b.attempt = coalesce(d.measured, d.attempt)
 -- A certificate of another backend or device says nothing about this run, even if its attempt names it.
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
@@ -298,7 +298,7 @@ COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL i
 COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
 COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome and certificate are taken from: the last one that completed, otherwise the last one.';
-COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those; NULL if none did.';
+COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.';
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
 COMMENT ON COLUMN runs.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
 COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';

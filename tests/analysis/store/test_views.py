@@ -261,11 +261,25 @@ def test_nothing_is_measured_of_a_run_that_never_began_on_its_own_processes(root
     folder.step(20, seconds=2.0, memory_bytes=60)
     folder.end()
     collect(root)
-    columns = "outcome, measured_attempt, step_seconds, mfu, gpus, processes, peak_memory_bytes AS memory"
+    columns = "outcome, measured_attempt, step_seconds, mfu, gpu, processes, peak_memory_bytes AS memory"
     assert sql(f"SELECT {columns} FROM runs") == [{
-        "outcome": "completed", "measured_attempt": None, "step_seconds": None, "mfu": None, "gpus": None,
-        "processes": 4, "memory": None,
+        "outcome": "completed", "measured_attempt": None, "step_seconds": None, "mfu": None,
+        "gpu": "NVIDIA H200", "processes": 4, "memory": None,
     }]  # fmt: skip
+
+
+def test_a_steps_rate_is_shared_by_the_processes_of_its_attempt(root: Path, sql: Ask) -> None:
+    """Also on a CPU, where no number of GPUs tells it."""
+    folder = Folder(root, plan("r1", config=in_parallel(shard=4)))
+    folder.start(attempt=1, gpus=0, device="CPU: some", peak=None)
+    folder.step(20, seconds=1.0, attempt=1)
+    changed = ParallelConfig(replicate=2, shard=1)
+    folder.start(attempt=2, gpus=0, device="CPU: some", peak=None, parallel=changed)
+    folder.step(25, seconds=1.0, attempt=2)
+    collect(root)
+    all_of_them = 8 * 4096 * flop_per_token(LLAMA, 4096) / 1e12
+    shares = [row["tflops"] for row in sql("SELECT tflops FROM steps ORDER BY step")]
+    assert shares == pytest.approx([all_of_them / 4, all_of_them / 2])
 
 
 def test_a_killed_run_has_its_launchers_word(root: Path, sql: Ask) -> None:
