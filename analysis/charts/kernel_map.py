@@ -51,9 +51,10 @@ def _cell(point: Point) -> Cell:
 
 
 def _shown(rows: list[Row]) -> Slice | None:
-    """The shapes that differ in batch and sequence length alone, where there are several of both."""
+    """The shapes that differ in batch and sequence length alone, where each varies while the other stays."""
     for each in slices(points(rows), _PLACES, fewest=4):
-        if all(len({over.at(point) for point in each.points}) > 1 for over in _AXES):
+        places = {tuple(over.at(point) for over in _AXES) for point in each.points}
+        if all(len({place[axis] for place in places}) < len(places) for axis in range(len(_AXES))):
             return each
     return None
 

@@ -32,7 +32,7 @@ from runner.spec.document import KeyPath
 from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.spec.profile import Resources
 from runner.spec.settings import Scalar, flatten, nest
-from runner.spec.study import MAX_CELLS, Rule, Scale, Study, Where
+from runner.spec.study import MAX_CELLS, Assignment, Rule, Scale, Study, Where
 from runner.spec.validation import explain
 
 if TYPE_CHECKING:
@@ -169,14 +169,20 @@ def _candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: int)
         times = f", {repeats} times each" if repeats > 1 else ""
         problem = f"the matrix has {cells:,} cells{times}; the limit is {MAX_CELLS:,}"
         raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
+    added = _included(study, overlay, scale_path)
     if axes:
-        yield from _kept(study, axes)
-    for i, entry in enumerate(study.file.include):
-        settings = flatten(entry, path := ("include", i))
-        factors = {dotted: (value, study.document.mark(place)) for dotted, value, place in settings}
-        yield factors, study.document.mark(path)
-    if not axes and not study.file.include:
+        yield from _kept(study, axes, bool(added))
+    for entry, path in added:
+        yield _marked(study, entry, path), study.document.mark(path)
+    if not axes and not added:
         yield {}, study.document.mark(())
+
+
+def _included(study: Study, overlay: Scale, scale_path: KeyPath) -> list[tuple[Assignment, KeyPath]]:
+    own: list[tuple[Assignment, KeyPath]] = [
+        (entry, ("include", i)) for i, entry in enumerate(study.file.include)
+    ]
+    return own + [(entry, (*scale_path, "include", i)) for i, entry in enumerate(overlay.include)]
 
 
 def _matrix(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]:
@@ -199,8 +205,8 @@ def _zipped(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]
         yield [{axis: (values[row], marks[axis][row]) for axis, values in group.items()} for row in rows]
 
 
-def _kept(study: Study, axes: list[Axis]) -> Iterator[Candidate]:
-    """Every combination of the axes that no `exclude` matches."""
+def _kept(study: Study, axes: list[Axis], others: bool) -> Iterator[Candidate]:
+    """Every combination of the axes that no `exclude` matches; at least one, unless there are others."""
     excluded, kept = [0] * len(study.file.exclude), 0
     for combination in itertools.product(*axes):
         factors = {axis: setting for part in combination for axis, setting in part.items()}
@@ -211,7 +217,7 @@ def _kept(study: Study, axes: list[Axis]) -> Iterator[Candidate]:
             kept += 1
             yield factors, study.document.mark(("matrix",))
     _refuse_idle_excludes(study, axes, excluded)
-    if not kept and not study.file.include:
+    if not kept and not others:
         text = "removes every cell, so that there is nothing to run"
         raise InvalidFile([Problem(study.document.mark(("exclude",)), text)])
 

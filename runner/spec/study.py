@@ -71,6 +71,7 @@ class Scale(DesignKeys):
     zip: list[Annotated[dict[str, Axis], Field(min_length=1)]] = Field(
         default=[], description="Groups that take the place of the study's groups of the same axes."
     )
+    include: list[Assignment] = Field(default=[], description="Cells added to the matrix at this scale.")
     rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
 
 
@@ -116,7 +117,8 @@ class Study:
     def axes(self) -> tuple[str, ...]:
         """All factors, in file order."""
         zipped = [axis for group in self.file.zip for axis in group]
-        included = [dotted for entry in self.file.include for dotted, _, _ in flatten(entry, ())]
+        entries = [self.file.include, *(scale.include for scale in self.file.scales.values())]
+        included = [dotted for each in entries for entry in each for dotted, _, _ in flatten(entry, ())]
         return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
 
     def design(self, scale: str) -> Design:
@@ -185,6 +187,7 @@ def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
     for name, scale in file.scales.items():
         found += [(scale.set, ("scales", name, "set")), (dict(scale.matrix), ("scales", name, "matrix"))]
         found += [(dict(group), ("scales", name, "zip", i)) for i, group in enumerate(scale.zip)]
+        found += [(entry, ("scales", name, "include", i)) for i, entry in enumerate(scale.include)]
         found += [(rule.set, ("scales", name, "rules", i, "set")) for i, rule in enumerate(scale.rules)]
     return found
 

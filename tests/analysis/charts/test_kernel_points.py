@@ -23,6 +23,7 @@ def called(
     run: str = "",
     modes: tuple[str, ...] = ("eager", "graph"),
     mebibytes: int = 1,
+    batch: int = 4,
 ) -> Rows:
     """A backend's rows at a shape: the milliseconds of its forward, or how it ended."""
     known = not isinstance(milliseconds, str)
@@ -32,9 +33,9 @@ def called(
             time = factor * milliseconds if isinstance(milliseconds, (int, float)) else None
             made.append(
                 {
-                    "attention": name, "batch": 4, "sequence_length": length, "heads": 8, "kv_heads": 8,
+                    "attention": name, "batch": batch, "sequence_length": length, "heads": 8, "kv_heads": 8,
                     "head_dim": 64, "causal": causal, "dtype": "bfloat16", "device": "a GPU",
-                    "run_id": run or f"{length}{causal}", "mode": mode, "direction": direction,
+                    "run_id": run or f"{batch}x{length}{causal}", "mode": mode, "direction": direction,
                     "outcome": "completed" if known else milliseconds, "calls": 7 if known else 0,
                     "milliseconds": time, "milliseconds_low": time, "milliseconds_high": time,
                     "tflops": 1 / time if time else None, "ceiling_tflops": 700.0,
@@ -162,3 +163,11 @@ def test_marks_stand_around_their_place_whoever_else_has_none() -> None:
     data = [row for layer in figure.spec["datasets"].values() for row in layer if row.get("at") == 1024]
     places = sorted({row["x"] for row in data if "value" in row})
     assert len(places) == 2 and places[0] * places[1] == pytest.approx(1024**2)
+
+
+def test_shapes_whose_batch_and_length_vary_together_are_no_heat_map() -> None:
+    together = [row for batch in (1, 2, 4, 8) for row in called("flash", 1.0, 8192 // batch, batch=batch)]
+    assert not charts.load("kernel_map").applies(together)
+    assert draw(
+        "kernel_map", together + called("flash", 1.0, 1024, batch=1) + called("flash", 1.0, 1024, batch=2)
+    )

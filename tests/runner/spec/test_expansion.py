@@ -60,6 +60,22 @@ def test_an_included_cell_takes_what_it_does_not_say_from_the_base(study):
     assert factors(expand(read_study(path))) == [(3, 0), (4, 0), (6, 9)]
 
 
+def test_a_scale_adds_cells_to_those_of_its_matrix_and_other_scales_have_none_of_them(study):
+    path = study(
+        "matrix: {train.steps: [3, 4]}\ninclude: [{train.steps: 5}]\n"
+        "scales: {small: {matrix: {train.steps: [1]}, include: [{train.steps: 2}]}}\n"
+    )
+    assert factors(expand(read_study(path), "small")) == [(1,), (5,), (2,)]
+    assert factors(expand(read_study(path))) == [(3,), (4,), (5,)]
+
+
+@pytest.mark.refused
+def test_a_cell_that_a_scale_adds_is_refused_in_its_place(study):
+    path = study("matrix: {seed: [0]}\nscales: {small: {include: [{train.stepz: 2}]}}\n")
+    with pytest.raises(InvalidFile, match=r":8:29: unknown setting 'train.stepz'"):
+        expand(read_study(path))
+
+
 def test_rules_set_and_expect_for_matching_cells_only(study):
     path = study(
         "matrix: {attention: [auto, math]}\n"
