@@ -119,6 +119,8 @@ def _marks(found: dict[str, Curve]) -> str:
         said.append(f"Open marks are of single runs{inside}. They are observed, not findings.")
     if "withheld" in kinds:
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+    if any(point.besides for point in points):
+        said.append("The table names what else differs from the first of a line.")
     return " ".join([*said, "The first mark of a line is what the others are divided by."])
 
 
@@ -162,6 +164,8 @@ def _table(found: dict[str, Curve], what: str) -> Table:
 def _row(name: str, point: Point) -> tuple[str, ...]:
     low, high = (None, None) if point.why_withheld else (point.ratio.low, point.ratio.high)
     ends = UNKNOWN if low is None or high is None else f"{low:.3f} to {high:.3f}"
+    said = point.why_withheld or kind_of(point) + (f" {point.observed}" if point.observed else "")
+    said += "." if point.besides and not said.endswith(".") else ""
     return (
         name,
         str(point.processes),
@@ -171,7 +175,7 @@ def _row(name: str, point: Point) -> tuple[str, ...]:
         ends,
         f"{100 * point.efficiency[0]:.1f}",
         str(point.ratio.n),
-        point.why_withheld or kind_of(point) + (f" {point.observed}" if point.observed else ""),
+        " ".join([said, *point.besides]),
     )
 
 

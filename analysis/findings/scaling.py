@@ -42,6 +42,7 @@ class Point:
         ratio: its tokens per second over those of the first group.
         observed: how many runs it is of where a single run is involved; empty for a finding over runs.
         why_withheld: why the two cannot be compared, as a sentence; None if they can.
+        besides: what else differs between the two and withholds nothing, as sentences.
     """
 
     label: str
@@ -52,6 +53,7 @@ class Point:
     observed: str
     why_withheld: str | None
     runs: frozenset[str]
+    besides: tuple[str, ...] = ()
 
     @property
     def efficiency(self) -> tuple[float, float | None, float | None]:
@@ -250,6 +252,7 @@ def _point(group: Group, base: Group, few: int) -> Point:
         observed=observed_in(group, base, ratio),
         why_withheld=why_withheld(found, "speed"),
         runs=frozenset(run["run_id"] for run in (*group.runs, *base.runs)),
+        besides=tuple(each.sentence for each in found if "speed" not in each.breaks),
     )
 
 

@@ -81,6 +81,17 @@ def test_the_caption_names_the_first_mark_where_several_groups_have_as_few_proce
     assert f"Of the groups of 8 GPUs on {WAY}, the first mark is {rows[0]['label']}." in made.caption
 
 
+def test_what_differs_besides_stands_in_the_table_and_the_caption_says_so() -> None:
+    clocks = {"clocks_changed": True, "sm_mhz_low": 1000.0, "sm_mhz_high": 1900.0, "throttle_reasons": "none"}
+    for changed in ({}, clocks):
+        rows = trained(8, repeats=2) + trained(8, 0.8, shard=4, repeats=2, **changed)
+        made = _scaling.figure(rows, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+        assert made
+        said = table(made)[-1]["what it is"]
+        assert said.startswith("finding. The GPU's clock") if changed else said == "finding"
+        assert ("1,000 to 1,900 MHz" in said) == bool(changed) == ("what else differs" in made.caption)
+
+
 def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
     made = figure(root, "scaling_weak", "repeated")
     assert "Filled marks" in made.caption and "Open marks" not in made.caption
