@@ -6,6 +6,7 @@ Torch-free. Every field has a description: they become the JSON Schema that edit
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, Literal, Self
 
@@ -198,8 +199,11 @@ class TrainConfig(Strict):
         return self.steps * self.batch_size * self.sequence_length
 
 
+AXES = ("replicate", "shard", "context", "tensor")  # of processes; those of the last are neighbours
+
+
 class ParallelConfig(Strict):
-    """How many processes train a run together, and what each has of it; their number is the product.
+    """How many processes train a run together, and what each has of it; the product of `AXES`.
 
     `train.batch_size` is the batch of all of them, so that its loss is the same on any number.
     """
@@ -212,6 +216,33 @@ class ParallelConfig(Strict):
     )
     context: Positive = Field(1, description="Processes that share each sample's tokens (context parallel).")
     tensor: Positive = Field(1, description="Processes that share each block's heads and feed-forward.")
+    reshard: bool = Field(
+        True,
+        description="Give up a block's gathered parameters after its forward pass, and gather them again "
+        "for the backward pass (FSDP2); `false`: gather them once a step.",
+    )
+
+    @model_validator(mode="after")
+    def _gathers_what_is_sharded(self) -> Self:
+        if not self.reshard and self.pieces == 1:
+            text = "reshard false keeps parameters that were gathered, and shard 1 leaves them whole"
+            raise Mismatch(text, "reshard", "shard")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_later_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `reshard` at its default: earlier versions' code can read the record."""
+        return {name: value for name, value in dump(self).items() if name != "reshard" or not value}
+
+    def on(self, numbers: Mapping[str, int]) -> Self:
+        """With other numbers of processes along some axes."""
+        found = self.model_copy(update=dict(numbers))
+        return found.model_copy(update={"reshard": self.reshard or found.pieces == 1})
+
+    @property
+    def pieces(self) -> int:
+        """Into how many FSDP2 cuts each parameter."""
+        return self.shard * self.context
 
     @property
     def processes(self) -> int:

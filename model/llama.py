@@ -137,6 +137,14 @@ class Block(nn.Module):
         return out
 
 
+class Head(nn.Linear):
+    """The output head. What needs its weight comes to it, since FSDP2 has that whole only inside the call."""
+
+    def forward(self, x_BTC: Tensor, use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
+        """(B, T, C) -> logits (B, T, V), or what `use` makes of the input and the weight (V, C)."""
+        return super().forward(x_BTC) if use is None else use(x_BTC, self.weight)
+
+
 class Llama(nn.Module):
     """Token ids to logits. PyTorch's layers draw the initial weights, as in the study that this repeats.
 
@@ -166,7 +174,7 @@ class Llama(nn.Module):
             if finish:
                 finish(block)
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
-        self.head = nn.Linear(config.dim, config.vocab_size, bias=False)
+        self.head = Head(config.dim, config.vocab_size, bias=False)
         cos_TD, sin_TD = rotary_table(config, sequence_length)
         self.register_buffer("cos_TD", cos_TD, persistent=False)
         self.register_buffer("sin_TD", sin_TD, persistent=False)

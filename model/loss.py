@@ -6,6 +6,7 @@ Shapes: N tokens, C width (dim), V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,7 +78,10 @@ def _apart(model: Llama, inputs_BT: Tensor, labels_BT: Tensor, count: int) -> Te
 
 
 def _joined(model: Llama, inputs_BT: Tensor, labels_BT: Tensor, count: int) -> Tensor:
-    return linear_cross_entropy(model.hidden(inputs_BT), model.head.weight, labels_BT, count)
+    loss: Tensor = model.head(
+        model.hidden(inputs_BT), partial(linear_cross_entropy, labels_BT=labels_BT, count=count)
+    )
+    return loss
 
 
 Loss = Callable[[Llama, Tensor, Tensor, int], Tensor]  # (llama, inputs_BT, labels_BT, count of the batch)

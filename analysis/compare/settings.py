@@ -10,8 +10,9 @@ from analysis.compare.difference import LOSS, NOTHING, SPEED, SPEED_AND_LOSS, Di
 
 # Runs are paired by the seed, and the guard knows the text by its fingerprint, wherever it lies.
 _LEFT_OUT = frozenset({"seed", "data.path"})
-# The record of a run of one process leaves them out. On any number, the same batch gives the same loss.
-_ALONE = {f"parallel.{axis}": 1 for axis in ("replicate", "shard", "context", "tensor")}
+# Records may leave them out, as those of one process do. On any number, the same batch gives the same loss.
+_USUAL = {f"parallel.{axis}": 1 for axis in ("replicate", "shard", "context", "tensor")}
+_USUAL |= {"parallel.reshard": True}
 _BREAKS: dict[str, frozenset[Kind]] = {
     "train.steps": NOTHING,
     "train.log_every": NOTHING,
@@ -19,7 +20,7 @@ _BREAKS: dict[str, frozenset[Kind]] = {
     "train.warmup_steps": LOSS,
     "train.clip_norm": LOSS,
     "train.weight_decay": LOSS,
-    **dict.fromkeys(_ALONE, SPEED),
+    **dict.fromkeys(_USUAL, SPEED),
 }
 Settings = dict[str, Any]  # by dotted name
 
@@ -64,10 +65,10 @@ def between(a: Row, b: Row) -> list[Changed]:
 
 
 def _complete(run: Row, settings: Settings, others: Settings) -> Settings:
-    """With the processes of a run that is alone, where the other run's settings state them."""
+    """With what its record leaves out of `parallel`, where the other run's settings state it."""
     if run["imported"]:
         return settings
-    return {name: 1 for name in _ALONE if name in others} | settings
+    return {name: usual for name, usual in _USUAL.items() if name in others} | settings
 
 
 def changed(a: Settings, b: Settings) -> list[Changed]:

@@ -156,6 +156,12 @@ def processes(run: Row) -> int:
     return int(run["processes"] or 1)
 
 
+def _way(run: Row) -> str:
+    """How its processes share the work, in words; empty for a process that is alone."""
+    axes = " x ".join(_WAYS[axis] for axis in parallel(run))
+    return axes if (run["config"].get("parallel") or {}).get("reshard", True) else f"{axes}, gathered once"
+
+
 def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")) -> str:
     """All that groups have in common, apart from these settings of their training."""
     config = {name: value for name, value in run["config"].items() if name not in ("parallel", "seed")}
@@ -164,17 +170,17 @@ def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")
 
 
 def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
-    ways = dict.fromkeys(way for group in groups if (way := tuple(parallel(group.runs[0]))))
+    ways = dict.fromkeys(way for group in groups if (way := _way(group.runs[0])))
     for way in ways:
         mine: dict[Fraction, list[Group]] = {}
         for group in groups:
-            if tuple(parallel(run := group.runs[0])) in (way, ()):
+            if _way(run := group.runs[0]) in (way, ""):
                 mine.setdefault(_constant(kind, run), []).append(group)
         for constant, found in mine.items():
             for split, line in _lines(found):
                 ordered = sorted(line, key=lambda group: processes(group.runs[0]))
                 said = _said(kind, constant) + split
-                yield Family(kind, " x ".join(_WAYS[axis] for axis in way), said, tuple(ordered))
+                yield Family(kind, way, said, tuple(ordered))
 
 
 def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:

@@ -4,6 +4,10 @@ Counted is what PyTorch allocates, at the moments of the step that can hold most
 gradient and all activations are still there, and when the last gradients are made. CUDA's own memory (about
 0.5 GiB) and gaps between allocations come on top.
 
+Of processes that share one copy's parameters (FSDP2), each has its part of them, of the gradients and of the
+states. What it has gathered comes on top: the embedding, norm and head at the loss, and in the backward pass
+a block with its gradients, which are copied once more to be added up.
+
 See docs/benchmarks.md for what was measured.
 """
 
@@ -16,21 +20,44 @@ from model.measure.flops import block_parameters, parameter_count
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 
 
+def is_counted(config: RunConfig) -> bool:
+    """Whether it is known what each process of a run will need: it is alone, or all share the parameters."""
+    return config.processes == (config.parallel.shard if config.task == "training" else 1)
+
+
 def peak_memory(config: RunConfig) -> int:
-    """Bytes that a training step needs at most. An estimate: measured peaks differ by up to 10 %."""
+    """Bytes that a training step needs at most in each process, of a run that `is_counted`.
+
+    An estimate: measured peaks differ by up to 10 %.
+    """
     model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
     tokens = tokens_at_once(config)
     residual = tokens * model.dim * size
-    parameters = parameter_count(model) * size
+    pieces = config.parallel.pieces
+    parameters = parameter_count(model) * size // pieces
     held = 3 * parameters  # themselves and AdamW's two states
     block, one = block_parameters(model) * size, _activations(config)
     kept = model.layers * (residual if train.checkpoint_activations else one) + 2 * residual
     embedding = model.vocab_size * model.dim * size
     added_up = parameters if train.accumulate > 1 else 0  # gradients of earlier parts
     at_loss = held + added_up + kept + _loss(config, tokens, size)
-    at_first_block = held + parameters - block - embedding + one + 2 * tokens * model.ffn_dim * size
+    made = parameters - (block + embedding) // pieces
+    at_first_block = held + made + one + 2 * tokens * model.ffn_dim * size
     at_end = held + parameters + 3 * residual
-    return WORKSPACE + max(at_loss, at_first_block, at_end)
+    gathered = _gathered(config, block, embedding)
+    return WORKSPACE + max(map(sum, zip((at_loss, at_first_block, at_end), gathered, strict=True)))
+
+
+def _gathered(config: RunConfig, block: int, embedding: int) -> tuple[int, int, int]:
+    """Bytes of whole parameters and gradients beside a process's own: at the loss, first block and end."""
+    parallel, tables = config.parallel, 2 * embedding
+    if parallel.pieces == 1:
+        return 0, 0, 0
+    blocks = 0 if parallel.reshard else config.model.layers * block
+    if blocks and config.train.accumulate > 1:  # all but the last part keep them
+        tables_and_blocks = tables + blocks
+        return tables_and_blocks, tables_and_blocks + 2 * block, tables_and_blocks + tables
+    return tables + blocks, embedding + 3 * block, embedding + tables
 
 
 def _activations(config: RunConfig) -> int:

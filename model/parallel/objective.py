@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ class Objective:
     def _split_over(self, train: TrainConfig, world: World) -> None:
         from model.parallel import split
 
-        self._wait_for_last = split.wait_for_last
+        self._wait_for_last = partial(split.wait_for_last, keep=not world.parallel.reshard)
+        split.end([self._model.norm, self._model.head], train, world)
         self._split = split.root(_Whole(self._model, self._loss), train, world)
         # Gradients are averaged over these processes, where the batch's is the sum of theirs.
         self._gradient = torch.tensor(float(world.parts), device=self._model.cos_TD.device)

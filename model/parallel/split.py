@@ -32,13 +32,23 @@ def block(module: nn.Module, train: TrainConfig, world: World) -> None:
     if world.parallel.tensor > 1:
         _by_heads(module, world)
     if _sharded(train, world):
-        _shard(module, train, world)
+        _shard([module], train, world, reshard=world.parallel.reshard)
+
+
+def end(modules: list[nn.Module], train: TrainConfig, world: World) -> None:
+    """Split what comes after the last block: modules that each forward pass calls all, in this order.
+
+    They are a group of their own, so that they are gathered while the last block runs, and their gradients
+    are added up while its backward pass does. Between their two passes nothing is gathered, hence they stay.
+    """
+    if _sharded(train, world):
+        _shard(modules, train, world, reshard=False)
 
 
 def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
-    """Split what is around the blocks; gives the module to call instead of the one given."""
+    """Split what is not split yet; gives the module to call instead of the one given."""
     if _sharded(train, world):
-        _shard(module, train, world)
+        _shard([module], train, world, reshard=False)  # backward, it would be gathered before it is needed
         return module
     if world.parallel.replicate == 1:
         return module
@@ -49,16 +59,21 @@ def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     return found
 
 
-def wait_for_last(module: nn.Module, last: bool) -> None:
+def wait_for_last(module: nn.Module, last: bool, keep: bool = False) -> None:
     """To be called before each part of a batch: copies add up gradients alone until the last one.
 
     Where parameters are sharded, each part's gradients are too: to keep them whole would take the memory that
     sharding is there to save.
+
+    Args:
+        keep: parameters that were gathered stay until the last part, too.
     """
     if isinstance(module, nn.parallel.DistributedDataParallel):
         module.require_backward_grad_sync = last  # as its no_sync() does
     elif hasattr(module, "set_requires_all_reduce"):
-        cast("Any", module).set_requires_all_reduce(last)
+        sharded = cast("Any", module)
+        sharded.set_requires_all_reduce(last)
+        sharded.set_reshard_after_backward(last or not keep)
 
 
 def _sharded(train: TrainConfig, world: World) -> bool:
@@ -68,12 +83,13 @@ def _sharded(train: TrainConfig, world: World) -> bool:
     return parallel.shard * parallel.context > 1 or (parallel.replicate > 1 and beyond)
 
 
-def _shard(module: nn.Module, train: TrainConfig, world: World) -> None:
+def _shard(modules: list[nn.Module], train: TrainConfig, world: World, reshard: bool) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     wide = torch.float32 if train.reduce == "float32" else None  # None: as the parameters
-    fully_shard(module, mesh=_data_mesh(world), mp_policy=MixedPrecisionPolicy(reduce_dtype=wide))
-    _leave_out(module, world)
+    policy = MixedPrecisionPolicy(reduce_dtype=wide)
+    fully_shard(modules, mesh=_data_mesh(world), mp_policy=policy, reshard_after_forward=reshard)
+    _leave_out(modules[0], world)
 
 
 # Where PyTorch waits for other processes, of what it calls a group of parameters.

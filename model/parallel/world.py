@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, distributed
 
-from model.config import ParallelConfig
+from model.config import AXES, ParallelConfig
 from model.parallel.own import Own
 from model.parallel.place import Place
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-AXES = ("replicate", "shard", "context", "tensor")  # of the mesh; processes of the last are neighbours
 TIMEOUT = timedelta(minutes=10)  # of a collective that not all processes reach
 Said = TypeVar("Said")
 

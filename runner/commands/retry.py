@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.config import ParallelConfig
+from model.config import AXES
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say
@@ -68,7 +68,7 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
     """
     from runner.spec.cells.options import overrides
 
-    axes = [f"parallel.{name}" for name in ParallelConfig.model_fields]
+    axes = [f"parallel.{name}" for name in AXES]
     for dotted in (text.partition("=")[0].strip() for text in sets):
         if dotted not in axes:
             known = did_you_mean(_with_section(dotted), axes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from model.config import RunConfig
 from model.disk.record import Outcome, RunRecord
-from model.measure.memory import peak_memory
+from model.measure.memory import is_counted, peak_memory
 from model.measure.memory_inference import inference_memory
 from model.units import size
 from runner.state.tasks import label
@@ -28,7 +28,7 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
         memory: of one GPU, in bytes; None: nobody said.
     """
     found = {run.group: run for run in runs if run.config.device == "cuda" and run.config.task in _NEEDS}
-    groups = {group: run for group, run in found.items() if run.config.processes == 1}
+    groups = {group: run for group, run in found.items() if is_counted(run.config)}
     if shared := len(found) - len(groups):
         said = "1 configuration" if shared == 1 else f"{shared} configurations"
         yield f"GPU memory: not known beforehand of {said} whose runs have several processes"
@@ -36,7 +36,8 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     if not needs:
         return
     least, most = size(min(needs.values())), size(max(needs.values()))
-    yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} a run"
+    whose = "run" if all(run.config.processes == 1 for run in groups.values()) else "GPU"
+    yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} a {whose}"
     large = [group for group, need in needs.items() if memory and need > memory]
     surprising = [group for group in large if groups[group].expected_outcome is not Outcome.OOM_GPU]
     for group in surprising[:_NAMED]:
@@ -60,6 +61,10 @@ def _need(config: RunConfig) -> int:
 
 
 def _instead(config: RunConfig, memory: int) -> str:
+    if not config.parallel.reshard:
+        again = config.parallel.model_copy(update={"reshard": True})
+        if _need(config.model_copy(update={"parallel": again})) <= memory:
+            return "use --set parallel.reshard=true"
     section = {"training": "train"}.get(config.task, config.task)
     for saving in _savings(config):
         changed = getattr(config, section).model_copy(update=saving)
@@ -74,7 +79,7 @@ def _savings(config: RunConfig) -> Iterator[dict[str, Any]]:
         yield from ({"batch_size": size} for size in _halved(config.inference.batch_size))
         yield from ({"prompt_length": length} for length in _halved(config.inference.prompt_length))
         return
-    batch, length = config.train.batch_size, config.train.sequence_length
+    batch, length = config.train.batch_size // config.parallel.samples, config.train.sequence_length
     yield from _SAVE
     yield from ({"accumulate": count} for count in range(2, batch + 1) if batch % count == 0)
     yield from ({"sequence_length": shorter} for shorter in _halved(length))

@@ -55,7 +55,7 @@ class Plan:
 
     def parallel(self, run: RunRecord) -> ParallelConfig | None:
         """The processes of a run's next attempt, where they are not its own."""
-        changed = run.config.parallel.model_copy(update=dict(self.changes))
+        changed = run.config.parallel.on(self.changes)
         return None if changed == run.config.parallel else changed
 
     def folder(self, run: RunRecord) -> RunFolder:

@@ -19,7 +19,9 @@ def settings(runs: Sequence[Row], infers: bool) -> Iterator[Setting]:
     """The three parts, in this order."""
     started = [run for run in runs if run["device"] or run["imported"]]
     padded = [run for run in started if run["training_tokens_percentage"] is not None]
-    training = (("Training", _TRAINING, runs), ("Training", _DONE, started))
+    sharded = [run for run in runs if _gathered(run)]
+    training = [("Training", _TRAINING, runs), ("Training", _DONE, started)]
+    training += [("Training", _SHARDED, sharded)] if sharded else []
     for part, topics, mine in (
         ("Model", _MODEL, runs),
         *((("Inference", inference.TOPICS, runs),) if infers else training),
@@ -112,6 +114,14 @@ def _reduced(run: Row) -> str | None:
     return "added up in float32" if wide else "added up in the precision of the parameters"
 
 
+def _gathered(run: Row) -> str | None:
+    parallel = (run["config"] or {}).get("parallel") or {}
+    if run["imported"] or parallel.get("shard", 1) * parallel.get("context", 1) == 1:
+        return None
+    again = parallel.get("reshard", True)
+    return "gathered for each pass of a block" if again else "gathered once a step, and kept meanwhile"
+
+
 def _activations(run: Row) -> str | None:
     if run["imported"]:
         return None
@@ -170,6 +180,7 @@ _TRAINING: tuple[_Topic, ...] = (
     ("Activations", _activations, ("train.checkpoint_activations",)),
     ("Gradients of several processes", _reduced, ("train.reduce",)),
 )
+_SHARDED: tuple[_Topic, ...] = (("Sharded parameters", _gathered, ("parallel.reshard",)),)
 _DONE: tuple[_Topic, ...] = (("Steps", _steps, ("train.steps",)),)
 _DATA: tuple[_Topic, ...] = (
     ("Text", _text, ("data.path", "data.text_column")),

@@ -207,6 +207,9 @@ def test_a_run_that_is_alone_is_known_to_have_one_process_along_each_axis() -> N
     (found,) = between(alone, several)
     assert (found.name, found.a, found.b, found.breaks) == ("parallel.shard", 1, 4, {"speed"})
     assert between(alone, alone) == between(several, several) == []
+    once = several | {"config": several["config"] | {"parallel": {**axes, "reshard": False}}}
+    (found,) = between(several, once)
+    assert (found.name, found.a, found.b, found.breaks) == ("parallel.reshard", True, False, {"speed"})
     imported = between(alone | {"imported": {"file": "x.log"}}, several)
     assert [each.a for each in imported] == [None] * 4
 

@@ -18,6 +18,7 @@ def trained(
     repeats: int = 1,
     length: int = 128,
     accumulate: int | None = None,
+    gathered_once: bool = False,
     **parallel: Any,
 ) -> list[Row]:
     """The runs of a group that scales so well; `parallel` also takes fields of the runs' rows."""
@@ -28,8 +29,8 @@ def trained(
     train = {"batch_size": batch, "sequence_length": length, "accumulate": accumulate or 8 // count or 1}
     config: dict[str, Any] = {"model": {"dim": 64}, "train": train}
     if count > 1:
-        config["parallel"] = given
-    label = f"{given} {batch} {length}" + (f" {accumulate}" if accumulate else "")
+        config["parallel"] = given | ({"reshard": False} if gathered_once else {})
+    label = f"{config.get('parallel', given)} {batch} {length}" + (f" {accumulate}" if accumulate else "")
     fields: Row = {
         "config": config, "processes": count, "gpus": count, "batch_size": batch, "sequence_length": length,
         "tokens_per_step": tokens, "factors": {"label": label}, "repeat": 1,
@@ -64,6 +65,13 @@ def test_each_way_of_sharing_has_a_curve_from_the_same_single_process() -> None:
     mine = found(trained(8), trained(8, 0.9, shard=2), trained(8, 0.8, replicate=2), trained(8, context=2))
     assert [curve.way for curve in mine] == ["sharded (FSDP2)", "replicated (DDP)", "context parallel"]
     assert {curve.base_processes for curve in mine} == {1} and len({curve.base for curve in mine}) == 1
+
+
+def test_what_is_gathered_once_a_step_has_a_curve_of_its_own() -> None:
+    sharded, once = found(trained(8), trained(8, 0.9, shard=2), trained(8, 0.95, shard=2, gathered_once=True))
+    assert (sharded.way, once.way) == ("sharded (FSDP2)", "sharded (FSDP2), gathered once")
+    assert [each.points[0].efficiency[0] for each in (sharded, once)] == pytest.approx([0.9, 0.95])
+    assert sharded.base == once.base
 
 
 def test_a_curve_has_one_first_group_where_the_parts_of_a_batch_vary_at_one_number_of_processes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -217,6 +218,20 @@ def test_an_option_is_found_with_a_space_and_with_an_equals_sign_and_its_value_k
     command = ["runner", "launch", "--set", "a=1", "--set=b=2\n3", "--settle=4"]
     assert options({"command": command}, "--set") == ["a=1", "b=2\n3"]
     assert options({"command": None}, "--set") == []
+
+
+@pytest.mark.parametrize(
+    ("parallel", "said"),
+    [
+        ({"shard": 2}, "gathered for each pass of a block"),
+        ({"shard": 1, "context": 4, "reshard": False}, "gathered once a step, and kept meanwhile"),
+    ],
+)
+def test_how_sharded_parameters_are_gathered_is_said(parallel: dict[str, Any], said: str) -> None:
+    sharded = planned("cudnn")
+    sharded["config"] = {**sharded["config"], "parallel": parallel}
+    assert table([sharded])["Sharded parameters"] == said
+    assert "Sharded parameters" not in table([planned("cudnn")])
 
 
 def test_options_of_the_training_loop_are_said() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from model.config import RunConfig
-from model.measure.memory import peak_memory
+from model.measure.memory import is_counted, peak_memory
 
 LARGE = {"dim": 4096, "heads": 32, "kv_heads": 8, "ffn_dim": 14336, "vocab_size": 131072}
 SMALL = {"dim": 2048, "heads": 16, "kv_heads": 16, "ffn_dim": 5632, "vocab_size": 32000}
@@ -40,6 +40,28 @@ MEASURED = [
     ("cudnn", LARGE | {"layers": 32}, {"compile": True, "loss": "linear_cross_entropy"}, 65749),
     ("cudnn", LARGE | {"layers": 32}, {"compile": True, "loss": "linear_cross_entropy", "float8": "tensorwise"}, 61613),
 ]  # fmt: skip
+
+
+def test_what_each_of_two_gpus_needs_is_near_what_was_measured():
+    """Largest peak of two H200s that share 8B parameters, by the records of a run with torch 2.11.0+cu130."""
+    train = {"batch_size": 4, "compile": True, "loss": "linear_cross_entropy"}
+    given = {"attention": "flash", "data": {"path": "x"}, "train": train, "parallel": {"shard": 2}}
+    assert peak_memory(RunConfig.model_validate(given)) / 2**30 == pytest.approx(62.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("task", "parallel", "known"),
+    [
+        ("training", {}, True),
+        ("training", {"shard": 4, "reshard": False}, True),
+        ("training", {"replicate": 2, "shard": 2}, False),
+        ("training", {"context": 2}, False),
+        ("inference", {"replicate": 2}, True),
+    ],
+)
+def test_it_is_counted_where_processes_share_the_parameters_and_nothing_else(task, parallel, known):
+    given = {"task": task, "data": {"path": "x"}, "train": {"batch_size": 4}, "parallel": parallel}
+    assert is_counted(RunConfig.model_validate(given)) is known
 
 
 @pytest.mark.parametrize(("attention", "model", "train", "mebibytes"), MEASURED)

@@ -1,18 +1,23 @@
 """A run is the same on any number of processes: the same global batch gives the same losses and gradient norms."""
 
 import gc
+import sys
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from torch.nn import functional as F
 
 from model import attention
 from model.config import RunConfig
 from model.errors import UserError
 from model.llama import Block
+from model.loss import LOSSES
 from model.optim import AdamW
 from model.parallel import objective
 from model.parallel.held import holders, local
@@ -28,6 +33,7 @@ WAYS = {
     "DDP": {"replicate": 2},
     "FSDP2": {"shard": 2},
     "FSDP2 on 4": {"shard": 4},
+    "FSDP2, gathered once": {"shard": 2, "reshard": False},
     "HSDP": {"replicate": 2, "shard": 2},
     "TP": {"tensor": 2},
     "TP with FSDP2": {"shard": 2, "tensor": 2},
@@ -88,6 +94,31 @@ def compiled(world, texts, config):
     trace = Block.compile
     Block.compile = lambda block: trace(block, backend="aot_eager")
     return records(world, texts, config), counters["stats"]["unique_graphs"]
+
+
+def joined(world, texts, config):
+    """The records of a run whose loss is joined to the head, which on a CPU is computed by PyTorch."""
+
+    def in_place(logits_NV, labels_N, count, ignore):
+        with torch.enable_grad():
+            logits = logits_NV.detach().clone().requires_grad_()
+            loss = F.cross_entropy(logits, labels_N, ignore_index=ignore, reduction="sum") / count
+            loss.backward()
+        logits_NV.copy_(logits.grad)
+        return loss.detach()
+
+    sys.modules["model.kernels.cross_entropy"] = SimpleNamespace(loss_and_gradient=in_place)
+    objective.LOSSES = {"cross_entropy": LOSSES["linear_cross_entropy"]}
+    return records(world, texts, config)
+
+
+@pytest.mark.parametrize("way", ["DDP", "FSDP2", "FSDP2, gathered once"])
+def test_a_loss_that_is_joined_to_the_head_is_the_same(way, texts):
+    alone = records(ALONE, texts, config())
+    first, _ = together(joined, texts, config(WAYS[way]), **WAYS[way])
+    for name in ("loss", "grad_norm"):
+        expected = [getattr(record, name) for record in alone]
+        assert [getattr(record, name) for record in first] == pytest.approx(expected, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("way", ["FSDP2", "TP", "CP"])

@@ -21,7 +21,13 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs"),
     pytest.mark.filterwarnings("default"),  # shown, not fatal: compilers warn about matters of their own
 ]
-WAYS = {"DDP": {"replicate": 2}, "FSDP2": {"shard": 2}, "TP": {"tensor": 2}, "CP": {"context": 2}}
+WAYS = {
+    "DDP": {"replicate": 2},
+    "FSDP2": {"shard": 2},
+    "gathered once": {"shard": 2, "reshard": False},
+    "TP": {"tensor": 2},
+    "CP": {"context": 2},
+}
 BFLOAT16 = {"dtype": "bfloat16"}
 ALL = {**BFLOAT16, "compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass"}
 # Settings, and how far apart losses and norms may be, relative: in bfloat16 an update is rounded to 3 digits.

@@ -136,6 +136,8 @@ ADDED = {
     "samples and another axis": ("matrix: {parallel.shard: [3], parallel.replicate: [1]}\n", "7:27", "train.batch_size 2 is not a multiple of parallel.shard 3"),
     "float8 of split weights": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [none, rowwise], model.kv_heads: [2], model.dim: [64], parallel.tensor: [2]}\n", "7:138", "use --set parallel.tensor=1 and a larger parallel.shard, or --set train.float8=none"),
     "float8 of few tokens": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [rowwise], parallel.context: [8]}\n", "7:66", "needs multiples of 16, unlike train.batch_size / train.accumulate x train.sequence_length / 8 processes (8)"),
+    "nothing to gather": ("matrix: {parallel.shard: [2, 1], parallel.reshard: [false]}\n", "7:53", "reshard false keeps parameters that were gathered, and shard 1 leaves them whole"),
+    "reshard by a number": ("matrix: {parallel.reshard: [0]}\n", "7:29", "must be true or false, got 0"),
     "no process": ("matrix: {parallel.shard: [0]}\n", "7:27", "'parallel.shard' must be greater than 0"),
     "processes as text": ("matrix: {parallel.context: ['2']}\n", "7:29", "must be a whole number, got '2'"),
     "negative processes": ("matrix: {parallel.tensor: [-1]}\n", "7:28", "must be greater than 0"),

@@ -8,8 +8,10 @@ from tests.analysis.fabricate import plan
 GIB = 2**30
 
 
-def planned(run_id="a", expected=Outcome.COMPLETED, device="cuda", shard=1, **train):
-    parallel = {"shard": shard}
+def planned(
+    run_id="a", expected=Outcome.COMPLETED, device="cuda", shard=1, replicate=1, reshard=True, **train
+):
+    parallel = {"shard": shard, "replicate": replicate, "reshard": reshard}
     config = {
         "attention": "cudnn",
         "device": device,
@@ -75,8 +77,20 @@ def test_many_are_counted():
     assert lines[-1] == "and so will 6 more"
 
 
-def test_what_each_of_several_gpus_needs_is_not_guessed():
-    shared = [planned(f"s{shard}", shard=shard, batch_size=8) for shard in (2, 4)]
+def test_what_each_of_several_gpus_needs_is_counted_where_they_share_the_parameters():
+    sizes = {"batch_size": 4, "compile": True, "loss": "linear_cross_entropy"}
+    sharded, once = planned("a", **sizes, shard=2), planned("b", **sizes, shard=2, reshard=False)
+    assert [*forecast([sharded, once], 80 * GIB)] == ["GPU memory, estimated: 61.8 GiB to 74.8 GiB a GPU"]
+    _, line = forecast([sharded, once], 70 * GIB)
+    assert line.endswith("use --set parallel.reshard=true")
+    _, line = forecast([once], 50 * GIB)
+    assert line.endswith("use --set train.checkpoint_activations=true")
+    _, line = forecast([planned(batch_size=64, shard=4)], 45 * GIB)
+    assert line.endswith("use --set train.accumulate=16")  # of the 16 samples that each has
+
+
+def test_of_other_processes_it_is_not_guessed():
+    shared = [planned(f"s{copies}", replicate=copies, batch_size=8) for copies in (2, 4)]
     unknown = "GPU memory: not known beforehand of 2 configurations whose runs have several processes"
     assert [*forecast(shared, GIB)] == [unknown]
     assert [*forecast([planned(), *shared], None)] == [unknown, "GPU memory, estimated: 71.6 GiB a run"]
