@@ -66,12 +66,15 @@ def percent(share: float) -> str:
 def readable(value: float, form: str) -> str:
     """A number in a format of a fixed number of decimals, or with three digits where these would hide it.
 
-    A rate of 0.4 is 0.400 in the format `,.0f`, and not 0.
+    A rate of 0.4 is 0.400 in the format `,.0f`, and not 0. In `,.4g` 12,345 has no power of ten, and in
+    `#,.4g` 1.5 has its zeros, 1.500.
     """
-    _, _, decimals_ = form.removesuffix("f").partition(".")
-    if form.endswith("f") and form[0] != "+" and 0 < abs(value) < 10 ** (1 - int(decimals_)):
+    digits = int(form[:-1].partition(".")[2] or 0)
+    if form.endswith("f") and form[0] != "+" and 0 < abs(value) < 10 ** (1 - digits):
         return _three_digits(value)
-    return format(value, form)
+    if form.endswith("g") and 10**digits <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return format(value, form).removesuffix(".")
 
 
 def _three_digits(value: float) -> str:

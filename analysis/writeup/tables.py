@@ -121,7 +121,7 @@ def _group(contents: Contents, group: Group) -> tuple[str, ...]:
         escaped(tiers) or ("observed" if group.n == 1 else _DASH),
         _middle(group.mfu, ".1f"),
         _middle(group.peak_memory_gib, ",.1f"),
-        _middle(group.decode_milliseconds, ",.4g")
+        _middle(group.decode_milliseconds, "#,.4g")
         if contents.facts.infers
         else _middle(group.final_loss, ".4f"),
     )

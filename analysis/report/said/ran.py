@@ -74,9 +74,8 @@ def _read(runs: Sequence[Row]) -> str:
         _span({each[key] for each in asked}) for key in ("steps", "batch_size", "prompt_length")
     )
     new = {each["new_tokens"] for each in asked}
-    most = _span(new - {0})
     decode = "decoded" if _done(runs) else "decode"
-    decoded = f" and {decode} {'up to ' * (0 in new)}{most} tokens after the last" if most else ""
+    decoded = f" and {decode} {_span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
     prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
     read = "read" if _done(runs) else f"{'were' if _many(runs) else 'was'} to read"
     return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analysis.report.said.sentence import counted
 from analysis.report.settings.values import Row, plain, setting, whole
 
 _of = "inference"
@@ -9,9 +10,9 @@ _of = "inference"
 
 def _decoded(run: Row) -> str | None:
     tokens = setting(_of, "new_tokens")(run)
-    return (
-        None if tokens is None else f"{tokens:,d} tokens, greedily, with a KV cache" if tokens else "nothing"
-    )
+    if not tokens:
+        return None if tokens is None else "nothing"
+    return f"{counted(tokens, 'token')}, greedily, with a KV cache"
 
 
 def _compiled(run: Row) -> str | None:

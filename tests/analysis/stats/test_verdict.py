@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.stats.change import change
-from analysis.stats.verdict import percent, percentage
+from analysis.stats.verdict import percent, percentage, readable
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,21 @@ def test_a_sentence_never_rounds_an_interval_onto_the_margin_that_it_crosses() -
     assert "-1.00 %" not in found.sentence.replace("margin of 1 %", "")
     assert found.low is not None
     assert f"{100 * found.low:+.4f}"[:6] in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "said"),
+    [
+        (0.4, ",.0f", "0.400"),
+        (108.0, ",.4g", "108"),
+        (108.0, "#,.4g", "108.0"),
+        (5405.2, "#,.4g", "5,405"),
+        (12345.6, "#,.4g", "12,346"),
+        (12345.6, ",.4g", "12,346"),
+        (0.0, "#,.4g", "0.000"),
+    ],
+)
+def test_a_number_has_the_digits_of_its_format_and_no_power_of_ten(
+    value: float, form: str, said: str
+) -> None:
+    assert readable(value, form) == said
