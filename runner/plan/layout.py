@@ -48,10 +48,9 @@ def layout(profile: Profile, processes: int) -> Layout:
     if room is None:
         raise UserError(f"{processes} processes need a profile that says `{key}`: add it")
     nodes, whole = -(-processes // room), bool(profile.gpus and profile.slurm and profile.slurm.exclusive)
-    idle = processes % nodes or (whole and (room % processes if nodes == 1 else processes % room))
-    if idle:
-        text = f"{processes} processes would leave some of the node's places idle, since `{key}` is {room}"
-        raise UserError(f"{text}: use {_instead(processes, room)}")
+    if unfit := _unfit(processes, room, whole):
+        text = f"{processes} processes {unfit}, since `{key}` is {room}"
+        raise UserError(f"{text}: use {_instead(processes, room, whole)}")
     sharing = min(room // processes, profile.max_parallel) if whole and nodes == 1 else 1
     return Layout(processes, nodes, sharing)
 
@@ -59,15 +58,25 @@ def layout(profile: Profile, processes: int) -> Layout:
 def _here(processes: int, key: str, room: int | None) -> Layout:
     """On this machine. How many GPUs it has the queue finds out, where the profile does not say."""
     if room is not None and processes > room:
-        raise UserError(f"{processes} processes are more than this machine takes, since `{key}` is {room}")
+        text = f"{processes} processes are more than this machine takes, since `{key}` is {room}"
+        raise UserError(f"{text}: use {room} or fewer")
     return Layout(processes, 1, 1)
 
 
-def _instead(processes: int, room: int) -> str:
-    if processes > room:
-        full = processes // room * room
-        return f"{full} or {full + room}"
-    return " or ".join(str(number) for number in range(1, room + 1) if room % number == 0)
+def _unfit(processes: int, room: int, whole: bool) -> str | None:
+    """Why nodes with room for so many do not take them, in words; None if they do."""
+    nodes = -(-processes // room)
+    if processes % nodes:
+        return f"do not lie evenly on {nodes} nodes"
+    idle = whole and (room % processes if nodes == 1 else processes % room)
+    return "would leave some of the node's places idle" if idle else None
+
+
+def _instead(processes: int, room: int, whole: bool) -> str:
+    """The next numbers on either side that nodes take; they take 1, and each multiple of their room."""
+    sides = (range(processes - 1, 0, -1), range(processes + 1, processes + room + 1))
+    found = (next((each for each in side if not _unfit(each, room, whole)), None) for side in sides)
+    return " or ".join(str(number) for number in found if number)
 
 
 def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:

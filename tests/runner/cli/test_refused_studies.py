@@ -99,6 +99,7 @@ ADDED = {
     "backend": ("matrix: {backend: [math]}\n", "7:10", "did you mean 'attention'"),
     "axis is a section": ("matrix: {train: [1]}\n", "7:10", "'train' is a section"),
     "axis is one value": ("matrix: {seed: 0}\n", "7:10", "'seed' must be a list, such as [0], got 0"),
+    "axes in one": ("matrix: {parallel: [{shard: 2}]}\n", "7:21", "write an axis of its own for each, such as parallel.shard: [...]"),
     "nested axis": ("matrix: {train: {steps: [1]}}\n", "7:10", "write an axis as one word, such as train.steps"),
     "list where a rule is": ("rules: {where: {seed: 0}}\n", "7:1", "'rules' must be a list, got"),
     "axis is empty": ("matrix: {seed: []}\n", "7:10", "'seed' must have at least 1 item"),
@@ -192,9 +193,7 @@ def test_cells_whose_processes_the_profile_cannot_give_are_named(cli, root, tmp_
     (tmp_path / "s.yaml").write_text(TINY + axes)
     code, out, err = cli(verb, "s.yaml", "--profile", "c.yaml")
     assert (code, out) == (2, "")
-    said = (
-        "profile c: 3 processes would leave some of the node's places idle, since `processes_per_node` is 2"
-    )
+    said = "profile c: 3 processes do not lie evenly on 2 nodes, since `processes_per_node` is 2"
     assert f"s.yaml:7:33: {said}: use 2 or 4" in err
     assert err.count("s.yaml:") == 1, "six processes fill three nodes"
     assert not root.exists()

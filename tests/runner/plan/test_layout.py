@@ -50,13 +50,18 @@ def test_processes_fill_as_few_nodes_as_they_can(profile, processes, nodes, runs
     [
         ({**SHARED, "gpus_per_node": None}, 2, "2 processes need a profile that says `gpus_per_node`"),
         ({**CPUS, "processes_per_node": None}, 2, "need a profile that says `processes_per_node`"),
-        (SHARED, 5, "since `gpus_per_node` is 4: use 4 or 8"),
-        (SHARED, 2**120 + 1, "idle, since `gpus_per_node` is 4"),
-        (WHOLE, 3, "since `gpus_per_node` is 4: use 1 or 2 or 4"),
-        (WHOLE, 6, "since `gpus_per_node` is 4: use 4 or 8"),
-        (CPUS, 7, "since `processes_per_node` is 4: use 4 or 8"),
+        (SHARED, 5, "do not lie evenly on 2 nodes, since `gpus_per_node` is 4: use 4 or 6"),
+        (SHARED, 10, "do not lie evenly on 3 nodes, since `gpus_per_node` is 4: use 9 or 12"),
+        (SHARED, 2**120 + 1, "nodes, since `gpus_per_node` is 4: use"),
+        (WHOLE, 3, "places idle, since `gpus_per_node` is 4: use 2 or 4"),
+        (WHOLE, 6, "places idle, since `gpus_per_node` is 4: use 4 or 8"),
+        (CPUS, 7, "since `processes_per_node` is 4: use 6 or 8"),
         ({"executor": "local"}, 9, "more than this machine takes, since `processes_per_node` is 8"),
-        ({"executor": "local", "gpus": 1, "gpus_per_node": 2}, 4, "takes, since `gpus_per_node` is 2"),
+        (
+            {"executor": "local", "gpus": 1, "gpus_per_node": 2},
+            4,
+            "takes, since `gpus_per_node` is 2: use 2 or fewer",
+        ),
     ],
 )
 def test_a_number_of_processes_that_a_profile_cannot_give_is_refused_by_its_key(profile, processes, says):
