@@ -28,6 +28,7 @@ from runner.state.tasks import Shape
 _HISTORY = """
 SELECT config, profile, outcome, gpu, step_seconds, wall_seconds, steps, gpus FROM runs
 WHERE imported IS NULL AND wall_seconds > 0 AND (outcome = 'completed' OR outcome = expected_outcome)
+  AND measured_attempt = deciding_attempt  -- another number of processes would have taken another time
 """
 # Settings that do not change how long a step takes. All others must match, including any added later.
 _NEUTRAL: dict[str, dict[str, Any]] = {

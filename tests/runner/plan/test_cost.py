@@ -117,6 +117,18 @@ def test_a_database_that_cannot_be_read_is_said_and_the_limit_counts(tmp_path):
     assert "past runs are not used: " in list(price(found))[1]
 
 
+def test_a_run_that_other_processes_than_its_own_ended_is_no_past_run(tmp_path):
+    config = trained(batch_size=4).model_copy(update={"parallel": ParallelConfig(shard=4)})
+    for run_id, parallel in (("a", None), ("b", ParallelConfig(shard=1))):
+        folder = Folder(tmp_path, plan(run_id, config=config))
+        folder.start(gpus=4)
+        folder.end("cancelled", seconds=1)
+        folder.start(attempt=2, gpus=1 if parallel else 4, parallel=parallel)
+        folder.end(attempt=2, seconds=240 if parallel else 60)
+    collect(tmp_path)
+    assert [(run.wall_seconds, run.gpus) for run in history(tmp_path).runs] == [(61, 4)]
+
+
 def test_a_database_of_another_version_is_said(tmp_path):
     completed(tmp_path, "a")
     collect(tmp_path)
