@@ -1,13 +1,14 @@
 """The training step on several GPUs beside the same step on one, tokens/s a GPU, on one machine.
 
     python benchmarks/parallel.py [--gpus 2] [--ways one FSDP2 DDP] [--rounds 3] [--steps 20] [--batch 2]
-        [--sequence 4096] [--attention cudnn] [--eager]
+        [--sequence 4096] [--attention cudnn] [--eager] [--profile]
 
 Each round runs every way in processes of its own, one way after the other, on random tokens: the 8B llama
 with compiled blocks, joined loss and one-pass AdamW, and `--batch` samples a GPU (where GPUs share context or
 heads: of all of them together). The time of a step is the median by device events, of the slowest process.
 Rates are medians over rounds, with the lowest and the highest; efficiency is a GPU's rate over that of `one`,
-within a round.
+within a round. `once` is FSDP2 with `reshard: false`. With `--profile`, the parts of a step follow, in ms, of
+the first process in the last round, and what of them was hidden beside other work.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import multiprocessing
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
 WAYS = {
     "one": {},
     "FSDP2": {"shard": 1},
+    "once": {"reshard": False, "shard": 1},
     "DDP": {"replicate": 1},
     "HSDP": {"replicate": 2, "shard": 1},
     "CP": {"context": 1},
@@ -50,8 +53,9 @@ def main() -> None:
     asked.add_argument("--eager", action="store_true", help="neither compiled nor with kernels of ours")
     asked.add_argument("--dim", type=int, default=4096, help="smaller, to try this script")
     asked.add_argument("--device", default="cuda", help="cpu, to try this script")
+    asked.add_argument("--profile", action="store_true")
     given = asked.parse_args()
-    found: dict[str, list[dict[str, float]]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for number in range(given.rounds):
         for name in given.ways:
             found.setdefault(name, []).append(_measured(given, name))
@@ -61,16 +65,13 @@ def main() -> None:
 
 def _parallel(name: str, gpus: int) -> dict[str, int]:
     axes = dict(WAYS[name])
-    taken = 1
-    for size in axes.values():
-        taken *= size
     for axis in list(axes)[-1:]:
-        axes[axis] = gpus // taken
+        axes[axis] = gpus // axes.get("replicate", 1) if axis == "shard" else gpus
     return axes
 
 
-def _measured(given: argparse.Namespace, name: str) -> dict[str, float]:
-    """Seconds of a step, tokens/s a GPU, and the peak GiB of the largest process."""
+def _measured(given: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Seconds of a step, tokens/s a GPU, the peak GiB of the largest process, and the parts of a step."""
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
     with socket.socket() as listening:
@@ -89,9 +90,14 @@ def _measured(given: argparse.Namespace, name: str) -> dict[str, float]:
         if child.exitcode:
             sys.exit(f"{name}: a process ended with {child.exitcode}")
     each = [answers.get() for _ in children]
-    seconds = max(seconds for seconds, _ in each)
+    seconds = max(seconds for seconds, _, _ in each)
     tokens = _batch(given, parallel) * given.sequence
-    return {"seconds": seconds, "rate": tokens / seconds / size, "gib": max(gib for _, gib in each)}
+    return {
+        "seconds": seconds,
+        "rate": tokens / seconds / size,
+        "gib": max(gib for _, gib, _ in each),
+        "parts": next((parts for _, _, parts in each if parts), {}),
+    }
 
 
 def _batch(given: argparse.Namespace, parallel: dict[str, int]) -> int:
@@ -113,25 +119,42 @@ def _child(
     if on_gpu:
         torch.cuda.set_device(device)
     world = join(Place(rank, size, rank, address), ParallelConfig(**parallel), device)
-    step = _step(given, parallel, world)
-    step()
-    for _ in range(WARM_UP):
-        step()
-    seconds = _timed(step, given.steps, on_gpu)
-    answers.put((seconds, torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0))
+    trained = _trained(given, parallel, world)
+    for _ in range(1 + WARM_UP):
+        trained.step()
+    seconds = _timed(trained.step, given.steps, on_gpu)
+    gib = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0
+    parts = _profile(trained) if given.profile else {}
+    answers.put((seconds, gib, parts if rank == 0 else {}))
     world.any(False)
     sys.stdout.flush()
     os._exit(0)  # gloo may abort where others have left already
 
 
-def _step(given: argparse.Namespace, parallel: dict[str, int], world: Any) -> Any:
-    """The trainer's step, without its data and records."""
+def _profile(trained: Any) -> dict[str, float]:
+    """Milliseconds of each part of a step, and of what is hidden."""
+    from model import attention
+    from model.measure.profile import profiled
+
+    config = trained.config
+    launches = attention.load(config.attention).launches
+    parts = profiled(trained, "", 1, launches.on(config.device) if launches else None).parts
+    seconds = {each.part: each.seconds for each in parts}
+    seconds |= {f"{each.part}, hidden": each.hidden_seconds for each in parts if each.hidden_seconds}
+    return {name: 1e3 * each for name, each in seconds.items()}
+
+
+def _trained(given: argparse.Namespace, parallel: dict[str, int], world: Any) -> Any:
+    """What does the trainer's step, without its data and records."""
     import torch
 
     from model import attention, optim
     from model.config import RunConfig
+    from model.feed import Ready
+    from model.measure.profile import Trained
     from model.parallel.objective import Objective
-    from model.parallel.part import Part, of
+    from model.parallel.part import of
+    from model.text import START
     from model.trainer import build_model
 
     batch = _batch(given, parallel)
@@ -141,7 +164,13 @@ def _step(given: argparse.Namespace, parallel: dict[str, int], world: Any) -> An
             "device": given.device,
             "model": {"layers": given.layers, "dim": given.dim},
             "data": {"path": "random tokens"},
-            "train": {"batch_size": batch, "sequence_length": given.sequence, **({} if given.eager else ALL)},
+            "train": {
+                "batch_size": batch,
+                "sequence_length": given.sequence,
+                "learning_rate": RATE,
+                "warmup_steps": 0,
+                **({} if given.eager else ALL),
+            },
             "parallel": parallel,
         }
     )
@@ -150,15 +179,13 @@ def _step(given: argparse.Namespace, parallel: dict[str, int], world: Any) -> An
     optimizer = optim.OPTIMIZERS[config.train.optimizer](model.named_parameters(), 0.01, world)
     rng = torch.Generator(given.device).manual_seed(0)
 
-    def step() -> None:
-        tokens = torch.randint(256, (2, batch, given.sequence), device=given.device, generator=rng)
-        inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
-        share = objective.share(Part(inputs_BT, labels_BT, last=True), batch * given.sequence)
-        objective.backward(share)
-        world.total(share.detach(), world.parallel.tensor)
-        optimizer.clipped_step(RATE, 1.0)
+    def stream() -> Iterator[Ready]:
+        while True:
+            tokens = torch.randint(256, (2, batch, given.sequence), device=given.device, generator=rng)
+            inputs_BT, labels_BT = (of(x_BT, world) for x_BT in tokens.unbind())
+            yield Ready(inputs_BT, labels_BT, batch * given.sequence, START, None)
 
-    return step
+    return Trained(config, model, objective, optimizer, stream())  # type: ignore[arg-type]  # random, not read
 
 
 def _timed(step: Any, steps: int, on_gpu: bool) -> float:
@@ -175,7 +202,7 @@ def _timed(step: Any, steps: int, on_gpu: bool) -> float:
     return median(timer.spans())
 
 
-def _show(found: dict[str, list[dict[str, float]]]) -> None:
+def _show(found: dict[str, list[dict[str, Any]]]) -> None:
     print(f"{'':8} {'tokens/s a GPU':>26} {'GiB':>6}  efficiency")
     for name, rounds in found.items():
         rates = [each["rate"] for each in rounds]
@@ -183,6 +210,9 @@ def _show(found: dict[str, list[dict[str, float]]]) -> None:
         ratios = [mine / one["rate"] for mine, one in zip(rates, found.get("one", []), strict=False)]
         beside = f"{median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f})" if ratios else ""
         print(f"{name:8} {spread:>26} {max(each['gib'] for each in rounds):6.1f}  {beside}")
+    for name, rounds in found.items():
+        if parts := rounds[-1]["parts"]:
+            print(f"{name:8} " + ", ".join(f"{part} {ms:.1f}" for part, ms in parts.items()))
 
 
 if __name__ == "__main__":
