@@ -23,7 +23,7 @@ from analysis.store.scan import CERTIFICATES, NODES, FileState, Key, Seen
 from analysis.store.steps import LINES, MEASURES, SAID, STAGE, derive, stage
 from analysis.store.tables import OF_NODES, OWNER, Known, Ledger, insert, read_ledger
 from model.config import RunConfig
-from model.disk.files import dumps, replacing
+from model.disk.files import dumps, open_regular, replacing
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -98,7 +98,8 @@ def _is_another(root: Path, key: Key, known: Known) -> bool:
     if (before := known.get(path)) is None:
         return False
     try:
-        content = (root / path).read_bytes()
+        with open(root / path, "rb", opener=open_regular) as file:
+            content = file.read()
     except OSError:
         return False
     return hashlib.sha256(content[: before.size_bytes]).hexdigest() != before.sha256

@@ -199,7 +199,7 @@ def _require_regular(found: os.stat_result) -> None:
 
 def tail(path: Path | str, size: int) -> bytes:
     """At most the last so many bytes of a file. Raises OSError if it cannot be read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(path)
     try:
         end = os.lseek(descriptor, 0, os.SEEK_END)
         return os.pread(descriptor, size, max(0, end - size))

@@ -80,7 +80,7 @@ def _find_out(state: RunState) -> None:
 
 def _print_new(path: Path, read: dict[Path, int]) -> None:
     """Print what was written since the last call; `read` has the number of bytes printed of each file."""
-    if path.exists():
+    if path.is_file():
         with path.open("rb") as file:
             file.seek(read.get(path, 0))
             content = file.read()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from model.disk.files import open_regular
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.job.phase import Stage, current
@@ -87,7 +88,8 @@ class Child:
         What is no record is shown nowhere: that must not end the queue, and so its other runs.
         """
         try:
-            with (self.task.folder.attempt(self.task.attempt).path / "steps.jsonl").open("rb") as file:
+            path = self.task.folder.attempt(self.task.attempt).path / "steps.jsonl"
+            with open(path, "rb", opener=open_regular) as file:
                 file.seek(self.read)
                 content = file.read()
         except OSError:

@@ -236,6 +236,18 @@ def test_a_pipe_or_a_device_in_the_place_of_any_file_is_quarantined_and_not_wait
     assert sql("SELECT count(*) AS n FROM steps WHERE run_id = 'sound'") == [{"n": 21}]
 
 
+def test_a_pipe_that_takes_the_place_of_a_ledger_that_was_read_is_not_waited_for(
+    root: Path, sql: Ask
+) -> None:
+    folder = completed(root, "r1")
+    collect(root)
+    for name in ("attempt-1/result.json", "ledger.jsonl"):
+        (folder.path / name).unlink()
+    os.mkfifo(folder.path / "ledger.jsonl")
+    collect(root)
+    assert [row["path"] for row in sql(QUARANTINE)] == ["backends/r1/ledger.jsonl"]
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
 def test_what_is_no_file_in_the_place_of_the_database_is_refused_and_not_waited_for(
     root: Path, make: Callable[[Path], None]

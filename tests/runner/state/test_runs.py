@@ -1,5 +1,7 @@
 """A run has one name, which every command takes and which messages print."""
 
+import os
+
 import pytest
 
 from model.errors import UserError
@@ -70,6 +72,16 @@ def test_an_empty_name_is_not_the_prefix_of_the_only_run(tmp_path, typed):
     Folder(tmp_path, plan("abc123"))
     with pytest.raises(UserError, match="names no run; list them with `runner status`"):
         find(tmp_path, typed)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_in_the_place_of_step_records_is_not_waited_for(tmp_path, make):
+    """In a root that a team shares it may be anybody's."""
+    folder = Folder(tmp_path, plan("r1"))
+    make(folder.start() / "steps.jsonl")
+    (state,) = states(tmp_path)
+    assert last_step(state) is None
 
 
 @pytest.mark.parametrize("torn", [b"", b"\0" * 3000 + b"\n", b'{"step": 15, "steps": 5, "lo\n\n'])
