@@ -76,7 +76,7 @@ def run_attempt(
         limit_memory(run.memory_bytes)
         if run.config.processes > 1:
             options = snapshot.options(folder.path.parent, run.provenance.code)
-            ranks = lead(folder, number, run, options, slot, lost)
+            ranks = lead(folder, number, run, options, slot, lambda: stop.steps, lost)
         afterwards = _work(run, folder, progress, stop, ranks)
         if ranks:
             ranks.finished()

@@ -27,14 +27,14 @@ class Stop:
         withdrawn: whether this run alone was cancelled, in a shared job; polled every ASK_SECONDS.
         cause: `signal` or `deadline`; None until there is a reason to stop.
         watched: whether the loop has started checking; before that, a signal ends the process at once.
-        checks: how often the loop has: once a step.
+        steps: the last step done: the loop checks once after each.
     """
 
     deadline: float | None
     withdrawn: Callable[[], bool] | None = None
     cause: str | None = None
     watched: bool = False
-    checks: int = 0
+    steps: int = 0
     asked: float = 0.0  # on the time.monotonic() clock
 
     def listen(self) -> None:
@@ -45,7 +45,7 @@ class Stop:
     def requested(self) -> bool:
         """Whether to stop now; sets `cause` to the first reason."""
         self.watched = True
-        self.checks += 1
+        self.steps += 1
         if self.cause is None and self.deadline is not None and time.monotonic() > self.deadline:
             self.cause = "deadline"
         if self.cause is None and self.withdrawn and time.monotonic() - self.asked > ASK_SECONDS:

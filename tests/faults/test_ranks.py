@@ -24,8 +24,8 @@ def launch(background, study, root, tmp_path):
     return lambda **env: background("runner", "--root", root, "launch", path, cwd=tmp_path, **PACED, **env)
 
 
-def result(root):
-    (path,) = root.glob("tiny/*/attempt-1/result.json")
+def result(root, attempt=1):
+    (path,) = root.glob(f"tiny/*/attempt-{attempt}/result.json")
     return json.loads(path.read_text())
 
 
@@ -99,15 +99,23 @@ def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root,
         second.wait(PATIENCE_SECONDS)
 
 
-def test_a_run_that_hangs_can_be_cancelled(launch, root, runner):
+@pytest.mark.parametrize("earlier", [0, 1], ids=["", "after it has resumed"])
+def test_a_run_that_hangs_can_be_cancelled_and_says_where(launch, root, runner, earlier):
+    if earlier:
+        launched = launch()
+        both(root)
+        launched.send_signal(signal.SIGINT)
+        assert launched.wait(PATIENCE_SECONDS) == 130
     launched = launch()
     _, second = both(root)
     second.suspend()
     runner("cancel", "tiny", rc=0)
     assert launched.wait(PATIENCE_SECONDS) == 1
-    said = result(root)
+    said = result(root, earlier + 1)
     assert said["outcome"] == "cancelled"
     assert f"rank 1 on {node()} does not answer" in said["reason"]
+    stood = re.search(rf"rank 0 on {node()} .+ after step (\d+), at ", said["reason"])
+    assert int(stood[1]) >= said["steps"] > (result(root)["steps"] if earlier else 0)
 
 
 def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(

@@ -62,16 +62,20 @@ class Ranks:
     Args:
         size: of the run, this process included.
         host: the name by which the others reach this machine.
+        steps: how many this process has done.
         conclude: records how the attempt ended, and ends this process. The watching thread calls it, again
             and again, if the main thread does not end by itself: it may be stuck in a collective.
-
-    Attributes:
-        steps: that this process has done.
     """
 
-    def __init__(self, size: int, attempt: int, host: str, conclude: Callable[[Ending], None]) -> None:
-        self.steps = 0
-        self._others, self._conclude = Others(size, attempt, host), conclude
+    def __init__(
+        self,
+        size: int,
+        attempt: int,
+        host: str,
+        steps: Callable[[], int],
+        conclude: Callable[[Ending], None],
+    ) -> None:
+        self._others, self._steps, self._conclude = Others(size, attempt, host), steps, conclude
         self._standstill, self._training = Standstill(), False
         self._closed, self._terminations = Event(), Terminations()
         self._kills, self._asked = process.oom_kills(), 0.0
@@ -224,7 +228,10 @@ class Ranks:
         )
 
     def _places(self) -> dict[int, Place | None]:
-        return {0: place(self.steps), **{rank: other.now_at for rank, other in self._others.by_rank.items()}}
+        return {
+            0: place(self._steps()),
+            **{rank: other.now_at for rank, other in self._others.by_rank.items()},
+        }
 
     def _nodes(self) -> dict[int, str]:
         return {0: node(), **{rank: other.node for rank, other in self._others.by_rank.items()}}

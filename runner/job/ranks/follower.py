@@ -30,7 +30,7 @@ def main() -> None:
     asked = Follower.from_json(sys.stdin.read())
     stop = Stop(None)  # rank 0 knows the time limit
     stop.listen()
-    leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.checks)
+    leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.steps)
     try:
         afterwards = _work(asked, leader, stop)
         leader.done()

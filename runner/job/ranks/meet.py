@@ -35,15 +35,16 @@ def lead(
     run: RunRecord,
     options: Sequence[str],
     slot: int | None,
+    steps: Callable[[], int],
     lost: Callable[[Ending], None],
 ) -> Ranks:
     """Be rank 0 of a run: listen for the other processes, and start them or tell Slurm's tasks where.
 
     Args:
-        slot, lost: as for `run_attempt`; `conclude` of Ranks.
+        slot, steps, lost: as for `run_attempt`; those of Ranks, the last as `conclude`.
     """
     size = run.config.processes
-    ranks = Ranks(size, attempt, HERE if slot is None else my_name(), lost)
+    ranks = Ranks(size, attempt, HERE if slot is None else my_name(), steps, lost)
     have_own_gpu(run.config, local_rank(slot))
     if slot is None:
         share_cores(run.config)

@@ -24,6 +24,7 @@ def run(given: Given) -> Afterwards:
     noted(given)
     world = given.meet()
     resumed, attempt = given.progress.manifest.resumed_attempt, given.attempt
+    given.stop.steps = given.progress.manifest.resumed_step or 0
     checkpoints = Checkpoints(
         folder=attempt,
         every_seconds=plan.checkpoint_seconds,

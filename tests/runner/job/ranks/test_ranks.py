@@ -48,7 +48,7 @@ def endings():
 def ranks(endings):
     """Rank 0 of three."""
     heard = signal.signal(signal.SIGTERM, lambda *_: None)
-    with closing(Ranks(3, 7, meeting.HERE, endings.append)) as made:
+    with closing(Ranks(3, 7, meeting.HERE, lambda: 5, endings.append)) as made:
         yield made
     signal.signal(signal.SIGTERM, heard)
 
@@ -143,7 +143,7 @@ def test_an_echo_gives_way_to_its_cause_and_is_the_outcome_only_where_there_is_n
     outcome, reason = concluded(endings)
     assert outcome == "failed"
     assert f"rank 1 on {node()}: RuntimeError: [gloo" in reason
-    assert f"rank 0 on {node()} is after step 0, at " in reason
+    assert f"rank 0 on {node()} is after step 5, at " in reason
     join(2).ended(Ending(Outcome.OOM_HOST, "out of host memory"), echo=False)
     until(lambda: endings[-1].outcome == "oom_host" or ranks._cause, 0.01)
     assert ranks.true_of(ending_of(GLOO), GLOO).reason == f"rank 2 on {node()}: out of host memory"
