@@ -28,10 +28,11 @@ def _calls(facts: Facts) -> Sentence:
     """Of runs that time attention alone."""
     runs = facts.runs
     shapes = {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
-    rounds = _span({run["planned_steps"] for run in runs})
+    planned = {run["planned_steps"] for run in runs}
+    rounds = counted(1, "round") if planned == {1} else f"{_span(planned)} rounds"
     said = (
         f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {counted(len(shapes), 'shape')}, "
-        f"both ways in {rounds} rounds of all backends: {counted(len(runs), 'run')}, "
+        f"both ways in {rounds} of all backends: {counted(len(runs), 'run')}, "
         f"of which {_done(runs):,d} completed."
     )
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
@@ -122,6 +123,24 @@ def test_a_backend_without_memory_enough_says_so_even_in_the_midst_of_the_rounds
     assert {times["greedy", way].outcome for way in ("forward", "backward")} == {"oom_host"}
     assert times["greedy", "forward"].seconds == []
     assert len(times["math", "backward"].seconds) == ROUNDS
+
+
+@pytest.mark.fault
+def test_a_lack_of_memory_that_makes_the_end_of_a_capture_raise_is_said_to_be_one():
+    """As torch.cuda.graph does: a CPU has none."""
+    inputs = Inputs(CASE, 0)
+    it = bench._Bench(CASE, Cpu(), inputs, 0, Random(0), lambda: False)
+    with it.noting("greedy", "graph", otherwise="unsupported"):
+        try:
+            raise MemoryError("no room")
+        finally:
+            raise RuntimeError("the capture was invalidated")
+    with it.noting("curious", "graph", otherwise="unsupported"):
+        raise RuntimeError("no copy to the host while capturing")
+    assert {name: ending for (name, _), (ending, _) in it.ended.items()} == {
+        "greedy": "oom_host",
+        "curious": "unsupported",
+    }
 
 
 def test_memory_is_what_a_call_needs_beyond_its_inputs():
