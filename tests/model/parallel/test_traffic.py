@@ -1,6 +1,8 @@
 """What processes tell each other in a step: no parameter and no gradient more often than their way needs.
 
-"+" is an all-gather, a "-" a reduce-scatter, "=" an all-reduce; E the embedding, B a block, H norm and head.
+A "+" is an all-gather, a "-" a reduce-scatter, a "=" an all-reduce; E the embedding, B a block, H norm and
+head, P all parameters together, n the norms of their gradients; x is as large as what a block takes and gives,
+and so are keys and values together here.
 """
 
 import pytest
@@ -16,7 +18,12 @@ from tests.model.parallel.processes import together
 from tests.model.parallel.test_equality import config, texts  # noqa: F401
 
 # By PyTorch's operator: its sign, and which of its arguments is whole.
-KINDS = {"_allgather_base_": ("+", 0), "_reduce_scatter_base_": ("-", 1), "allreduce_": ("=", 0)}
+KINDS = {
+    "_allgather_base_": ("+", 0),
+    "_reduce_scatter_base_": ("-", 1),
+    "allreduce_": ("=", 0),
+    "all_reduce": ("=", 0),
+}
 
 
 class Traffic(TorchDispatchMode):
@@ -27,8 +34,8 @@ class Traffic(TorchDispatchMode):
         self.seen = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            mark, place = KINDS[func.overloadpacket.__name__]
+        if (name := func.overloadpacket.__name__) in KINDS:
+            mark, place = KINDS[name]
             whole = args[place] if isinstance(args[place], list) else [args[place]]
             self.seen.append((mark, sum(each.numel() for each in whole)))
         return func(*args, **(kwargs or {}))
@@ -42,7 +49,7 @@ def seen_in_a_step(world, texts, config):  # noqa: F811
 
 
 def in_letters(seen, config):
-    """As the module says; P for all parameters together, n for the norms of their gradients."""
+    """As the module says."""
     model = config.model
     table = model.vocab_size * model.dim
     letters = {
@@ -51,6 +58,7 @@ def in_letters(seen, config):
         table + model.dim: "H",
         parameter_count(model): "P",
         3 + 9 * model.layers: "n",
+        config.train.batch_size * config.train.sequence_length * model.dim: "x",
     }
     return " ".join(mark + letters[size] for mark, size in seen)
 
@@ -62,6 +70,8 @@ STEPS = [
     ({"shard": 2}, 2, f"{TWICE} {TWICE} =n"),
     ({"shard": 2, "reshard": False}, 1, f"{ONCE} =n"),
     ({"shard": 2, "reshard": False}, 2, f"{ONCE} -H -B -B -E =n"),
+    ({"context": 2}, 1, "+E +B +x +B +x +H +B -H +B -x -B -x -B -E =n"),
+    ({"tensor": 2}, 1, "=x =x =x =x =x =x =x =x =n"),
     ({"replicate": 2}, 1, "=P"),
     ({"replicate": 2}, 2, "=P"),
 ]
