@@ -91,7 +91,7 @@ def expand(
     """
     overlay, scale_path = study.scale(scale)
     common = _common(study, overlay, scale_path)
-    overrides = options.overrides(sets, study.axes)
+    overrides = options.overrides(sets, study.axes, study.tasks)
     rules = _rules(study, overlay, scale_path)
     design = study.design(scale)
     times = repeats or design.repeats

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from model.config import SECTIONS, RunConfig
+from model.config import SECTIONS, UNREAD, RunConfig, Task
 from model.errors import did_you_mean
 from runner.spec.document import KeyPath
 from runner.spec.problems import look_alike
@@ -74,24 +74,34 @@ def nest(flat: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def unknown(dotted: str) -> str:
-    """Say why this is not the name of a setting, and which one was probably meant."""
+def unknown(dotted: str, tasks: Sequence[Task] = ()) -> str:
+    """Say why this is not the name of a setting, and which one was probably meant.
+
+    Args:
+        tasks: that the study names; none: the task whose section was written, else training.
+    """
     if members := [leaf for leaf in leaves() if leaf.startswith(f"{dotted}.")]:
         return f"'{dotted}' is a section: set one of {', '.join(members)}"
     section = dotted.rpartition(".")[0]
     if section in leaves():
         return f"'{section}' holds one value, so it has no '{dotted.removeprefix(section + '.')}'"
-    choices = _of_the_same_task(section)
+    wanted = tasks or (_task_of(section),)
+    choices = [leaf for leaf in leaves() if any(_reads(task, leaf) for task in wanted)]
     typo = next(iter(get_close_matches(dotted, choices, n=1, cutoff=_TYPO)), None)
     known = did_you_mean(dotted, choices, typo or nearest(dotted, choices))
     return f"unknown setting '{dotted}' {known}{look_alike(dotted)}"
 
 
-def _of_the_same_task(section: str) -> tuple[str, ...]:
-    """All settings; where a task's own section was written, without those that the task does not read."""
-    read = next((set(names) for names in SECTIONS.values() if names[0] == section), None)
-    others = {name for names in SECTIONS.values() for name in names} - read if read else set()
-    return tuple(leaf for leaf in leaves() if leaf.partition(".")[0] not in others)
+def _task_of(section: str) -> Task:
+    """The task whose own section this is; `training` if it is no task's own."""
+    return next((task for task, names in SECTIONS.items() if names[0] == section), "training")
+
+
+def _reads(task: Task, leaf: str) -> bool:
+    """Whether a task reads a setting, such as `model.dim` or `seed`."""
+    section = leaf.partition(".")[0]
+    for_all = not any(section in names for names in SECTIONS.values())
+    return section in SECTIONS[task] or (for_all and leaf not in UNREAD[task])
 
 
 def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from model.config import Frozen
+from model.config import SECTIONS, Frozen, Task
 from model.disk.record import NAME, Outcome
 from model.errors import did_you_mean
 from runner.spec.design import Design, DesignKeys
@@ -121,6 +121,18 @@ class Study:
         included = [dotted for each in entries for entry in each for dotted, _, _ in flatten(entry, ())]
         return tuple(dict.fromkeys([*self.file.matrix, *zipped, *included]))
 
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks that it names, for whichever cells and scales; none if it leaves training unsaid."""
+        given = [
+            value
+            for assignment, place in _assignments(self)
+            for dotted, values, _ in flatten(assignment, place)
+            if dotted == "task"
+            for value in (values if isinstance(values, list) else [values])
+        ]
+        return [task for task in SECTIONS if task in given]
+
     def design(self, scale: str) -> Design:
         """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
         return Design.of(self.file, self.scale(scale)[0])
@@ -194,7 +206,7 @@ def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:
 
 def _unknown_paths(study: Study) -> list[Problem]:
     return [
-        Problem(study.document.mark(path), unknown(dotted))
+        Problem(study.document.mark(path), unknown(dotted, study.tasks))
         for assignment, place in _assignments(study)
         for dotted, _, path in flatten(assignment, place)
         if dotted not in leaves()

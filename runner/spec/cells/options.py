@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from model.config import Task
 from model.errors import UserError, did_you_mean
 from runner.spec.document import parse
 from runner.spec.problems import InvalidFile, Mark, Problem
@@ -13,25 +14,29 @@ from runner.spec.settings import Scalar, leaves, nearest, unknown
 Setting = tuple[Any, Mark]  # a value and where it was set
 
 
-def overrides(sets: Sequence[str], axes: Sequence[str]) -> dict[str, Setting]:
+def overrides(sets: Sequence[str], axes: Sequence[str], tasks: Sequence[Task] = ()) -> dict[str, Setting]:
     """Settings by dotted path, of `--set A.B=VALUE` each.
+
+    Args:
+        axes: the factors of the study.
+        tasks: that the study names.
 
     Raises:
         InvalidFile: no such setting, a factor of the study, or one set twice.
     """
     found: dict[str, Setting] = {}
     for text in sets:
-        dotted, setting = _override(text, axes)
+        dotted, setting = _override(text, axes, tasks)
         if dotted in found:
             raise _wrong(text, f"{found[dotted][1]} sets it too; keep one of the two")
         found[dotted] = setting
     return found
 
 
-def _override(text: str, axes: Sequence[str]) -> tuple[str, Setting]:
+def _override(text: str, axes: Sequence[str], tasks: Sequence[Task]) -> tuple[str, Setting]:
     dotted, equals, value = text.partition("=")
     if dotted not in leaves():
-        raise _wrong(text, unknown(dotted) if dotted.strip() else "expected SETTING=VALUE")
+        raise _wrong(text, unknown(dotted, tasks) if dotted.strip() else "expected SETTING=VALUE")
     if not equals or not value.strip():
         raise _wrong(text, f"expected a value, such as --set {dotted}=VALUE")
     if dotted in axes:

@@ -226,3 +226,27 @@ def test_a_misspelt_setting_is_taken_for_one_of_its_own_task(tmp_path, key, mean
     path.write_text(f"title: t\nbase: {{{key}: 3}}\n")
     with pytest.raises(InvalidFile, match=rf"s\.yaml:2:8: unknown setting '{key}' \(did you mean '{meant}'"):
         read_study(path)
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "meant"),
+    [
+        ("inference", "steps", "inference.steps"),
+        ("inference", "train.step", "inference.steps"),
+        ("inference", "sequence_length", "inference.prompt_length"),
+        ("attention", "backend", "call.backends"),
+        ("training", "length", "train.sequence_length"),
+    ],
+)
+def test_a_misspelt_setting_is_taken_for_one_that_the_task_of_the_study_reads(tmp_path, task, key, meant):
+    path = tmp_path / "s.yaml"
+    base = f"task: {task}, data.path: text.parquet" if task == "inference" else f"task: {task}"
+    path.write_text(f"title: t\nbase: {{{base}, {key}: 3}}\n")
+    answer = rf"unknown setting '{key}' \(did you mean '{meant}'\?"
+    with pytest.raises(InvalidFile, match=answer) as in_file:
+        read_study(path)
+    path.write_text(f"title: t\nmatrix: {{task: [{task}]}}\n")
+    with pytest.raises(InvalidFile, match=answer) as in_option:
+        expand(read_study(path), sets=[f"{key}=3"])
+    for error in (in_file, in_option):
+        assert ("train.steps" in str(error.value)) == (task == "training"), "lists what the task reads alone"
