@@ -1,4 +1,4 @@
-"""What a person reads: bytes and seconds with their unit, and text whose hidden characters can be seen."""
+"""What a person reads: sizes, times and counts in words, and text whose hidden characters can be seen."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.3g} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count of things: `1 run`, `1,200 runs`, `2 processes`."""
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,d} {noun if count == 1 else many}"
 
 
 def in_order(value: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.charts import Row
@@ -118,7 +119,7 @@ def _timed(rows: list[Row]) -> stats.Estimate | None:
     (only,) = known
     how = f"95 % interval between order statistics of {only['calls']} calls in one process"
     if only["milliseconds_low"] is None:
-        how = f"no interval: {only['calls']} calls in one process"
+        how = f"no interval: {counted(only['calls'], 'call')} in one process"
     return stats.Estimate(only["milliseconds"], only["milliseconds_low"], only["milliseconds_high"], 1, how)
 
 

@@ -7,6 +7,7 @@ from analysis.charts._dots import ORDER, called
 from analysis.charts._stack import plot
 from analysis.charts._values import UNKNOWN, number, observed_in
 from analysis.stats import by_label
+from model.units import counted
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a
 # usual step is shown in its place.
@@ -70,9 +71,9 @@ def _unit(longest_seconds: float) -> tuple[str, float]:
 
 def _steps(rows: list[Row]) -> str:
     counts = sorted({row["steps"] for row in rows})
-    return (
-        f"{counts[0]} steps" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} steps, not the same work"
-    )
+    if len(counts) == 1:
+        return counted(counts[0], "step")
+    return f"{counts[0]} to {counts[-1]} steps, not the same work"
 
 
 def _middle(rows: list[Row]) -> Row:

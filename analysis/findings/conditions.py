@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from analysis.findings.groups import Row, groups_of
 from analysis.stats.drift import Drift, drift
 from analysis.stats.estimate import median
+from model.units import counted
 
 _BUSY = 0.5  # load per core before a run starts, from which other work takes cores away
 
@@ -57,7 +58,7 @@ def load_of(rows: Sequence[Row]) -> str:
     users = [row["device_users"] for row in rows if row["device_users"] is not None]
     if users:
         others = sum(1 for count in users if count)
-        shared = f"other processes were on the device of {others} of {len(users)} runs"
+        shared = f"other processes were on the device of {others} of {counted(len(users), 'run')}"
         said += f"; {shared if others else 'no other process was on the devices'}"
         said += _unknown(len(rows) - len(users))
     return said
@@ -72,7 +73,7 @@ def busy(rows: Sequence[Row]) -> str | None:
     ]
     if not loaded:
         return None
-    which = "1 run" if len(loaded) == 1 else f"{len(loaded)} runs"
+    which = counted(len(loaded), "run")
     return (
         f"When {which} of {len(rows)} started, the machine was at work on something else (a load above "
         f"{_BUSY} per core, or other processes on the device): their times may be too long."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analysis.findings.groups import Row, groups_of
 from analysis.stats.devices import Devices, Timed, devices
 from analysis.stats.verdict import name, p_value, percent
+from model.units import counted
 
 _NAMED = 3  # groups that a sentence names
 
@@ -85,7 +86,7 @@ def _left_out(found: Devices, unknown: int) -> Iterator[str]:
         verb = "varies" if len(found.noisy) == 1 else "vary"
         yield f"This leaves out {_named(found.noisy)}, which {verb} far more than the other groups."
     if unknown:
-        runs = "1 run" if unknown == 1 else f"{unknown} runs"
+        runs = counted(unknown, "run")
         yield f"It leaves out {runs} on several GPUs, on one that is not known, or started again."
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from analysis.importers import Importer
 from analysis.logs.table import Refused, Row, Table, text_of
+from model.units import counted
 
 
 def read(file: Path) -> Table:
@@ -27,7 +28,7 @@ def read(file: Path) -> Table:
             elif len(values) == len(header):
                 table.rows.append(Row(reader.line_num, dict(zip(header, values, strict=True))))
             elif values:
-                table.skip(reader.line_num, f"{len(values)} values, the header has {len(header)}")
+                table.skip(reader.line_num, f"{counted(len(values), 'value')}, the header has {len(header)}")
     except csv.Error as error:
         table.skip(reader.line_num, f"{error}; nothing after it was read")
     return table

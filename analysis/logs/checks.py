@@ -13,6 +13,7 @@ from analysis.logs.points import Log, Point
 from analysis.logs.steps import Steps, implied, stated_interval, tokens_per_step
 from analysis.logs.table import shortened
 from model.disk.imported import Finding
+from model.units import counted
 
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
 _FEWEST = 5  # records, below which no first one stands out
@@ -49,9 +50,8 @@ def findings(read: Read) -> list[Finding]:
 
 def _values(read: Read) -> Iterator[Finding]:
     if bad := read.steps.not_finite:
-        sentence = (
-            f"{read.name}: the loss of {_records(len(bad))} is NaN or infinite, first at step {bad[0]}."
-        )
+        which = f"{counted(len(bad), 'record')} is NaN or infinite, first at step {bad[0]}"
+        sentence = f"{read.name}: the loss of {which}."
         yield Finding(check="values", level="error", sentence=sentence, evidence={"steps": bad[-100:]})
     if wrong := read.steps.impossible:
         sentence = f"{read.name}: {len(wrong)} durations are zero or negative and were left out: "
@@ -169,7 +169,8 @@ def _rate_and_seconds(read: Read) -> Iterator[Finding]:
             continue
         sentence = (
             f"{read.name}: {read.log.at(point.line)}, step {point.step}: {rate:,.1f} tokens/s over "
-            f"{seconds:.4g} s are {rate * seconds:,.0f} tokens; the {record.steps} steps have {wanted:,.0f}."
+            f"{seconds:.4g} s are {rate * seconds:,.0f} tokens; {counted(record.steps, 'step')} should have "
+            f"{wanted:,.0f}."
         )
         yield _metrics(sentence, step=point.step, rate=rate, seconds=seconds, tokens=wanted)
         return
@@ -182,8 +183,8 @@ def _rate_alone(read: Read) -> Iterator[Finding]:
     printed = sum(point.get("tokens_per_second") is not None for point in read.points)
     if printed and not any(record.tokens for record in read.steps.records):
         sentence = (
-            f"{read.name}: tokens_per_second is in {_records(printed)}, but not over how many tokens or "
-            "seconds, so the run has no rate; add `constants: {tokens_per_step: N}` to the mapping."
+            f"{read.name}: tokens_per_second is in {counted(printed, 'record')}, but not over how many "
+            "tokens or seconds, so the run has no rate; add `constants: {tokens_per_step: N}` to the mapping."
         )
         yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": printed})
 
@@ -203,7 +204,8 @@ def _uneven(read: Read) -> Iterator[Finding]:
         value, point = off[0]
         sentence = (
             f"{read.name}: tokens_per_second x seconds / steps is {usual:,.1f} tokens in most records, "
-            f"but {value:,.1f} at step {point.step} ({read.log.at(point.line)}); {_records(len(off))} differ."
+            f"but {value:,.1f} at step {point.step} ({read.log.at(point.line)}); "
+            f"{counted(len(off), 'record')} differ{'s' * (len(off) == 1)}."
         )
         yield _metrics(sentence, usual=usual, steps=[point.step for _, point in off][:100])
 
@@ -270,10 +272,6 @@ def _clock_and_seconds(read: Read) -> Iterator[Finding]:
 
 def _short(value: float) -> str:
     return f"{value:,.1f}" if value >= 100 else f"{value:.4g}"
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
 
 
 def _times(count: int) -> str:

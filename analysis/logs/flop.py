@@ -16,6 +16,7 @@ from analysis.logs.points import Point
 from analysis.logs.steps import implied, tokens_per_step
 from model.config import ModelConfig
 from model.measure.flops import flop_per_token, peak
+from model.units import counted
 
 SAME = 1e-6  # relative: printed numbers that follow from one count agree to more digits than this
 RIGHT = "6 N + 12 L H Q T, N without the input embedding"
@@ -124,6 +125,7 @@ def _known(model: ModelConfig, length: int) -> Iterator[tuple[str, int]]:
 
 
 def _named(model: ModelConfig, stated: bool) -> str:
-    shape = f"dim {model.dim}, {model.layers} layers, {model.heads} heads, ffn_dim {model.ffn_dim}"
+    parts = f"{counted(model.layers, 'layer')}, {counted(model.heads, 'head')}"
+    shape = f"dim {model.dim}, {parts}, ffn_dim {model.ffn_dim}"
     origin = " (as the mapping states)" if stated else ""
     return f"the llama with {shape}, vocabulary {model.vocab_size}{origin}"

@@ -11,6 +11,7 @@ from statistics import median
 from analysis.logs.mapping import Mapping, Quantity
 from analysis.logs.points import LARGEST, Log, Point
 from model.disk.imported import ImportedStep
+from model.units import counted
 
 
 @dataclass
@@ -47,7 +48,9 @@ def _interval(log: Log, found: Steps) -> int:
     usual = round(median(b - a for a, b in pairwise(steps))) if len(steps) > 1 else steps[0]
     if steps[0] <= 2 * usual:
         return steps[0]
-    found.sources["steps"] = f"the log begins at step {steps[0]}; its first record is taken for {usual} steps"
+    found.sources["steps"] = (
+        f"the log begins at step {steps[0]}; its first record is taken for {counted(usual, 'step')}"
+    )
     return usual
 
 

@@ -15,6 +15,7 @@ from model.disk.files import Unreadable, read_lines, temporary, write_text
 from model.disk.folder import RunFolder, folders
 from model.disk.imported import PREFIX, Imported, ImportedStep
 from model.errors import UserError, did_you_mean
+from model.units import counted
 
 Done = Literal["imported", "unchanged", "updated"]
 
@@ -47,7 +48,9 @@ def write(root: Path, study: str, new: Sequence[Whole], design: Design) -> list[
     """
     folder = root / study
     if own := [name for name in folders(folder) if not name.startswith(PREFIX)]:
-        raise UserError(f"study '{study}' has {len(own)} runs of its own; choose another name for these logs")
+        raise UserError(
+            f"study '{study}' has {counted(len(own), 'run')} of its own; choose another name for these logs"
+        )
     old = {whole.run.run_id: whole for whole in imported(root, study)}
     for whole in new:
         _refuse_continued(whole, [each for each in old.values() if each.run.run_id != whole.run.run_id])
@@ -86,7 +89,8 @@ def _refuse_continued(whole: Whole, others: Sequence[Whole]) -> None:
             which = "continues" if len(mine) > len(theirs) else "is an older state of"
             raise Refused(
                 f"{whole.run.imported.file}: it {which} {other.run.study}/{other.run.run_id}, imported from "
-                f"{other.run.imported.file} with {len(theirs)} records: remove its folder to replace it"
+                f"{other.run.imported.file} with {counted(len(theirs), 'record')}: remove its folder to "
+                "replace it"
             )
 
 

@@ -17,7 +17,7 @@ from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
 from analysis.stats.verdict import readable
 from model.disk.files import write_text
-from model.units import duration, in_order
+from model.units import counted, duration, in_order
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -65,6 +65,7 @@ def environment() -> Environment:
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
         "said": said,
+        "counted": lambda count, noun: UNKNOWN if count is None else counted(count, noun),
         "plain": plain,
         "short_kernels": short_kernels,
         "with_ids": with_ids,

@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis.stats.student import Mean
 from analysis.stats.verdict import percent
+from model.units import counted
 
 FEWEST = 3
 Column = TypeVar("Column", int, str)
@@ -51,7 +52,7 @@ def drift(seconds: Mapping[tuple[str, int], float]) -> Drift:
     seconds = {key: value for key, value in seconds.items() if key in kept}
     blocks = sorted({block for _, block in seconds})
     if len(blocks) < FEWEST:
-        there = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+        there = counted(len(blocks), "block")
         sentence = f"Drift was not tested: {there}, at least {FEWEST} are needed."
         return Drift(None, None, None, None, False, sentence)
     trend = _trend(np.asarray(blocks, dtype=float), _block_effects(seconds, blocks))

@@ -13,6 +13,7 @@ from analysis.stats.paired import RECORDS, RUNS
 from analysis.stats.student import mean_of, quantile, variance
 from analysis.stats.verdict import Verdict, decimals
 from analysis.stats.within import FEWEST, interval_of_mean
+from model.units import counted
 
 LAST = 0.2  # the part of a run whose losses are compared, from its end
 T = TypeVar("T")
@@ -145,9 +146,8 @@ def _within(differences: Losses, floor: Floor | None) -> _Found:
     mean, n = fmean(differences.values()), len(differences)
     ends = interval_of_mean([differences[step] for step in sorted(differences)], CONFIDENCE)
     if ends is None:
-        return _Found(
-            mean, None, None, f"no interval: one pair of runs, {n} records, at least {FEWEST} needed"
-        )
+        method = f"no interval: one pair of runs, {counted(n, 'record')}, at least {FEWEST} needed"
+        return _Found(mean, None, None, method)
     more = quantile((1 + CONFIDENCE) / 2, floor.freedom) * floor.nats if floor else 0.0
     method = f"90 % interval of the mean difference over {n} records of one pair of runs"
     widened = ", widened by the noise of repeats" if floor else ""

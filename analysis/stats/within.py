@@ -9,6 +9,7 @@ import numpy as np
 
 from analysis.stats.estimate import CONFIDENCE, Estimate, at_rank, median
 from analysis.stats.student import quantiles
+from model.units import counted
 
 FEWEST = (
     24  # records; with fewer, an interval cannot hold the truth in 95 % of runs at an autocorrelation of 0.8
@@ -33,7 +34,7 @@ def within_run(values: Sequence[float]) -> Estimate:
     """
     ends = interval(values, CONFIDENCE)
     if ends is None:
-        reason = f"no interval: one run, {len(values)} records, at least {FEWEST} are needed"
+        reason = f"no interval: one run, {counted(len(values), 'record')}, at least {FEWEST} are needed"
         return Estimate(median(values), None, None, 1, reason)
     method = (
         f"95 % interval over {len(values)} records of one run, their autocorrelation allowed for: "

@@ -8,6 +8,7 @@ from analysis.query.latex import breakable, escaped, said
 from analysis.report.build import Contents
 from analysis.report.figures.drawn import Drawn
 from analysis.report.said.sentence import Sentence
+from model.units import counted
 
 _HEAD = r"""% Compile with: pdflatex report && bibtex report && pdflatex report && pdflatex report
 \documentclass[11pt,a4paper]{article}
@@ -90,7 +91,7 @@ def _ended(text: str) -> str:
 def _outcomes(contents: Contents) -> str:
     runs = contents.facts.runs
     done = sum(run["outcome"] == "completed" for run in runs)
-    return f"{done:,d} of {len(runs):,d} runs completed; only these are compared.\n"
+    return f"{done:,d} of {counted(len(runs), 'run')} completed; only these are compared.\n"
 
 
 def _figure(drawn: Drawn) -> str:

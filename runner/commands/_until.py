@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from model.disk.record import Outcome, RunRecord
+from model.units import counted
 from runner.commands._console import say
 from runner.commands._start import detached, run, summary
 from runner.execute.reconcile import reconciled
@@ -138,7 +139,7 @@ def _wait_for_others(plan: Plan) -> None:
     told = False
     while flying := in_flight(states_of(plan)):
         if not told:
-            say(f"until: waiting for {len(flying)} runs that another launch has started")
+            say(f"until: waiting for {counted(len(flying), 'run')} that another launch has started")
         told = True
         time.sleep(POLL_SECONDS)
 

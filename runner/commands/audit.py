@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.units import visible
+from model.units import counted, visible
 from runner.commands._console import print_json, say, show
 from runner.commands._options import AsJson, Settings
 
@@ -79,7 +79,7 @@ def _show(report: Path, done: Audit) -> None:
     if len(done.findings) > _SHOWN:
         show(f"... and {len(done.findings) - _SHOWN:,} more; --json lists all")
     skipped = f"; {done.skipped:,} were not, because pages look different now" if done.skipped else ""
-    compared = f"{done.numbers:,} numbers in {done.files} files were compared{skipped}"
+    compared = f"{counted(done.numbers, 'number')} in {counted(done.files, 'file')} were compared{skipped}"
     count = len(done.findings)
     differ = "1 thing does not match" if count == 1 else f"{count:,} things do not match"
     partly = "what was compared matches its records, but not all could be compared"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from model.units import counted
 from runner.commands._console import say
 from runner.commands._options import Settings, is_file, study_name
 from runner.state import process
@@ -31,7 +32,7 @@ def command(
     else:
         found = [find(root, target)]
     told = cancel(found, at_once=now)
-    say(f"{len(told)} of {len(found)} runs were in flight and are being cancelled")
+    say(f"cancelling {counted(len(told), 'run')} in flight, of {len(found)}")
     if len(found) > 1:
         _say_who_goes_on(told)
     if len(told) < len(in_flight(found)):

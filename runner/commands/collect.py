@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError
+from model.units import counted
 from runner.commands._console import say, show
 from runner.commands._options import Settings, named, study_name
 
@@ -37,9 +38,9 @@ def command(
         raise UserError("--rebuild discards the database with all studies in it: give no STUDY with it")
     name = study and (_unpacked(study) or study_name(study, studies(root)))
     done = collected(root, name, rebuild)
-    say(f"{done.updated} runs read, {done.unchanged} unchanged")
+    say(f"{counted(done.updated, 'run')} read, {done.unchanged} unchanged")
     if done.quarantined:
-        say(f"{done.quarantined} files could not be read; list them with: runner sql 'from quarantine'")
+        say(f"{counted(done.quarantined, 'file')} could not be read; see: runner sql 'from quarantine'")
     show(root / "results.duckdb")
 
 
@@ -51,6 +52,6 @@ def _unpacked(archive: str) -> str | None:
         return None
     done = unpack(Path(archive), Settings.root)
     there = f", {done.there} were there already" if done.there else ""
-    runs = f"{done.added} runs of study {done.study} unpacked{there}"
-    say(f"{archive}: {runs}; {done.certificates} new certificates")
+    runs = f"{counted(done.added, 'run')} of study {done.study} unpacked{there}"
+    say(f"{archive}: {runs}; {counted(done.certificates, 'new certificate')}")
     return done.study

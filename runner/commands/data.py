@@ -19,6 +19,7 @@ import typer
 
 from model.disk.files import replacing
 from model.errors import UserError
+from model.units import counted
 from runner.commands._console import say, show
 
 ROWS_A_GROUP = 256  # a run holds one row group in memory
@@ -31,8 +32,8 @@ def command(
     exclude: Annotated[list[str] | None, typer.Option(help="Folder names to skip; repeatable.")] = None,
 ) -> None:
     tally = write_corpus(folder, out, match, exclude or [])
-    say(f"{tally.documents:,} documents, {tally.characters:,} characters")
-    say(f"skipped: {tally.not_text:,} files that are not UTF-8")
+    say(f"{counted(tally.documents, 'document')}, {counted(tally.characters, 'character')}")
+    say(f"skipped as not UTF-8: {counted(tally.not_text, 'file')}")
     show(out)
 
 

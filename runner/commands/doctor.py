@@ -16,7 +16,7 @@ from model import attention
 from model.attention import Case
 from model.errors import UserError
 from model.measure.nvml import Gpu
-from model.units import size
+from model.units import counted, size
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
 from runner.plan.layout import layout
@@ -79,7 +79,9 @@ def _machine(root: Path, parent: Path) -> Iterator[Check]:
     import psutil
 
     yield Check("python", True, f"{platform.python_version()}, {platform.platform()}")
-    yield Check("memory", True, f"{size(psutil.virtual_memory().total)}, {psutil.cpu_count()} CPUs")
+    yield Check(
+        "memory", True, f"{size(psutil.virtual_memory().total)}, {counted(psutil.cpu_count() or 0, 'CPU')}"
+    )
     writable = os.access(parent, os.W_OK)
     free = size(shutil.disk_usage(parent).free)
     yield Check(
@@ -166,7 +168,7 @@ def _processes(profile: Profile) -> Check:
         except UserError as error:
             refused = refused or str(error)
         else:
-            nodes = "1 node" if job.nodes == 1 else f"{job.nodes} nodes"
+            nodes = counted(job.nodes, "node")
             shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
             said.append(f"{processes} on {nodes}{shared}")
     each = f"each with {profile.cpus} CPU{'' if profile.cpus == 1 else 's'}" + (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from model.errors import UserError, did_you_mean
-from model.units import visible
+from model.units import counted, visible
 from runner.commands._console import print_json, say, show, table
 from runner.commands._options import AsJson, Settings
 
@@ -184,8 +184,8 @@ def _show(written: Sequence[Written]) -> None:
         )
     errors = sum(finding.level == "error" for finding in found)
     say(
-        f"{len(written)} imported runs in the study, {errors} errors found in their logs; "
-        "none has a certificate"
+        f"{counted(len(written), 'imported run')} in the study, {counted(errors, 'error')} found in their "
+        "logs; none has a certificate"
     )
 
 

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError
-from model.units import clock
+from model.units import clock, counted
 from runner.commands._console import say, table
 from runner.commands._options import (
     DryRun,
@@ -85,7 +85,7 @@ def command(
         say("--only: repeats are not added (`until`); launch without it for that")
     if rehearse:
         planned = rehearsal(planned)
-        say(f"rehearsal: {len(planned.runs)} runs of two steps, as study {planned.study.name}")
+        say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
     if dry_run:
         _show(planned, scripts)
     elif rehearse:
@@ -101,7 +101,7 @@ def command(
             say(line)
         return
     if cluster.profile.executor == "slurm" and not yes and sys.stdin.isatty():
-        typer.confirm(f"Submit {len(planned.left)} runs to {cluster.name}?", abort=True)
+        typer.confirm(f"Submit {counted(len(planned.left), 'run')} to {cluster.name}?", abort=True)
     raise typer.Exit(pursue(whole, design, wait, fail_fast) if until else start(planned, wait, fail_fast))
 
 
@@ -146,7 +146,7 @@ def _say_worst(planned: Plan, whole: Plan) -> None:
     if not more:
         return
     for line in price(worst):
-        say(f"with all {more} runs that `until` may add: {line}")
+        say(f"with all that `until` may add ({counted(more, 'run')}): {line}")
     for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
         say(f"`until` may end early: {problem}")
 

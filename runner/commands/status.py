@@ -18,6 +18,7 @@ import typer
 
 from model.disk.record import StepRecord
 from model.errors import UserError
+from model.units import counted
 from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
@@ -148,7 +149,7 @@ def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
 
 
 def _counts(states: Sequence[RunState]) -> str:
-    return f"{len(states)} runs: {_words(states) or 'none'}"
+    return f"{counted(len(states), 'run')}: {_words(states) or 'none'}"
 
 
 def _words(states: Sequence[RunState]) -> str:

@@ -6,6 +6,7 @@ Examples:
 
 from __future__ import annotations
 
+from model.units import counted
 from runner.commands._console import show
 from runner.commands._options import StudyPath
 from runner.commands._study import cells_of
@@ -18,7 +19,7 @@ def command(study: StudyPath) -> None:
     problems = []
     for scale in dict.fromkeys(["full", *parsed.file.scales]):
         try:
-            show(f"{study}: scale {scale}: {len(cells_of(parsed, scale))} runs")
+            show(f"{study}: scale {scale}: {counted(len(cells_of(parsed, scale)), 'run')}")
         except InvalidFile as error:
             problems += error.problems
     if problems:

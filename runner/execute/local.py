@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from model.disk.files import open_regular
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
+from model.units import counted
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node
 from runner.plan.layout import layout
@@ -219,7 +220,7 @@ def _gpus(profile: Profile, tasks: Sequence[Task]) -> tuple[str, ...]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     numbers = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
     devices = tuple(visible.split(",") if visible else numbers)
-    here = f"is more than the {len(devices)} GPUs of this machine"
+    here = f"is more than the {counted(len(devices), 'GPU')} of this machine"
     if profile.max_parallel * profile.gpus > len(devices):
         raise UserError(f"max_parallel {profile.max_parallel} x gpus {profile.gpus} {here}")
     if (most := max(task.shape.processes for task in tasks)) > len(devices):

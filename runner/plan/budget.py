@@ -21,6 +21,7 @@ from model.disk.files import Unreadable, append, read_lines
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import SCHEMA_VERSION, Version, now
 from model.errors import UserError
+from model.units import counted
 from runner.spec.document import Document
 from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.spec.profile import Budget, Cluster
@@ -200,7 +201,7 @@ def _exceeded(root: Path, limit: Limit, planned: Estimate) -> Problem | None:
         return None
     text = (
         f"{budget}: this launch needs {asked:.4g} ({planned.basis}); {usage.spent:.4g} spent, "
-        f"{usage.reserved:.4g} reserved by {_runs(usage.in_flight)} in flight, "
+        f"{usage.reserved:.4g} reserved by {counted(usage.in_flight, 'run')} in flight, "
         f"{max(0.0, left):.4g} left"
     )
     return Problem(
@@ -214,16 +215,12 @@ def _why_unknown(limit: Limit, planned: Estimate) -> str:
     return f"the cost of this launch is unknown ({planned.basis}): give the profile a time_limit"
 
 
-def _runs(count: int, what: str = "run") -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _caveats(usage: Usage) -> str:
     said = ""
     if usage.unreserved:
         said += f" ({usage.unreserved} in flight without a reservation: only their usage so far is counted)"
     if usage.unreadable:
-        said += f" ({_runs(usage.unreadable, 'run folder')} cannot be read: not counted)"
+        said += f" ({counted(usage.unreadable, 'run folder')} cannot be read: not counted)"
     return said
 
 

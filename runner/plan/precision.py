@@ -10,6 +10,7 @@ from statistics import variance
 
 from model.disk.record import Outcome, RunRecord
 from model.errors import UserError
+from model.units import counted
 from runner.plan.plan import Plan
 from runner.spec.design import Design, Until
 from runner.spec.settings import Scalar
@@ -136,7 +137,7 @@ def _to_find(sigma: float, margin: float, groups: int, seeds: int, design: Desig
     from analysis.stats.power import repeats_needed
 
     pairs = repeats_needed(sigma, margin, comparisons=max(1, comb(groups, 2)))
-    said = "more than 10,000 repeats" if pairs is None else f"{ceil(pairs / seeds)} repeats"
+    said = "more than 10,000 repeats" if pairs is None else counted(ceil(pairs / seeds), "repeat")
     planned = f"{design.repeats} to {design.until.at_most}" if design.until else design.repeats
     what = f"to rank two groups {100 * margin:.3g} % apart in tokens/s in 80 % of studies"
     return f"{what}, each cell needs about {said}; the study has {planned}"

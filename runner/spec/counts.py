@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from model.errors import UserError
+from model.units import counted
 from runner.spec.shell import Inert, Option, Setting
 
 _TASKS = (
@@ -84,7 +85,9 @@ def idle_gpus(gres: str | int | None, used: int) -> str | None:
     """
     parts = [part.partition("(")[0].removeprefix("gres:").split(":") for part in str(gres or "").split(",")]
     asked = sum(int(words[-1]) if words[-1].isdigit() else 1 for words in parts if words[0] == "gpu")
-    text = f"gres {gres} asks for {asked} GPUs, but the runs of a job use {used}: ask for gpu:{used}"
+    text = (
+        f"gres {gres} asks for {counted(asked, 'GPU')}, but the runs of a job use {used}: ask for gpu:{used}"
+    )
     return text if asked > used else None
 
 
@@ -96,7 +99,7 @@ def gres_for(gres: str, gpus: int) -> str:
     """
     words = gres.removeprefix("gres:").split(":")
     if words[0] != "gpu" or {",", "("} & set(gres):
-        text = f"slurm.gres {gres} cannot be changed to ask for {gpus} GPUs"
+        text = f"slurm.gres {gres} cannot be changed to ask for {counted(gpus, 'GPU')}"
         raise UserError(f"{text}, which runs of several processes need: write gpu:TYPE, or leave it out")
     kind = words[:-1] if words[-1].isdigit() else words
     return ":".join([*kind, str(gpus)])

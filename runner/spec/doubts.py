@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from model.units import counted
 from runner.spec.expansion import Cell
 from runner.spec.problems import Problem
 
@@ -20,8 +21,9 @@ def _endless_warm_up(cell: Cell) -> Problem | None:
         return None
     default = "" if "train.warmup_steps" in cell.marks else " (the default)"
     text = (
-        f"the warm-up of {train.warmup_steps} steps{default} does not end within {train.steps} steps, so the "
-        f"learning rate never reaches its value: set train.warmup_steps below {train.steps}"
+        f"the warm-up of {counted(train.warmup_steps, 'step')}{default} does not end within "
+        f"{counted(train.steps, 'step')}, so the learning rate never reaches its value: "
+        f"set train.warmup_steps below {train.steps}"
     )
     settings = ("train.warmup_steps", "train.steps")
     mark = next((cell.marks[each] for each in settings if each in cell.marks), cell.origin)

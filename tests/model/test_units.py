@@ -2,7 +2,7 @@
 
 import pytest
 
-from model.units import clock, duration, size
+from model.units import clock, counted, duration, size
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,17 @@ def test_a_clock_counts_hours_without_end(seconds, text):
 )
 def test_a_duration_takes_the_unit_that_suits_its_length(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [
+        (0, "run", "0 runs"),
+        (1, "run", "1 run"),
+        (1200, "run", "1,200 runs"),
+        (1, "process", "1 process"),
+        (2, "process", "2 processes"),
+    ],
+)
+def test_a_noun_has_the_number_of_its_count(count, noun, text):
+    assert counted(count, noun) == text

@@ -120,7 +120,7 @@ def test_cancel_ends_running_and_waiting_jobs(slurm, root, study, outcomes):
     path = study("matrix: {train.steps: [1000000], seed: [0, 1, 2, 3, 4, 5]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: training(root))
-    assert "6 of 6 runs were in flight" in slurm("cancel", path, rc=0).stderr
+    assert "cancelling 6 runs in flight, of 6" in slurm("cancel", path, rc=0).stderr
     until(lambda: set(outcomes().values()) == {"cancelled"})
 
 

@@ -17,6 +17,7 @@ from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
 from analysis.report.facts import Facts, Row
+from model.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -181,7 +182,8 @@ def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
 
 def _imported(shown: list[Row]) -> list[tuple[str, str]]:
     foreign = [run["label"] for run in shown if run["imported"]]
-    named = f"{len(foreign)} of {len(shown)} runs ({', '.join(dict.fromkeys(foreign))}), by other programs"
+    several = f"{len(foreign)} of {counted(len(shown), 'run')}"
+    named = f"{several} ({', '.join(dict.fromkeys(foreign))}), by other programs"
     wrong = dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])
     said = [("Imported", f"{named}: no certificate")] if foreign else []
     return [*said, ("Wrong in its log", f"{', '.join(wrong)}: see the overview")] if wrong else said

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, place, points, said
-from analysis.report.said.sentence import Number, Sentence, counted, listed
+from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts

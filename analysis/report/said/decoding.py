@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Number, Sentence, counted, listed
+from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import by_label
 from analysis.stats.estimate import median
 from analysis.stats.verdict import name
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.report.said.sentence import Sentence, counted, listed
+from analysis.report.said.sentence import Sentence, listed
 from analysis.stats import by_label
 from analysis.stats.verdict import name
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.findings.losses import Compared as Loss

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.rates import ENOUGH
 from analysis.report.said import decoding
-from analysis.report.said.sentence import Sentence, counted, listed
+from analysis.report.said.sentence import Sentence, listed
 from analysis.stats.verdict import name
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.compare.difference import Difference

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.report.said.sentence import Number, Sentence, counted, listed
+from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.backends import Backends

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from analysis.compare.values import device
 from analysis.report.models import parameters
-from analysis.report.said.sentence import Number, Sentence, counted, listed
+from analysis.report.said.sentence import Number, Sentence, listed
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts, Row

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared
 from analysis.report.said.left_out import saying_left_out, without
-from analysis.report.said.sentence import Number, Sentence, counted, listed
+from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name, percentage
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

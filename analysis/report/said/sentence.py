@@ -61,8 +61,3 @@ def listed(items: Sequence[str]) -> str:
     if len(shown) > MOST:
         shown = [*shown[: MOST - 1], f"{len(shown) - MOST + 1} more"]
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 run`, `1,200 runs`."""
-    return f"{count:,d} {noun}{'' if count == 1 else 's'}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from analysis.report.said.sentence import counted
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
 from model.config import RunConfig
+from model.units import counted
 
 _PART = "Attention"
 

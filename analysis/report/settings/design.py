@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.groups import declared, looks
 from analysis.report.said.ran import varying
-from analysis.report.said.sentence import counted, listed
+from analysis.report.said.sentence import listed
 from analysis.report.settings.values import Row, Setting, capped, groups, options, value
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.comparison import Comparison

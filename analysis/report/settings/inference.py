@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.report.said.sentence import counted
 from analysis.report.settings.values import Row, plain, setting, whole
+from model.units import counted
 
 _of = "inference"
 

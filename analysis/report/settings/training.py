@@ -9,6 +9,7 @@ from analysis.compare.values import task
 from analysis.report import models
 from analysis.report.settings import inference
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
+from model.units import counted
 
 _UNSAID = "the logs do not say"
 _SHAPE = ("model.dim", "model.layers", "model.heads", "model.kv_heads", "model.ffn_dim", "model.vocab_size")
@@ -88,7 +89,7 @@ def _warm_up(run: Row) -> str | None:
     if steps == 0:
         return "none: constant from the first step"
     if planned <= steps:
-        return f"linear over {steps:,d} steps: all {planned:,d} steps lie inside it"
+        return f"linear over {counted(steps, 'step')}: all {planned:,d} steps lie inside it"
     return f"linear over the first {steps:,d} of {planned:,d} steps, then constant"
 
 

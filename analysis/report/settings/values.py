@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from analysis.report.said.sentence import counted, listed
+from analysis.report.said.sentence import listed
 from analysis.stats.verdict import name
+from model.units import counted
 
 Row = dict[str, Any]  # of the report's query of runs
 Of = Callable[[Row], str | None]

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from model.errors import UserError
+from model.units import counted
 from runner.execute.slurm import client
 from runner.execute.slurm.script import Array, submitted
 from runner.plan.layout import layout
@@ -135,7 +136,7 @@ def _room(profile: Profile, waiting: Sequence[Task], count: int) -> int:
     assert profile.slurm
     room = profile.max_queued - client.queued(profile.slurm.partition)
     if room < 1:
-        full = f"the profile's max_queued of {profile.max_queued} jobs is reached"
+        full = f"the profile's max_queued of {counted(profile.max_queued, 'job')} is reached"
         raise SubmitLimit(_left(full, count, waiting), waiting)
     return room
 

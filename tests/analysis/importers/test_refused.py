@@ -105,7 +105,7 @@ def test_a_row_of_another_width_and_a_value_that_is_no_number_are_left_out_and_s
     path = _csv(tmp_path / "a.csv", "step,loss\n1,9\n2\n3,x\n4,6\n")
     assert _left_out(path, "csv") == (
         [1, 4],
-        [":3: 1 values, the header has 2", ":4: 'loss' is 'x', not a number"],
+        [":3: 1 value, the header has 2", ":4: 'loss' is 'x', not a number"],
     )
 
 

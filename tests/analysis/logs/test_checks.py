@@ -207,7 +207,7 @@ def test_rates_against_the_tokens_that_the_mapping_states(tmp_path: Path) -> Non
     (whole,) = made.read(made.write(tmp_path / "a.jsonl", made.records()), mapping=mapping)
     (sentence,) = findings(whole, "metrics", "error")
     assert "a.jsonl:1, step 1:" in sentence
-    assert "are 4,096 tokens; the 1 steps have 8,192." in sentence
+    assert "are 4,096 tokens; 1 step should have 8,192." in sentence
 
 
 def test_time_outside_of_the_measured_steps_is_a_note(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_what_one_workspace_exports_another_collects(cli: Cli, root: Path, tmp_p
     assert (done.code, done.out.strip()) == (0, str(tmp_path / "shared"))
     done = cli("collect", tmp_path / "shared" / "backends.tar.gz", root=tmp_path / "there")
     assert done.code == 0, done.err
-    assert "1 runs of study backends unpacked; 0 new certificates" in done.err
+    assert "1 run of study backends unpacked; 0 new certificates" in done.err
     assert len(ask(tmp_path / "there", "FROM runs").rows) == 1
     assert cli("collect", tmp_path / "absent.tar.gz", root=tmp_path / "there").code == 2
 

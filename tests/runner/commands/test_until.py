@@ -213,7 +213,7 @@ def test_a_part_of_a_study_decides_nothing(study, root, monkeypatch):
 
 def test_a_dry_run_says_the_worst_cost_and_how_many_repeats_past_runs_suggest(launch, root):
     unknown = launch(STUDY + UNTIL, "--dry-run")
-    assert "with all 6 runs that `until` may add: no estimate yet" in unknown.stderr
+    assert "with all that `until` may add (6 runs): no estimate yet" in unknown.stderr
     assert "how many repeats the study needs is unknown" in unknown.stderr
     launch(STUDY + UNTIL, ratio=[1.0, 1.003, 0.997, 1.0])
     collect(root)

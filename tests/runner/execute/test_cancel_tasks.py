@@ -64,7 +64,7 @@ def test_a_run_that_is_cancelled_ends_cancelled_with_the_reason(
     )
     attempt = until(lambda: attempt_of(root))
     until(lambda: stage(attempt))
-    assert "1 of 1 runs were in flight and are being cancelled" in runner("cancel", "study", rc=0).stderr
+    assert "cancelling 1 run in flight, of 1" in runner("cancel", "study", rc=0).stderr
     launch.communicate(timeout=PATIENCE_SECONDS)
     result = json.loads((attempt / "result.json").read_text())
     assert result["outcome"] == "cancelled" and result["reason"].startswith("received SIGTERM")
