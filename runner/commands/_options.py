@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean
+from model.errors import UserError
 from runner.spec.shell import check_path
-from runner.state.runs import study_names
+from runner.state.runs import no_runs, study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
@@ -104,7 +104,7 @@ def study_name(given: str, collected: Sequence[str] = ()) -> str:
 
         name = read_study(Path(given)).name
     if name not in (known := sorted({*study_names(root), *collected})):
-        raise UserError(f"no runs of study '{name}' under {root} {did_you_mean(name, known)}")
+        raise no_runs(root, name, known)
     return name
 
 

@@ -168,7 +168,7 @@ def read_study(path: Path) -> Study:
     Raises:
         InvalidFile: lists every invalid key, value and setting path with its position.
     """
-    document = read_document(path)
+    document = _document(path)
     file = validated(document, StudyFile, _misplaced)
     try:
         name = file.name or _name(path.stem)
@@ -181,6 +181,29 @@ def read_study(path: Path) -> Study:
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
+
+
+def _document(path: Path) -> Document:
+    """Read the file.
+
+    Raises:
+        InvalidFile: it cannot be read; of a missing one this says which studies are near.
+    """
+    try:
+        return read_document(path)
+    except InvalidFile as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise InvalidFile([Problem(Mark(str(path)), f"No such file {_near(path)}")]) from error
+
+
+def _near(path: Path) -> str:
+    """The studies beside a path and in `experiments/`, and which of them was probably meant."""
+    folders = (path.parent, Path("experiments"))
+    near = sorted({str(each) for folder in folders for each in folder.glob("*.yaml")})
+    if not near:
+        return "(no study is near: change to the folder that has yours, or write one with `runner init`)"
+    return did_you_mean(str(path), near, next((each for each in near if Path(each).stem == path.stem), None))
 
 
 def _misplaced(key: str) -> str:

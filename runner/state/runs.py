@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -63,7 +63,7 @@ def find(root: Path, name: str) -> RunState:
     if not run.strip():
         raise UserError(f"'{name}' names no run; list them with `runner status`")
     if slash and study not in (known := study_names(root)):
-        raise UserError(f"no runs of study '{study}' under {root} {did_you_mean(study, known)}")
+        raise no_runs(root, study, known)
     found = [folder for folder in run_folders(root, study or None) if folder.path.name.startswith(run)]
     if len(found) == 1:
         return ledger.brief_state(found[0])
@@ -74,6 +74,14 @@ def find(root: Path, name: str) -> RunState:
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
+
+
+def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:
+    """That a study has no runs, and what to type instead."""
+    none = "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"
+    return UserError(
+        f"no runs of study '{study}' under {root} {did_you_mean(study, known) if known else none}"
+    )
 
 
 def study_names(root: Path) -> list[str]:
