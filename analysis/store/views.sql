@@ -200,7 +200,9 @@ SELECT
     100.0 * b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
         / (coalesce(nullif(b.gpus, 0), r.processes, 1) * b.peak_flops) AS mfu,
     b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
-    m.training_tokens_percentage, m.final_loss,
+    m.training_tokens_percentage,
+    -- A completed run logs its last step: without that line, its loss there is not known.
+    CASE WHEN a.outcome = 'completed' AND r.imported IS NULL AND a.steps > m.last_step THEN NULL ELSE m.final_loss END AS final_loss,
     CASE WHEN b.parallel IS NULL THEN greatest(b.peak_memory_bytes, m.memory_bytes) END AS peak_memory_bytes,
     m.energy_joules,
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
@@ -265,7 +267,7 @@ COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tok
 COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), a process a GPU; NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount, no recomputation.';
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
-COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
+COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite, and of a completed run whose record of its last step is lost.';
 COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the measured attempt in bytes, of the process that needed most: device memory on a GPU, resident memory on a CPU.';
 COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';

@@ -151,12 +151,25 @@ def test_a_step_that_two_attempts_reached_is_the_later_ones(root: Path, sql: Ask
         for step in steps:
             folder.step(step, attempt=attempt, loss=float(attempt))
     folder.event("ended", attempt=1, outcome="preempted")
-    folder.end(attempt=2)
+    folder.end(attempt=2, steps=20)
     collect(root)
     rows = sql("SELECT step, attempt, loss FROM steps ORDER BY step")
     assert [(row["step"], row["attempt"]) for row in rows] == [(5, 1), (10, 2), (15, 2), (20, 2)]
     (run,) = sql("SELECT outcome, attempts, final_loss, deciding_attempt FROM runs")
     assert run == {"outcome": "completed", "attempts": 2, "final_loss": 2.0, "deciding_attempt": 2}
+
+
+def test_a_completed_run_whose_last_record_is_lost_has_no_final_loss(root: Path, sql: Ask) -> None:
+    for run_id, logged in (("whole", 20), ("torn", 15)):
+        folder = Folder(root, plan(run_id))
+        folder.start()
+        folder.step(logged, loss=2.0)
+        folder.end(steps=20)
+    collect(root)
+    assert sql("SELECT run_id, steps, final_loss FROM runs ORDER BY run_id") == [
+        {"run_id": "torn", "steps": 20, "final_loss": None},
+        {"run_id": "whole", "steps": 20, "final_loss": 2.0},
+    ]
 
 
 def test_a_record_inside_the_steps_of_a_later_attempt_does_not_count(root: Path, sql: Ask) -> None:
@@ -238,7 +251,7 @@ def test_what_other_processes_than_the_runs_own_measured_is_not_of_the_run_and_l
     more = [part.model_copy(update={"seconds": 1.0})]
     folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2), floor=more)
     folder.step(25, seconds=2.0, attempt=2, loss=5.5, memory_bytes=60)
-    folder.end(attempt=2)
+    folder.end(attempt=2, steps=25)
     collect(root)
     columns = "step_seconds, counted_records, final_loss, gpus, processes, peak_memory_bytes AS memory"
     assert sql(f"SELECT outcome, deciding_attempt, measured_attempt, {columns} FROM runs") == [{
