@@ -56,6 +56,7 @@ def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     ddp: Any = nn.parallel.DistributedDataParallel
     ddp._set_params_and_buffers_to_ignore_for_model(module, tables)
     found: nn.Module = ddp(module, gradient_as_bucket_view=True)
+    _around(found, ("_pre_forward",), world)  # where all agree on their buckets, at the second step
     return found
 
 
@@ -101,11 +102,16 @@ def _leave_out(module: Any, world: World) -> None:
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
     for group in groups:
-        if not all(hasattr(group, name) for name in _WAITING):  # it is PyTorch's own, and may change
-            world.own.known = False
-            return
-        for name in _WAITING:
-            setattr(group, name, world.own.around(getattr(group, name)))
+        _around(group, _WAITING, world)
+
+
+def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
+    """Leave calls out of what this process spends itself. They are PyTorch's own, and may change."""
+    if not all(hasattr(owner, name) for name in names):
+        world.own.known = False
+        return
+    for name in names:
+        setattr(owner, name, world.own.around(getattr(owner, name)))
 
 
 def _data_mesh(world: World) -> DeviceMesh:
