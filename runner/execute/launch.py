@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from model.errors import UserError
+from model.units import counted
 from runner.execute import local
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
@@ -42,7 +43,7 @@ def _run(plan: Plan, watcher: local.Watcher) -> None:
     with alone(plan):
         now, tasks = _next_tasks(plan)
     said = f"{len(tasks)} to do{_others(plan, now)}, in {plan.root / plan.study.name}"
-    log.info("%d runs at scale %s, %s", len(plan.runs), plan.scale, said)
+    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
     if tasks:
         local.run_queue(tasks, plan.cluster.profile, watcher)
 
@@ -64,7 +65,7 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
         now, tasks = _next_tasks(plan)
         left = submit_tasks(plan, tasks, wait=wait)
     said = f"{len(tasks) - len(left)} submitted to {plan.cluster.name}{_others(plan, now)}"
-    log.info("%d runs at scale %s, %s", len(plan.runs), plan.scale, said)
+    log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
 

@@ -124,7 +124,8 @@ def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None
             _run(list(tasks), children, profile, devices, watcher, received)
         except BaseException as error:
             with suppress(OSError):  # the terminal may be gone
-                log.info("stopping %d runs, which save what they can; Ctrl-C kills them", len(children))
+                number = counted(len(children), "run")
+                log.info("stopping %s to save what can be saved; Ctrl-C kills at once", number)
             _cancel(children, _reason(error, received), received)
             watcher.stop_early = True
             with suppress(OSError):

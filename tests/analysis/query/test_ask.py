@@ -19,7 +19,7 @@ from model.errors import UserError
     ("sql", "says"),
     [
         ("SELECT * FROM rums", 'Did you mean "runs"'),
-        ("SELEC 1", "syntax error"),
+        ("SELEC 1", "syntax error(.|\n)*; write one such as: SELECT label, final_loss FROM runs$"),
         ("", "one SELECT statement is answered at a time, and this has none"),
         ("SELECT nope FROM runs", "nope"),
     ],

@@ -306,7 +306,7 @@ def test_cancel_stops_the_run_in_flight(runner, study, start, root):
     launch = start("launch", study(LONG))
     job = running_job(root)
     run_id = json.loads(runner("status", "--json").stdout)[0]["run_id"]
-    assert "are being cancelled" in runner("cancel", run_id[:6], rc=0).stderr
+    assert "cancelling 1 run in flight" in runner("cancel", run_id[:6], rc=0).stderr
     until(lambda: not psutil.pid_exists(job.pid) or job.status() == psutil.STATUS_ZOMBIE)
     launch.communicate(timeout=PATIENCE_SECONDS)
     assert outcomes(runner) == [("cancelled", 1), ("completed", 1), ("completed", 1)]
