@@ -40,10 +40,23 @@ def order_of(rows: Sequence[Row]) -> str:
     seeds = sorted({design["order_seed"] for design in designs if design["order_seed"] is not None})
     said = [" and ".join(orders)]
     if blocks:
-        said.append(f"{len(blocks)} {'block' if len(blocks) == 1 else 'blocks'} of one run of every group")
+        number = f"{len(blocks)} {'block' if len(blocks) == 1 else 'blocks'}"
+        said.append(
+            number + (" of one run of every group" if _whole(rows) else " without some of the groups")
+        )
     if seeds:
         said.append(f"shuffled with seed {', '.join(map(str, seeds))}")
     return ", ".join(said)
+
+
+def _whole(rows: Sequence[Row]) -> bool:
+    """Whether every block has every group, which those of launches with `--only` lack."""
+    labels = {row["label"] for row in rows}
+    blocks: dict[int, set[str]] = {}
+    for row in rows:
+        if row["block"] is not None:
+            blocks.setdefault(row["block"], set()).add(row["label"])
+    return all(block == labels for block in blocks.values())
 
 
 def load_of(rows: Sequence[Row]) -> str:

@@ -95,8 +95,9 @@ SELECT run,
     -- Rounded: the last bits of a sum depend on the order of its terms.
     round(sum(step_seconds * steps), 6) AS training_seconds,
     CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
-    round(sum(energy_joules) FILTER (counted)
-        / sum(step_seconds * steps) FILTER (counted AND energy_joules IS NOT NULL), 3) AS power_watts,
+    -- Only of intervals of a second and more, as in the view steps.
+    round(sum(energy_joules) FILTER (counted AND step_seconds * steps >= 1)
+        / sum(step_seconds * steps) FILTER (counted AND step_seconds * steps >= 1 AND energy_joules IS NOT NULL), 3) AS power_watts,
     round(100 * sum(data_wait_seconds) FILTER (counted)
         / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
     min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high

@@ -234,8 +234,8 @@ COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including pa
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
-COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
-COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count and are of a second or more (see steps.power_watts). NULL if none is, if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';

@@ -71,7 +71,7 @@ SELECT
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
-    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons,
+    energy_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules / (step_seconds * steps) END AS power_watts, sm_mhz, throttle_reasons,
     slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
@@ -98,7 +98,7 @@ COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of t
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
 COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps).';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps). NULL of an interval shorter than a second, for which energy_joules is too coarse; if unknown; and on a CPU.';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
@@ -269,7 +269,7 @@ COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: f
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite, and of a completed run whose record of its last step is lost.';
 COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the measured attempt in bytes, of the process that needed most: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
 COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
@@ -325,7 +325,7 @@ COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds:
 COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count and are of a second or more (see steps.power_watts). NULL if none is, if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';

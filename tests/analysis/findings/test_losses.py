@@ -100,6 +100,13 @@ def test_a_machine_that_slowed_down_from_block_to_block_is_said() -> None:
     assert "not started in blocks" in unblocked.sentence
 
 
+def test_blocks_that_lack_a_group_are_not_said_to_have_every_one() -> None:
+    """As of a study that was launched group by group, with `--only`."""
+    rows = [run("a", block=1), run("b", block=1), run("c", block=2)]
+    assert "2 blocks without some of the groups" in order_of(rows)
+    assert "2 blocks of one run of every group" in order_of([run("a", block=1), run("a", block=2)])
+
+
 def test_order_load_and_other_users_are_said() -> None:
     rows = repeated("cudnn", [0.4, 0.4]) + repeated("flash", [0.4, 0.4], load_before=3.0, device_users=2)
     assert order_of(rows) == "interleaved, 2 blocks of one run of every group, shuffled with seed 7"

@@ -23,7 +23,7 @@ WITH spans AS (
 SELECT s.study, s.run_id, s.attempt, s.step, s.time, s.loss, s.step_seconds, s.tokens, s.steps,
     s.training_tokens, s.memory_bytes, s.data_wait_seconds, s.energy_joules, s.sm_mhz, s.throttle_reasons,
     s.slowest_rank, s.slowest_rank_seconds, s.other_ranks_seconds,
-    s.energy_joules / (s.step_seconds * s.steps) AS power_watts,
+    CASE WHEN s.step_seconds * s.steps >= 1 THEN s.energy_joules / (s.step_seconds * s.steps) END AS power_watts,
     100.0 * a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0))
         / (greatest(a.gpus, 1) * a.peak_flops) AS mfu,
     a.flop_per_token * (s.tokens / s.steps / nullif(s.step_seconds, 0)) / greatest(a.gpus, 1) / 1e12 AS tflops,

@@ -469,6 +469,19 @@ def test_a_run_has_the_energy_of_all_its_steps_and_the_power_of_those_that_count
     assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [250.0, 600.0, 600.0]
 
 
+def test_records_shorter_than_a_second_have_no_power(root: Path, sql: Ask) -> None:
+    """On an H200 limited to 700 W, prefills of 0.1 s had 711 to 754 W by energy over their own time."""
+    known = {"energy_joules": 80.0, "step_seconds": 0.02}
+    found = measured(root, sql, known, known)
+    assert (found["energy_joules"], found["power_watts"]) == (1160.0, None)
+    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [250.0, None, None]
+
+
+def test_power_is_of_the_records_that_are_long_enough(root: Path, sql: Ask) -> None:
+    short, long = {"energy_joules": 80.0, "step_seconds": 0.02}, {"energy_joules": 1200.0}
+    assert measured(root, sql, short, long)["power_watts"] == 600.0
+
+
 def test_the_energy_of_a_run_is_unknown_where_that_of_a_step_is(root: Path, sql: Ask) -> None:
     found = measured(root, sql, {"energy_joules": 1200.0}, {})
     assert (found["energy_joules"], found["power_watts"]) == (None, 600.0)
