@@ -5,6 +5,6 @@ WITH profiles AS (
 SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.processes, r.scale, r.config, r.factors,
   r.batch_size, r.sequence_length, r.tokens_per_step, r.created_at, p.* EXCLUDE (run_id, attempt)
 FROM runs r
-JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.deciding_attempt
+JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.measured_attempt
 WHERE r.study = 'backends' AND r.outcome = 'completed' AND r.tokens_per_step > 0
 ORDER BY r.place, r.seed, r.repeat, r.run_id

@@ -8,7 +8,7 @@ WITH profiles AS (
 SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.step_seconds AS timed_seconds, r.floor_seconds, r.floor_percentage,
   p.* EXCLUDE (run_id, attempt), f.* EXCLUDE (run_id, attempt)
 FROM runs r
-JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.deciding_attempt
-LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.deciding_attempt
+JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.measured_attempt
+LEFT JOIN floors f ON f.run_id = r.run_id AND f.attempt = r.measured_attempt
 WHERE r.study = 'backends' AND r.outcome = 'completed'
 ORDER BY r.place, r.seed, r.repeat, r.run_id

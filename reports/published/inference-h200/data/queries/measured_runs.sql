@@ -14,6 +14,6 @@ WITH done AS (
 SELECT d.* EXCLUDE (alone, is_baseline), t.counted_steps, t.counted_step_seconds,
   a.load_before, a.load_after, a.cores, a.resumed_step
 FROM done d
-JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.deciding_attempt
+JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.measured_attempt
 LEFT JOIN times t ON t.run_id = d.run_id
 ORDER BY d.place, d.seed, d.repeat, d.run_id

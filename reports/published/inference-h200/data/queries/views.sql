@@ -1,13 +1,20 @@
 -- What queries read: derived from the base tables, and for each step record and each run from what derive.sql left there.
 
--- The attempt that decides a run: the last one that completed, otherwise the last one.
+-- The attempt that decides a run: the last one that completed, otherwise the last one. Where it ran on other processes
+-- than the run's own, what it measured is not of the run: the last one before it on the run's own is.
 CREATE VIEW deciding_attempts AS
-SELECT study, run_id, coalesce(max(attempt) FILTER (outcome = 'completed'), max(attempt)) AS attempt
-FROM attempts GROUP BY study, run_id;
+WITH deciding AS (
+    SELECT study, run_id, coalesce(max(attempt) FILTER (outcome = 'completed'), max(attempt)) AS attempt
+    FROM attempts GROUP BY study, run_id
+)
+SELECT study, run_id, d.attempt, CASE WHEN bool_or(a.attempt = d.attempt AND a.parallel IS NULL) THEN d.attempt
+    ELSE max(a.attempt) FILTER (a.attempt < d.attempt AND a.parallel IS NULL AND a.gpus IS NOT NULL) END AS measured
+FROM deciding d JOIN attempts a USING (study, run_id) GROUP BY study, run_id, d.attempt;
 COMMENT ON VIEW deciding_attempts IS 'The attempt that decides a run''s outcome: the last one that completed, otherwise the last one.';
 COMMENT ON COLUMN deciding_attempts.study IS 'Name of the study.';
 COMMENT ON COLUMN deciding_attempts.run_id IS 'Id of the run.';
 COMMENT ON COLUMN deciding_attempts.attempt IS 'Number of the attempt.';
+COMMENT ON COLUMN deciding_attempts.measured IS 'Number of the attempt whose measurements are of the run: the same one, and where it ran on other processes than the run''s own, the last one before it that began on those; NULL if none did.';
 
 CREATE VIEW admissions AS
 SELECT study, run_id, attempt, certificate FROM attempts WHERE certificate IS NOT NULL
@@ -48,7 +55,7 @@ COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seco
 COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
-COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the deciding attempt''s device and on the run''s own processes (see steps.counted).';
+COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the measured attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
 COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
 COMMENT ON COLUMN step_records.processes IS 'Number of processes, of its attempt (see runs.processes).';
@@ -64,7 +71,7 @@ SELECT
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
-    energy_joules, energy_joules / nullif(step_seconds * steps, 0) AS power_watts, sm_mhz, throttle_reasons,
+    energy_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules / (step_seconds * steps) END AS power_watts, sm_mhz, throttle_reasons,
     slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
@@ -85,13 +92,13 @@ COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens 
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), a process a GPU; NULL if the peak is unknown.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the deciding attempt''s and the processes are the run''s own.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the measured attempt''s and the processes are the run''s own.';
 COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
 COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps).';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps). NULL of an interval shorter than a second, for which energy_joules is too coarse; if unknown; and on a CPU.';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
@@ -183,33 +190,35 @@ SELECT
     r.run_id, r.study, r.attention, r.seed, r.repeat, r.factors, r.config, r.profile,
     r.position, r.block, r.design,
     a.outcome, r.expected_outcome, a.reason, coalesce(p.attempts, 0) AS attempts,
-    CASE WHEN a.gpus > 0 THEN a.device END AS gpu, a.node, a.nodes, a.gpus,
-    coalesce(nullif(a.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
+    CASE WHEN b.gpus > 0 THEN b.device END AS gpu, b.node, b.nodes, b.gpus,
+    coalesce(CASE WHEN b.parallel IS NULL THEN nullif(b.gpus, 0) END, r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
     greatest(m.last_step, a.steps) AS steps,
     m.step_seconds,
     m.tokens_per_step / nullif(m.step_seconds, 0) AS tokens_per_second,
     m.tokens_per_step / nullif(m.step_seconds, 0)
-        / coalesce(nullif(a.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS tokens_per_second_per_process,
-    100.0 * a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
-        / (coalesce(nullif(a.gpus, 0), r.processes, 1) * a.peak_flops) AS mfu,
-    a.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(a.gpus, 0), r.processes, 1) / 1e12 AS tflops,
-    m.training_tokens_percentage, m.final_loss,
-    greatest(a.peak_memory_bytes, m.memory_bytes) AS peak_memory_bytes,
+        / coalesce(nullif(b.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS tokens_per_second_per_process,
+    100.0 * b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
+        / (coalesce(nullif(b.gpus, 0), r.processes, 1) * b.peak_flops) AS mfu,
+    b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
+    m.training_tokens_percentage,
+    -- A completed run logs its last step: without that line, its loss there is not known.
+    CASE WHEN a.outcome = 'completed' AND r.imported IS NULL AND a.steps > m.last_step THEN NULL ELSE m.final_loss END AS final_loss,
+    CASE WHEN b.parallel IS NULL THEN greatest(b.peak_memory_bytes, m.memory_bytes) END AS peak_memory_bytes,
     m.energy_joules,
     p.wall_seconds, p.gpu_hours, r.git_sha, r.git_dirty, r.created_at, p.started_at,
     CASE WHEN a.outcome IS NOT NULL THEN p.ended_at END AS ended_at,
     r.group_id, l.label, l.place, r.title, r.description, r.scale, r.because, r.planned_steps, r.sequence_length, r.batch_size,
     coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
-    a.device, a.certificate, c.verdict, a.software, a.flop_per_token, a.peak_flops, a.peak_source, a.requested_bytes,
-    d.attempt AS deciding_attempt, g.missing_since,
+    b.device, a.certificate, c.verdict, b.software, b.flop_per_token, b.peak_flops, b.peak_source, a.requested_bytes,
+    d.attempt AS deciding_attempt, d.measured AS measured_attempt, g.missing_since,
     r.data_fingerprint, r.code,
-    a.power_limit_watts, a.sm_mhz, a.memory_mhz, p.power_capped_seconds, p.slowed_seconds, a.device_users, r.imported,
-    a.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
+    b.power_limit_watts, b.sm_mhz, b.memory_mhz, p.power_capped_seconds, p.slowed_seconds, b.device_users, r.imported,
+    b.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
     m.power_watts, m.data_wait_percentage, m.sm_mhz_low, m.sm_mhz_high, m.throttle_reasons, m.clocks_changed,
     m.slowest_rank, m.slowest_rank_records, m.ranked_records, m.slowest_rank_percentage,
-    a.rank_nodes ->> m.slowest_rank AS slowest_rank_node,
+    b.rank_nodes ->> m.slowest_rank AS slowest_rank_node,
     u.audits, u.audits_passed, u.audit_ratio,
     coalesce(r.config ->> '$.task', 'training') AS task,
     q.decoded_tokens, q.decode_seconds, r.batch_size / nullif(q.decode_seconds, 0) AS decode_tokens_per_second,
@@ -218,11 +227,12 @@ FROM run_records r
 JOIN labels l ON l.study = r.study AND l.run_id = r.run_id
 LEFT JOIN deciding_attempts d ON d.study = r.study AND d.run_id = r.run_id
 LEFT JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.attempt
+LEFT JOIN attempts b ON b.study = d.study AND b.run_id = d.run_id AND b.attempt = coalesce(d.measured, d.attempt)
 -- A certificate of another backend or device says nothing about this run, even if its attempt names it.
 LEFT JOIN certificates c ON c.key = a.certificate AND c.attention = r.attention
     AND NOT coalesce(c.device_name <> a.device, false)
 LEFT JOIN spent p ON p.study = r.study AND p.run_id = r.run_id
-LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.attempt
+LEFT JOIN floors f ON f.study = d.study AND f.run_id = d.run_id AND f.attempt = d.measured
 LEFT JOIN decoded q ON q.study = d.study AND q.run_id = d.run_id AND q.attempt = d.attempt
 LEFT JOIN run_measures m ON m.study = r.study AND m.run_id = r.run_id
 LEFT JOIN (
@@ -257,9 +267,9 @@ COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tok
 COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), a process a GPU; NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount, no recomputation.';
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
-COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite.';
-COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the deciding attempt in bytes, of the process that needed most: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up. NULL if unknown for any of them, and on a CPU.';
+COMMENT ON COLUMN runs.final_loss IS 'Loss at the last logged step in nats per token: one step''s loss, not a mean. NULL if not finite, and of a completed run whose record of its last step is lost.';
+COMMENT ON COLUMN runs.peak_memory_bytes IS 'Peak memory of the measured attempt in bytes, of the process that needed most: device memory on a GPU, resident memory on a CPU.';
+COMMENT ON COLUMN runs.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.wall_seconds IS 'Seconds from start to end, summed over attempts; too many for an attempt without a result that was noticed late (see attempts.wall_seconds). NULL if unknown for any of them.';
 COMMENT ON COLUMN runs.gpu_hours IS 'wall_seconds x gpus / 3600, summed over attempts.';
 COMMENT ON COLUMN runs.git_sha IS 'Commit that the run was planned from; NULL outside a repository.';
@@ -278,7 +288,7 @@ COMMENT ON COLUMN runs.planned_steps IS 'Planned steps, the warm-up included: op
 COMMENT ON COLUMN runs.sequence_length IS 'Tokens per sample; of task inference, per prompt.';
 COMMENT ON COLUMN runs.batch_size IS 'Samples per step, those of all processes together.';
 COMMENT ON COLUMN runs.warmup_steps IS 'Length of the warm-up: W = greatest(1, least(10, planned steps // 10)), or inference.warmup_steps. Only step records whose interval starts at or after W steps count.';
-COMMENT ON COLUMN runs.counted_records IS 'Number of step records that count: after the warm-up, on the deciding attempt''s device.';
+COMMENT ON COLUMN runs.counted_records IS 'Number of step records that count: after the warm-up, on the measured attempt''s device.';
 COMMENT ON COLUMN runs.tokens_per_step IS 'Tokens per step, including padding, over the counted records.';
 COMMENT ON COLUMN runs.training_seconds IS 'Seconds spent in the logged steps, including the warm-up: the sum of step_seconds x steps.';
 COMMENT ON COLUMN runs.device IS 'Name of the device, GPU or CPU, as the system reports it.';
@@ -289,7 +299,8 @@ COMMENT ON COLUMN runs.flop_per_token IS 'FLOP per token: 6 N + 12 L H Q T, wher
 COMMENT ON COLUMN runs.peak_flops IS 'Dense peak of one device in FLOP/s; NULL if unknown.';
 COMMENT ON COLUMN runs.peak_source IS 'Source of the peak.';
 COMMENT ON COLUMN runs.requested_bytes IS 'Size in bytes of the allocation that failed, if the run ran out of memory.';
-COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome, device, certificate and memory are taken from: the last one that completed, otherwise the last one.';
+COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome and certificate are taken from: the last one that completed, otherwise the last one.';
+COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.';
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
 COMMENT ON COLUMN runs.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
 COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';
@@ -298,8 +309,8 @@ COMMENT ON COLUMN runs.sm_mhz IS 'Clock of the GPU in MHz that applications run 
 COMMENT ON COLUMN runs.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
 COMMENT ON COLUMN runs.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU, summed over attempts like wall_seconds. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN runs.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU, likewise.';
-COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the deciding attempt started. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the deciding attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when the measured attempt started. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the measured attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
 COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured.';
@@ -314,13 +325,13 @@ COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds:
 COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count and are of a second or more (see steps.power_watts). NULL if none is, if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';
 COMMENT ON COLUMN runs.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN runs.slowest_rank IS 'The process that was slowest in most of the deciding attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
+COMMENT ON COLUMN runs.slowest_rank IS 'The process that was slowest in most of the measured attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
 COMMENT ON COLUMN runs.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
 COMMENT ON COLUMN runs.ranked_records IS 'How many of them say which process was slowest; likewise.';
 COMMENT ON COLUMN runs.slowest_rank_percentage IS 'By how many percent it then spent more seconds itself than the median of the others: the median over those records; likewise.';

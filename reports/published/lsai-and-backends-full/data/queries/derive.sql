@@ -5,7 +5,7 @@
 -- Warm-up rule: a step record counts towards a run's step_seconds and rates only if its interval
 -- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, or in a run of inference
 -- as many as it says, and not where its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
--- deciding attempt ran on: rates of two devices must not be mixed. Where nobody knows how many steps were planned,
+-- run's measured attempt ran on (see deciding_attempts): rates of two devices must not be mixed. Where nobody knows how many steps were planned,
 -- as of most imported logs, W is 10.
 
 -- The first statements make the tables that others fill before the rest is run. Attempts and runs go by numbers here,
@@ -29,18 +29,19 @@ SELECT * EXCLUDE (study, run_id, attempt) FROM loaded JOIN fresh USING (study, r
 -- What all records of an attempt share. An attempt that was in flight when its files went has no row.
 CREATE TEMP TABLE shared AS
 SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
-    d.attempt AS deciding_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
+    d.measured AS measured_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AND a.parallel IS NULL AS same_device,
-    a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0), r.processes) AS processes, a.peak_flops,
-    a.attempt IS NOT NULL AS noted, a.started_at,
+    a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0),
+        list_product([(a.parallel ->> axis)::BIGINT FOR axis IN json_keys(a.parallel)])::INTEGER, r.processes) AS processes, a.peak_flops,
+    a.attempt IS NOT NULL AS noted, d.attempt IS NOT NULL AS decided, a.started_at,
     r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
 FROM fresh f
 LEFT JOIN run_records r ON r.study = f.study AND r.run_id = f.run_id
 LEFT JOIN attempts a ON a.study = f.study AND a.run_id = f.run_id AND a.attempt = f.attempt
 LEFT JOIN deciding_attempts d ON d.study = f.study AND d.run_id = f.run_id
-LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt;
+LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.measured;
 
-INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, deciding_attempt, noted, started_at, given_up) FROM shared;
+INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, measured_attempt, noted, decided, started_at, given_up) FROM shared;
 
 -- If several attempts cover a step, the latest wins, and what it covers takes the place of all that was there.
 -- A run whose records are one ascending series, as nearly all are, has nothing to replace. An attempt of inference starts
@@ -71,7 +72,7 @@ SELECT id FROM doubtful ANTI JOIN standing USING (id)
 
 -- The rule of `counted` is that of the view step_records.
 CREATE TEMP VIEW derived AS
-SELECT l.*, a.run, a.attempt, a.deciding_attempt,
+SELECT l.*, a.run, a.attempt, a.measured_attempt, a.decided,
     l.step - l.steps >= a.warmup_steps AND l.step - l.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted
 FROM step_lines l JOIN shared a ON a.file = l.file;
 
@@ -79,13 +80,13 @@ FROM step_lines l JOIN shared a ON a.file = l.file;
 CREATE TEMP TABLE measured AS
 SELECT run,
     count(*) AS records,
-    any_value(deciding_attempt) AS deciding_attempt,
+    any_value(decided) AS decided,
     max(step) AS last_step,
     arg_max_null(loss, step) AS final_loss,
     -- The records of a log need not all give tokens: a share is of those that do.
     100.0 * sum(training_tokens) FILTER (tokens IS NOT NULL)
         / sum(tokens) FILTER (training_tokens IS NOT NULL) AS training_tokens_percentage,
-    max(memory_bytes) FILTER (attempt = deciding_attempt) AS memory_bytes,
+    max(memory_bytes) FILTER (attempt = measured_attempt) AS memory_bytes,
     count(*) FILTER (counted) AS counted_records,
     -- The middle value twice, or the two in the middle: less than one record in a billion is above the half.
     quantile_disc(step_seconds, [0.5, 0.500000001]) FILTER (counted) AS middle,
@@ -94,8 +95,9 @@ SELECT run,
     -- Rounded: the last bits of a sum depend on the order of its terms.
     round(sum(step_seconds * steps), 6) AS training_seconds,
     CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
-    round(sum(energy_joules) FILTER (counted)
-        / sum(step_seconds * steps) FILTER (counted AND energy_joules IS NOT NULL), 3) AS power_watts,
+    -- Only of intervals of a second and more, as in the view steps.
+    round(sum(energy_joules) FILTER (counted AND step_seconds * steps >= 1)
+        / sum(step_seconds * steps) FILTER (counted AND step_seconds * steps >= 1 AND energy_joules IS NOT NULL), 3) AS power_watts,
     round(100 * sum(data_wait_seconds) FILTER (counted)
         / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
     min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high
@@ -109,11 +111,11 @@ FROM (
     FROM derived WHERE counted AND NOT superseded AND throttle_reasons IS NOT NULL
 ) GROUP BY run;
 
--- Which process was slowest most often, while the processes were where the deciding attempt had them.
+-- Which process was slowest most often, while the processes were where the measured attempt had them.
 CREATE TEMP TABLE slowest AS
 WITH ranked AS (
     SELECT run, slowest_rank, slowest_rank_seconds / nullif(other_ranks_seconds, 0) AS ratio
-    FROM derived WHERE counted AND NOT superseded AND attempt = deciding_attempt AND slowest_rank IS NOT NULL
+    FROM derived WHERE counted AND NOT superseded AND attempt = measured_attempt AND slowest_rank IS NOT NULL
 ), ranks AS (
     SELECT run, slowest_rank, count(*) AS slowest_rank_records, round(100 * (median(ratio) - 1), 4) AS slowest_rank_percentage
     FROM ranked GROUP BY run, slowest_rank
@@ -136,10 +138,10 @@ CREATE TEMP TABLE names AS SELECT DISTINCT run, study, run_id FROM shared;
 -- The median is the geometric mean of the two in the middle, as analysis.stats has it.
 INSERT INTO run_measures BY NAME
 WITH usual AS (
-    SELECT * EXCLUDE (records, deciding_attempt, middle, quartiles),
+    SELECT * EXCLUDE (records, decided, middle, quartiles),
         sqrt(greatest(middle[1], 0) * middle[2]) AS step_seconds,
         quartiles[1] AS step_seconds_25, quartiles[2] AS step_seconds_75
-    FROM measured JOIN names USING (run) WHERE deciding_attempt IS NOT NULL
+    FROM measured JOIN names USING (run) WHERE decided
 ), begun AS (
     SELECT run,
         sum(greatest(0, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps))
