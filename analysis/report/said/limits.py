@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from analysis.report.comparison import Comparison
     from analysis.report.facts import Facts, Row
 
+FEW = 4  # groups that a sentence names, where it holds of all
+
 
 def disturbed(comparison: Comparison) -> Iterator[Sentence]:
     """That other work slowed the machine, or that it drifted."""
@@ -72,7 +74,7 @@ def _clocks(facts: Facts) -> Iterator[Sentence]:
 
 def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
     if comparison.singles:
-        yield Sentence(f"{_single(comparison)} {_repeats(facts, comparison)}")
+        yield Sentence(f"{_single(facts, comparison)} {_repeats(facts, comparison)}")
     if comparison.advice and facts.imported:
         yield Sentence(
             "Groups are not compared with a baseline: the import named none. "
@@ -88,8 +90,10 @@ def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
         yield Sentence(f"Not compared, for want of a completed counterpart among the baseline's: {groups}.")
 
 
-def _single(comparison: Comparison) -> str:
+def _single(facts: Facts, comparison: Comparison) -> str:
     groups = listed([name(label) for label in comparison.singles])
+    if len(comparison.singles) == len(facts.groups) > FEW:
+        groups = f"one of each of {len(facts.groups)} groups"
     of = "difference of a single run" if len(comparison.singles) == 1 else "differences of single runs"
     return f"Nothing tells the {of} ({groups}) from the machine's between two starts."
 

@@ -273,6 +273,15 @@ def test_one_run_against_several_is_not_called_single_runs() -> None:
     assert single.endswith("To make a finding of it, write `repeats: 6` in the study.")
 
 
+def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_listed() -> None:
+    (single,) = [
+        each.text
+        for each in of([planned(f"b{n}", 0.3, seed=0) for n in range(5)]).cannot_say
+        if "single" in each.text
+    ]
+    assert single.startswith("Nothing tells the differences of single runs (one of each of 5 groups) from")
+
+
 def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
     times = {
         "counted_steps": list(range(20, 80)),
