@@ -1,7 +1,7 @@
 """The slowest process of a run is told from what each spends itself, since all of them end a step together."""
 
 import time
-from multiprocessing import RawArray, RawValue
+from multiprocessing import Lock, RawArray, RawValue
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +22,7 @@ HELD_UP = 0.1  # seconds, of each planted call
 BLOCK, DATA, UPDATE = (Block, "forward"), (Feed, "__next__"), (AdamW, "step")
 # The processes of a run share this clock, on which time goes by in planted calls alone, and whether each counts now.
 CLOCK, COUNTING = RawValue("d"), RawArray("b", 4)
+ONE_AT_A_TIME = Lock()  # nobody begins to count between the look at who counts and the time that goes by then
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +32,24 @@ def shared_clock(monkeypatch):
     monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: CLOCK.value))
 
 
+def alone(mine):
+    """Whether only this process counts; if so, time goes by."""
+    with ONE_AT_A_TIME:
+        if sum(COUNTING) > mine:
+            return False
+        CLOCK.value += HELD_UP
+        return True
+
+
 def held_up(call, world):
     """A call that the others have to wait for: time goes by as soon as none of them counts its own."""
 
     def slow(*given, **named):
         mine = COUNTING[world.place.rank]
         until = time.monotonic() + PATIENCE_SECONDS
-        while sum(COUNTING) > mine:
+        while not alone(mine):
             assert time.monotonic() < until, "a process counts as its own what it waits for"
             time.sleep(0.001)
-        CLOCK.value += HELD_UP
         return call(*given, **named)
 
     return slow
@@ -51,8 +60,9 @@ def shown(world):
 
     def then_show(call):
         def shows(own, *given):
-            call(own, *given)
-            COUNTING[world.place.rank] = own._marks is not None and own._running
+            with ONE_AT_A_TIME:
+                call(own, *given)
+                COUNTING[world.place.rank] = own._marks is not None and own._running
 
         return shows
 
