@@ -134,7 +134,7 @@ class Audits:
         self._taken: list[Taken] = []
 
     def watch(self, step: int) -> None:
-        """To be called before each step."""
+        """Call this before each step."""
         self._close()
         if step > self._until:
             self._audit, self._until = audit_of(self._config, step)
@@ -170,7 +170,7 @@ class Audits:
         return rank, places(rank, context).index(part)
 
     def settle(self) -> None:
-        """To be called outside of the timed region: have all that was taken judged, and drop it.
+        """Judge all that was taken, and drop it. Call this outside the timed region.
 
         Raises:
             AuditFailed: in every process, if what one of them took is wrong.

@@ -190,12 +190,12 @@ class TrainConfig(Strict):
 
     @property
     def precision(self) -> str:
-        """Of most products, which the peak rate depends on."""
+        """Precision of most products, on which the peak rate depends."""
         return self.dtype if self.float8 == "none" else "float8"
 
     @property
     def tokens(self) -> int:
-        """Of all steps, padding included."""
+        """Tokens of all steps, padding included."""
         return self.steps * self.batch_size * self.sequence_length
 
 
@@ -231,11 +231,11 @@ class ParallelConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _without_later_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `reshard` at its default: earlier versions' code can read the record."""
+        """Leave out `reshard` at its default, so that earlier versions' code can read the record."""
         return {name: value for name, value in dump(self).items() if name != "reshard" or not value}
 
     def on(self, numbers: Mapping[str, int]) -> Self:
-        """With other numbers of processes along some axes."""
+        """The same, with other numbers of processes along some axes."""
         found = self.model_copy(update=dict(numbers))
         return found.model_copy(update={"reshard": self.reshard or found.pieces == 1})
 
@@ -246,7 +246,7 @@ class ParallelConfig(Strict):
 
     @property
     def processes(self) -> int:
-        """All of the run's, one a GPU."""
+        """The number of the run's processes, one a GPU."""
         return self.replicate * self.shard * self.context * self.tensor
 
     @property
@@ -299,7 +299,7 @@ class CallConfig(Strict):
 
     @property
     def precision(self) -> str:
-        """Of the products."""
+        """Precision of the products."""
         return self.dtype
 
     @property
@@ -367,7 +367,7 @@ class InferenceConfig(Strict):
 
     @property
     def precision(self) -> str:
-        """Of most products, which the peak rate depends on."""
+        """Precision of most products, on which the peak rate depends."""
         return self.dtype
 
     def rehearsed(self) -> Self:
@@ -427,9 +427,9 @@ class RunConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _read_by_its_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what its task does not read, and without the task that all runs once had.
+        """Leave out what the task does not read, and the task itself if it is training.
 
-        So records of training are as they always were: code from before there were tasks can read them.
+        Code from before there were tasks can therefore read records of training.
         """
         mine = SECTIONS[self.task]
         every = {name for names in SECTIONS.values() for name in names}
@@ -443,7 +443,7 @@ class RunConfig(Strict):
 
     @property
     def processes(self) -> int:
-        """That run it together, one a GPU; the other tasks run in one."""
+        """How many processes train the run, one a GPU; the other tasks run in one process."""
         return self.parallel.processes if self.task == "training" else 1
 
     @property

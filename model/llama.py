@@ -71,7 +71,7 @@ class Cache:
 
     @classmethod
     def empty(cls, config: ModelConfig, batch: int, room: int, like: Tensor) -> Cache:
-        """For `room` tokens of each sample, in the precision and on the device of a tensor."""
+        """A cache for `room` tokens of each sample, in the precision and on the device of `like`."""
         shape = (batch, room, config.kv_heads, config.head_dim)
         return cls([(like.new_empty(shape), like.new_empty(shape)) for _ in range(config.layers)])
 

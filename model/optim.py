@@ -50,7 +50,7 @@ class AdamW:
         return self._world.total(norms.square(), self._holders).sqrt()
 
     def _norms(self, gradients: list[Tensor]) -> Tensor:
-        """Of what this process holds of each, (P,)."""
+        """The norm of each gradient's part in this process, (P,)."""
         return torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float32))
 
     @torch.no_grad()
@@ -131,7 +131,7 @@ class OnePassAdamW(AdamW):
     def __init__(
         self, named: Iterable[tuple[str, nn.Parameter]], weight_decay: float, world: World = ALONE
     ) -> None:
-        """As AdamW's. Steps are counted on the host, where reading them costs nothing."""
+        """Like AdamW's, but steps are counted on the host, where reading them costs nothing."""
         super().__init__(named, weight_decay, world)
         self.steps = [torch.zeros(()) for _ in self.parameters]
 
@@ -142,7 +142,7 @@ class OnePassAdamW(AdamW):
 
     @torch.no_grad()
     def step(self, rate: float, divisor: Tensor | None = None) -> None:
-        """As AdamW's.
+        """Update every parameter, as AdamW.step does.
 
         Raises:
             UserError: a parameter has no gradient.

@@ -364,7 +364,7 @@ def _local_tokenizer(name: str) -> Path:
 
 
 def _from_hub(name: str, file: str) -> Path:
-    """As the tokenizers library does it, but with the file's place, so that it can be hashed."""
+    """Fetch a file as the tokenizers library does, and return its path, so that it can be hashed."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 

@@ -36,7 +36,7 @@ def _commit(a: Side, b: Side) -> Iterator[Difference]:
 
 
 def _own(side: Side) -> list[Row]:
-    """Without the imported runs, whose code nobody knows."""
+    """The side's runs without imported ones, whose code nobody knows."""
     return [run for run in side.runs if not run["imported"]]
 
 

@@ -66,7 +66,7 @@ class Difference:
 
 
 def breaking(found: Iterable[Difference], kind: Kind) -> list[Difference]:
-    """Those that break one kind of comparison."""
+    """The differences that break one kind of comparison."""
     return [each for each in found if kind in each.breaks]
 
 

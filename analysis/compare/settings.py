@@ -48,7 +48,7 @@ class Changed:
         return _BREAKS.get(self.name, SPEED_AND_LOSS) if self.known else NOTHING
 
     def difference(self) -> Difference:
-        """As the guard words it."""
+        """The change in the guard's words."""
         return Difference(self.name, f"The setting {self.name} is {self.a} and {self.b}.", self.breaks)
 
 
@@ -65,7 +65,7 @@ def between(a: Row, b: Row) -> list[Changed]:
 
 
 def _complete(run: Row, settings: Settings, others: Settings) -> Settings:
-    """With what its record leaves out of `parallel`, where the other run's settings state it."""
+    """Add the defaults of `parallel` that its record leaves out and the other run's settings state."""
     if run["imported"]:
         return settings
     return {name: usual for name, usual in _USUAL.items() if name in others} | settings

@@ -67,7 +67,7 @@ class Measured(NamedTuple):
     records: Mapping[str, Records]
 
     def completed(self, runs: Iterable[Row]) -> Measured:
-        """Those of these runs that completed."""
+        """The same with the completed ones of these runs."""
         return self._replace(runs=[run for run in runs if run["outcome"] == "completed"])
 
 

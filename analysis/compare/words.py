@@ -79,7 +79,7 @@ def _all(found: Comparison) -> Iterator[Section]:
 
 
 def wrong(found: Comparison) -> dict[str, list[str]]:
-    """By label of a group or of a pair of them, the errors that were found in the logs of its runs."""
+    """The errors found in the logs of runs, by the label of their group or pair of groups."""
     runs = {one.pair.label: [*one.pair.a.runs, *one.pair.b.runs] for one in found.results}
     runs |= {group.label: group.runs for group in (*found.a_alone, *found.b_alone)}
     errors = {label: in_logs(mine)["error"] for label, mine in runs.items()}
@@ -146,7 +146,7 @@ def _nats(verdict: Verdict | None, margin: float | None) -> str:
 
 
 def _with_ends(verdict: Verdict | None, times: float, margin: float | None, least: int, unit: str) -> str:
-    """With more decimals than the least where fewer would round an end onto the margin, or across."""
+    """A difference and its interval, with enough decimals to round no end onto the margin or across."""
     if verdict is None or verdict.difference is None:
         return ""
     if verdict.low is None or verdict.high is None:
@@ -169,7 +169,7 @@ def _outcome(one: Result) -> str:
 
 
 def _reasons(one: Result) -> list[list[str]]:
-    """Of the verdicts that need a word."""
+    """Rows of sentences for the verdicts other than *equivalent*."""
     verdicts = (("speed", one.speed), ("loss", one.loss))
     return [
         [one.pair.label, what, found.sentence]

@@ -110,7 +110,7 @@ class _Beside:
         return self._add({"spec": spec})
 
     def script(self) -> Future[str]:
-        """In a process of its own: it takes as long as most figures together."""
+        """The script, bundled in a process of its own, as it takes as long as most figures together."""
         if text := bundle.kept():
             return _known(text)
         child = _start()

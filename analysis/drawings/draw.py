@@ -74,7 +74,7 @@ def laid_out(spec: Mapping[str, Any], inches: float, version: str | None = None)
 
 
 def _printed(spec: dict[str, Any], width: float) -> Any:
-    """Without what only a page has use for, tooltips and ARIA labels, and what only takes time."""
+    """The figure without what only pages use, such as tooltips and ARIA labels, and what only takes time."""
     config = {key: value for key, value in spec.get("config", {}).items() if key != "background"}
     config |= {"font": FONT, "aria": False}
     layers = {"layer": [_plain(layer) for layer in spec["layer"]]} if "layer" in spec else {}

@@ -24,7 +24,7 @@ Glyphs = dict[str, Any]
 
 @cache
 def _glyphs() -> dict[str, Glyphs]:
-    """By weight: advance and path of each character, kerning of each pair."""
+    """For each weight, the advance and path of each character and the kerning of each pair."""
     found: dict[str, Glyphs] = json.loads(Path(__file__).with_name("glyphs.json").read_text(encoding="utf-8"))
     return found
 

@@ -31,7 +31,7 @@ def drift_of(rows: Sequence[Row]) -> Drift:
 
 
 def order_of(rows: Sequence[Row]) -> str:
-    """In which order the runs were started."""
+    """The order in which the runs were started."""
     designs = [row["design"] for row in rows if row["design"] and row["design"]["order"]]
     orders = sorted({design["order"] for design in designs})
     if not orders:

@@ -127,7 +127,7 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
 
 
 def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:
-    """At the study's error shared among its rankings; at that of a look where looks decided how many runs."""
+    """A ranking, at its share of the study's error; of a look's error if `until` decided how many runs."""
     until = looks([run for group in groups for run in group.runs])
     seconds = {group.label: group.seconds for group in groups}
     error = 1 - CONFIDENCE
@@ -169,7 +169,7 @@ def _over_runs(mine: Mapping[Hashable, float], theirs: Mapping[Hashable, float])
 
 
 def _of_a_single_run(a: Group, b: Group, common: Sequence[Hashable]) -> Ratio:
-    """By step where the other group has the run that it is paired with, else of medians."""
+    """The ratio of a single run: by step to its pair in the other group, or else of the groups' medians."""
     if common and (found := _by_record(a, b, common[0])):
         return found
     ratio = median(list(b.seconds.values())) / median(list(a.seconds.values()))
@@ -206,7 +206,7 @@ def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdic
 
 
 def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
-    """Of single runs, whose difference may be the machine's and not the groups'.
+    """A verdict where a group has a single run: the difference may be the machine's and not the groups'.
 
     So it is where only one of the groups has a single run.
     """
@@ -236,7 +236,7 @@ def _what_it_takes(runs: Sequence[Row]) -> str:
 
 
 def _looked_at(a: Group, b: Group, ratio: Ratio, margin: float | None) -> Verdict:
-    """From the interval that is corrected for having looked after each repeat."""
+    """A verdict from the interval that is corrected for a look after each repeat."""
     if ratio.low is None or ratio.high is None:
         kind: Kind = "inconclusive"
     elif margin:

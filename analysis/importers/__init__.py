@@ -85,7 +85,7 @@ def _not_there(table: Table, mapping: Mapping) -> Iterator[str]:
 
 
 def _sha256(file: Path) -> str:
-    """Of a file's content; of all its files' names and contents for a folder."""
+    """The hash of a file's content, or of the names and contents of all files in a folder."""
     if not file.is_dir():
         return hashlib.sha256(content_of(file)).hexdigest()
     digest = hashlib.sha256()

@@ -45,7 +45,7 @@ class _Table:
 
     @classmethod
     def of(cls, runs: Sequence[Whole]) -> _Table:
-        """Of runs that logged some loss."""
+        """Build the table of runs that logged some loss."""
         steps = sorted({step.step for whole in runs for step in whole.steps})
         place = {step: column for column, step in enumerate(steps)}
         losses, tokens = np.full((2, len(runs), len(steps)), np.nan)

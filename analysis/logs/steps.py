@@ -103,7 +103,7 @@ def stated_interval(point: Point, steps: int) -> float | None:
 
 
 def tokens_per_step(mapping: Mapping) -> int | None:
-    """As the mapping states it, or its sequence length and batch size."""
+    """Tokens of a step, if the mapping states them, or a sequence length and a batch size."""
     train = mapping.config.train
     if mapping.constants.tokens_per_step:
         return mapping.constants.tokens_per_step

@@ -64,7 +64,7 @@ class Answer:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def parsed(self) -> list[dict[str, Any]]:
-        """As `records`, with JSON columns parsed."""
+        """Like `records`, with JSON columns parsed."""
         return [
             {
                 name: json.loads(value) if document and value else value

@@ -64,7 +64,7 @@ def _word(word: str) -> str:
 
 
 def _pieces(text: str) -> Iterable[str]:
-    """As it is, unless TeX could not hyphenate it."""
+    """The text in pieces that TeX may break between; one piece if it is short enough."""
     step = _PIECE if len(text) > 2 * _PIECE else len(text)
     return (text[start : start + step] for start in range(0, len(text), step))
 

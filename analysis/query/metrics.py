@@ -54,7 +54,7 @@ FROM runs
 
 
 def of(infers: bool) -> dict[str, str]:
-    """By name, the tables of a study of inference, or of training."""
+    """The tables of a study of inference, or of training, by name."""
     if infers:
         return {"inference_summary": INFERENCE_SUMMARY}
     return {"training_metrics": TRAINING_METRICS, "training_summary": TRAINING_SUMMARY}

@@ -52,7 +52,7 @@ def _coverage(n: int, k: int) -> float:
 
 
 def _student(values: Sequence[float]) -> tuple[float, float]:
-    """Of the median if logarithms are normal; values that are not all positive are taken as they are."""
+    """The median's interval if logarithms are normal, or the mean's if some value is not positive."""
     if min(values) <= 0:
         return mean_of(values).interval(CONFIDENCE)
     low, high = mean_of([log(value) for value in values]).interval(CONFIDENCE)

@@ -104,7 +104,7 @@ def _stands_out(group: str, spreads: dict[str, float]) -> bool:
 
 
 def _spreads(runs: Sequence[Timed], residuals: np.ndarray) -> dict[str, float]:
-    """Of each group with enough runs, the standard deviation of its residuals."""
+    """The standard deviation of the residuals of each group with enough runs."""
     found: dict[str, list[float]] = {}
     for run, value in zip(runs, residuals, strict=True):
         found.setdefault(run.group, []).append(value)

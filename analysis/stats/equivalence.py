@@ -22,7 +22,7 @@ Losses = Mapping[int, float]  # step -> nats per token
 
 @dataclass(frozen=True)
 class Floor:
-    """By how much the losses of repeats of one backend differ.
+    """How much the losses of repeats of one backend differ.
 
     Attributes:
         nats: standard deviation of the difference of two repeats.
@@ -142,7 +142,7 @@ def _over_runs(differences: Sequence[Losses]) -> _Found:
 
 
 def _within(differences: Losses, floor: Floor | None) -> _Found:
-    """Over the records of one pair; the floor's interval is added: another pair would differ by that too."""
+    """The mean over the records of one pair. The floor widens its interval: other pairs differ by it too."""
     mean, n = fmean(differences.values()), len(differences)
     ends = interval_of_mean([differences[step] for step in sorted(differences)], CONFIDENCE)
     if ends is None:

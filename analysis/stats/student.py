@@ -79,18 +79,18 @@ def compared(a: Mapping[Hashable, float], b: Mapping[Hashable, float]) -> Compar
 
 
 def variance(values: Sequence[float]) -> float:
-    """With n - 1 in the denominator."""
+    """The variance with n - 1 in the denominator."""
     middle = fmean(values)
     return sum((value - middle) ** 2 for value in values) / (len(values) - 1)
 
 
 def quantile(probability: float, freedom: float) -> float:
-    """Of Student's distribution."""
+    """A quantile of Student's distribution."""
     return float(quantiles(probability, np.float64(freedom)))
 
 
 def quantiles(probability: float, freedom: np.ndarray | np.float64) -> np.ndarray:
-    """Of Student's distributions, one for each of the degrees of freedom."""
+    """Quantiles of Student's distribution, one for each of the degrees of freedom."""
     from scipy.special import stdtrit
 
     found: np.ndarray = stdtrit(freedom, probability)

@@ -78,7 +78,7 @@ def readable(value: float, form: str) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Without a power of ten, as far as nine decimals go."""
+    """A number with three digits, and without a power of ten unless that needs more than nine decimals."""
     places = 2 - floor(log10(abs(value)))
     return f"{value:.{places}f}" if places <= 9 else f"{value:.2e}"
 

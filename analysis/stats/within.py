@@ -102,7 +102,7 @@ def error_of_mean(series: np.ndarray, signs: bool = False) -> Error:
 
 
 def _inflation(correlation: np.ndarray, n: int, signs: bool) -> np.ndarray:
-    """By how much autocorrelation inflates the variance of a mean of n values.
+    """The factor by which autocorrelation inflates the variance of a mean of n values.
 
     The signs of a Gaussian autoregression are correlated as 2/pi arcsin(r^k) at lag k.
     """

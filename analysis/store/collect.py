@@ -289,7 +289,7 @@ def _ahead(items: Iterator[T]) -> Generator[T]:
 
 
 def _batches(stale: list[Seen], most: int) -> Iterator[list[Seen]]:
-    """At most so many at a time, and no more bytes than fit in memory as rows, unless one alone has more."""
+    """Batches of at most `most` and of no more bytes than memory holds as rows, unless one alone has more."""
     batch: list[Seen] = []
     size = 0
     for found in stale:

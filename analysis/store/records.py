@@ -45,7 +45,7 @@ _RUNS = 1_000  # whose steps are sorted at once
 
 
 def selections(connection: DuckDBPyConnection, study: str | None) -> dict[str, str]:
-    """By table, the SELECT that gives a study's rows in a fixed order.
+    """For each table, the SELECT that gives a study's rows in a fixed order.
 
     Args:
         study: None for the certificates that `runner verify` made, and no run.

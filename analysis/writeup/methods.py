@@ -39,7 +39,7 @@ def _sentences(contents: Contents, known: set[str]) -> Iterator[str]:
 
 
 def _calls(contents: Contents) -> Iterator[str]:
-    """Of attention alone."""
+    """The paragraph for runs that time attention alone."""
     names = sorted({row["attention"] for row in contents.facts.kernels if row["milliseconds"] is not None})
     yield _cited({name: of_backend(name) for name in names})
     yield r"Table~\ref{tab:setup} gives the setup."

@@ -131,7 +131,7 @@ def _of_sentence(number: Number) -> Cited:
 
 
 def _said(value: float, unit: str, digits: int) -> str:
-    """As the sentence says it: differences of losses with their sign."""
+    """The number as sentences write it: differences of losses have their sign."""
     if unit == "nats per token":
         return f"{value:+.{digits}f}"
     if unit == "tokens per second":

@@ -140,7 +140,7 @@ def _kernels(contents: Contents) -> Iterator[str]:
 
 
 def _methods(contents: Contents) -> Iterator[str]:
-    """By what the intervals and verdicts say of how they were made."""
+    """The methods that the words of the intervals and verdicts name."""
     groups, found = contents.facts.groups, contents.comparison
     shown = [est for group in groups for est in (group.tokens_per_second, group.mfu, group.final_loss) if est]
     ratios = [method for it in found.rates.compared for method in (it.ratio.method, it.verdict.method)]

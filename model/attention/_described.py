@@ -18,7 +18,7 @@ class Described:
 
 @cache
 def described(name: str) -> Described | None:
-    """Of a backend in this folder; None for any other, whose file may not be here."""
+    """What a backend in this folder says of itself; None for other backends, whose file may be elsewhere."""
     path = Path(__file__).parent / f"{name}.py"
     if name.startswith("_") or not path.is_file():
         return None

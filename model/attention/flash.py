@@ -12,7 +12,7 @@ from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """On a GPU, what the kernel and PyTorch itself refuse; on a CPU, all but float32."""
+    """A GPU refuses what the kernel or PyTorch refuses, a CPU everything but float32."""
     if case.device != "cuda":
         return _reasons.declared(case, ON_CPU) + _reasons.float32_on_cpu(case)
     return _reasons.declared(case, SUPPORTS) + _replaced() or _sdpa.refusals(_sdpa.FLASH, case)

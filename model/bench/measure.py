@@ -60,7 +60,7 @@ class _Bench:
 
     @contextmanager
     def noting(self, name: str, *modes: Mode, otherwise: Ending = "failed") -> Iterator[None]:
-        """How a backend ends that raises: out of memory, or as said. The others go on."""
+        """If a backend raises, record its ending: out of memory, or `otherwise`. The others go on."""
         try:
             yield
         except Exception as error:
@@ -74,7 +74,7 @@ class _Bench:
             self.device.release()
 
     def running(self, passes: Mapping[str, Passes], mode: Mode) -> dict[str, Passes]:
-        """Those that have not ended."""
+        """The backends that have not ended in this mode."""
         return {name: each for name, each in passes.items() if (name, mode) not in self.ended}
 
     def rounds(self, passes: Mapping[str, Passes], mode: Mode, count: int) -> None:

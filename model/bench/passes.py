@@ -69,7 +69,7 @@ class Eager:
     results: tuple[Tensor, ...] = ()
 
     def forward(self) -> None:
-        """As in training: with what the backward needs."""
+        """Call the backend as training does, and keep what the backward needs."""
         self.o_BTHD = attention.attend(self.backend, self.case, *self.inputs.leaves)
 
     def backward(self) -> None:

@@ -113,7 +113,7 @@ class ShardsMeta(_Sealed):
 
 
 class _AnyMeta(RootModel[Annotated[Meta | ShardsMeta, Field(discriminator="schema_version")]]):
-    """Of one process, or of several."""
+    """The record of a checkpoint that one process wrote, or several."""
 
 
 def save(

@@ -96,5 +96,5 @@ class ImportedStep(Frozen):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Over the interval; None where tokens or seconds are unknown."""
+        """The rate over the interval; None if tokens or seconds are unknown."""
         return self.tokens / self.steps / self.step_seconds if self.tokens and self.step_seconds else None

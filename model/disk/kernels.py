@@ -63,12 +63,12 @@ class KernelTime(Frozen):
 
     @property
     def median_seconds(self) -> float | None:
-        """Of a call; None where none was timed."""
+        """Median time of a call; None if none was timed."""
         return median(self.seconds) if self.seconds else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Of the median, in seconds, by `interval`."""
+        """The interval of the median in seconds, as `interval` computes it."""
         return interval(self.seconds)
 
 

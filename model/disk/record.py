@@ -192,7 +192,7 @@ class LedgerEvent(Frozen):
 
     @model_serializer(mode="wrap")
     def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without processes of its own, in words that earlier versions can read: a job may run their code."""
+        """Leave out an empty `parallel`, so that jobs with an earlier version's code can read the record."""
         return {name: value for name, value in dump(self).items() if name != "parallel" or value}
 
 
@@ -317,14 +317,14 @@ class StepRecord(Frozen):
 
     @model_serializer(mode="wrap")
     def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what is known of runs of several processes alone."""
+        """Leave out the fields that only runs of several processes have."""
         return {
             name: value for name, value in dump(self).items() if name not in _OF_RANKS or value is not None
         }
 
     @property
     def tokens_per_second(self) -> float:
-        """Over the interval, padding included."""
+        """The rate over the interval, padding included."""
         return self.tokens / self.steps / self.step_seconds
 
 

@@ -171,7 +171,7 @@ def checksum(path: Path) -> int:
 
 
 def size(path: Path) -> int:
-    """In bytes. Raises Unreadable if it cannot be opened."""
+    """The file's size in bytes. Raises Unreadable if it cannot be opened."""
     with opened(path) as file:
         return file.seek(0, os.SEEK_END)
 

@@ -83,7 +83,7 @@ def built(config: RunConfig) -> Llama:
 
 
 def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend:
-    """As many queries as keys are a prompt, under the mask; a single query is a decoded token."""
+    """Attention for both: as many queries as keys are a prompt, under the mask; one is a decoded token."""
     prompt, whole = replace(case, new_tokens=0), backend
     if case.compile:
         whole = attention.for_compile(backend)

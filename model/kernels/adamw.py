@@ -41,7 +41,7 @@ def _step(
 
 @triton.jit
 def _sum_of_squares(values, sums, size, SUMMED: tl.constexpr):
-    """Of SUMMED elements of one tensor, in float32, into one element of `sums`."""
+    """Sum the squares of SUMMED elements of one tensor, in float32, into one element of `sums`."""
     at = tl.program_id(0).to(tl.int64) * SUMMED + tl.arange(0, SUMMED)
     x = tl.load(values + at, mask=at < size, other=0.0).to(tl.float32)
     tl.store(sums + tl.program_id(0), tl.sum(x * x))

@@ -70,7 +70,7 @@ def _save(ctx, inputs, output) -> None:
 
 
 def _gradient(ctx, do_BTHD: Tensor, _dstats_2BHS: Tensor | None):
-    """As PyTorch's own operators do, it asks when the backward runs."""
+    """The backward. Like PyTorch's own operators, it reads the deterministic setting when it runs."""
     deterministic = torch.are_deterministic_algorithms_enabled()
     gradients = hopper_attention_backward(
         do_BTHD, *ctx.saved_tensors, ctx.causal, ctx.query_offset, deterministic
@@ -82,7 +82,7 @@ hopper_attention.register_autograd(_gradient, setup_context=_save)
 
 
 def _dense(x: Tensor) -> Tensor:
-    """As the kernel addresses it: a copy only of what has strided or unaligned rows."""
+    """A tensor that the kernel can address: a copy only if rows are strided or unaligned."""
     return x if fits(x) else x.contiguous()
 
 

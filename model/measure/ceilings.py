@@ -83,7 +83,7 @@ def _traffic(device: str) -> tuple[int, Timing]:
 
 
 def _launch(device: str) -> Timing:
-    """From one launch to the next, where many follow each other and each has next to nothing to do."""
+    """Time from one launch to the next, in a row of launches that have next to nothing to do."""
     one = torch.zeros(1, device=device)
 
     def row() -> None:

@@ -73,12 +73,12 @@ def tokens(config: RunConfig) -> int:
 
 
 def tokens_at_once(config: RunConfig) -> int:
-    """Those that go through the model together, at whose products' shapes rates are measured."""
+    """Tokens that go through the model together; rates are measured at the shapes of their products."""
     return tokens(config) // config.train.accumulate
 
 
 def passes(config: RunConfig) -> tuple[Pass, ...]:
-    """Those of a step: a prompt is read forward alone."""
+    """The passes of a step: a prompt has only the forward pass."""
     return PASSES if config.task == "training" else ("forward",)
 
 

@@ -43,7 +43,7 @@ SETTINGS = (
 
 
 def settings() -> dict[str, str]:
-    """Those of SETTINGS that are set."""
+    """The variables of SETTINGS that are set."""
     return {name: os.environ[name] for name in SETTINGS if name in os.environ}
 
 
@@ -57,7 +57,7 @@ def peak_memory_bytes(device: str) -> int:
 
 
 def _own_peak() -> int | None:
-    """Of this program alone: `ru_maxrss` also counts the process that started it, as it was before `exec`."""
+    """Peak of this program alone: `ru_maxrss` also counts the process that started it, before `exec`."""
     path = Path("/proc/self/status")
     found = re.search(r"^VmHWM:\s+(\d+) kB$", path.read_text(), re.MULTILINE) if path.exists() else None
     return int(found[1]) * 1024 if found else None

@@ -62,7 +62,7 @@ class Own:
             self._running = False
 
     def resume(self) -> None:
-        """From here on this process is on its own again."""
+        """Start to count the time that this process spends itself."""
         if self._marks and not self._running and self._steps < MOST_STEPS:
             self._marks.mark()
             self._running = True
@@ -96,7 +96,7 @@ class Own:
         return left_out
 
     def seconds(self) -> float | None:
-        """Of a step, mean over those counted since `start`; waits for the device. None: nothing was."""
+        """Mean seconds of the steps counted since `start`; None if there are none. Waits for the device."""
         self.pause()
         marks, self._marks = self._marks, None
         return sum(marks.spans()[::2]) / self._steps if marks and self._steps else None

@@ -61,7 +61,7 @@ def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
 
 
 def wait_for_last(module: nn.Module, last: bool, keep: bool = False) -> None:
-    """To be called before each part of a batch: copies add up gradients alone until the last one.
+    """Call this before each part of a batch: until the last, copies of the model keep their gradients apart.
 
     Where parameters are sharded, each part's gradients are too: to keep them whole would take the memory that
     sharding is there to save.
@@ -115,7 +115,7 @@ def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
 
 
 def _data_mesh(world: World) -> DeviceMesh:
-    """Of the processes that average gradients: (pieces,), or (replicas, pieces)."""
+    """The mesh of the processes that average gradients: (pieces,), or (replicas, pieces)."""
     assert world.pieces is not None
     return world.pieces["replicate", "shard"] if world.parallel.replicate > 1 else world.pieces["shard"]
 

@@ -111,7 +111,7 @@ def covering(device: str, compiled: bool) -> list[Variant]:
 
 
 def around(case: Case, compiled: bool) -> list[Variant]:
-    """For a gate: the run's own shape, then small ones that break kernels, in its precision, heads and mask.
+    """The gate's cases: the run's own shape, then small ones that break kernels, in its precision and mask.
 
     Where each shape compiles for seconds, there are only two of them. The own shape's layouts share its
     results in float64.
@@ -133,7 +133,7 @@ def around(case: Case, compiled: bool) -> list[Variant]:
 
 
 def shared(case: Case) -> Case:
-    """Of the one certificate for all calls that differ from this in batch, length and number of heads alone.
+    """The case of the certificate shared by all calls that differ in batch, length and number of heads alone.
 
     Which kernel runs depends on the precision, the head dim, the mask, and the heads that share a key head
     (a single key head is a case of its own). Where the length matters too, `sizes` has some on either side.
@@ -145,7 +145,7 @@ def shared(case: Case) -> Case:
 
 
 def sizes(case: Case, compiled: bool) -> list[Variant]:
-    """For a certificate of many sizes, beside what is `around` a call: on and off the multiples of tiles.
+    """The sizes that a shared certificate adds to those `around` a call: multiples of tiles, and others.
 
     PyTorch's CPU kernel takes queries in blocks of 32, from 192 tokens on of 64, and from 768 on of 256.
     """
@@ -163,7 +163,7 @@ def sizes(case: Case, compiled: bool) -> list[Variant]:
 
 
 def decoding(case: Case) -> list[Variant]:
-    """For a gate of a run that decodes: its first and last call, and some between.
+    """The gate's cases for a run that decodes: its first and last call, and some between.
 
     K and V lie in a cache, as in the run. Kernels split the keys among blocks by their number, so lengths on
     either side of multiples of a tile are looked at too, as far as the run has them.

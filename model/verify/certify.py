@@ -237,7 +237,7 @@ class _Trial:
 
     @contextmanager
     def _sparing(self, case: Case | None) -> Iterator[None]:
-        """Of the run's own shape, only the first call's lack of memory is the run's outcome."""
+        """Skip a later call at the run's own shape if it lacks memory: only the first one's lack counts."""
         try:
             yield
         except Exception as error:

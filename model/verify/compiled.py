@@ -44,7 +44,7 @@ def check(backend: Backend, case: Case) -> tuple[list[Check], str | None]:
 
 @contextmanager
 def _dynamo() -> Iterator[None]:
-    """Without the warnings that Dynamo's own code triggers in PyTorch."""
+    """Silence the warnings that Dynamo's own code triggers in PyTorch, and let it compile each shape."""
     with torch._dynamo.config.patch(recompile_limit=_SHAPES), warnings.catch_warnings(action="ignore"):
         yield
 

@@ -104,7 +104,7 @@ def _overwritten(subject: Subject) -> None:
 
 
 def _in_place(subject: Subject) -> None:
-    """As a training loop that reuses its memory calls it: a result kept by address shows."""
+    """Call it as a training loop that reuses its memory does. This reveals results kept by address."""
     first = _known(subject).inputs
     tensors = {name: getattr(first, name).clone().requires_grad_() for name in "qkv"}
     subject.forward(*tensors.values())
@@ -117,7 +117,7 @@ def _in_place(subject: Subject) -> None:
 
 
 def _interleaved(subject: Subject) -> None:
-    """As two layers, or two micro-batches, call it: a workspace that calls share shows."""
+    """Call it as two layers, or two micro-batches, do. This reveals a workspace that calls share."""
     both = _both(subject)
     tensors = [leaves(found.inputs) for found in both]
     outputs = [subject.forward(*each) for each in tensors]

@@ -66,7 +66,7 @@ _SOURCES = {".py", ".so", ".cu", ".cuh", ".cpp", ".c", ".h", ".hpp", ".ptx", ".c
 
 
 def device_name(device: str) -> str | None:
-    """As in an attempt's manifest; None if there is no GPU."""
+    """The device's name as an attempt's manifest has it; None if there is no GPU."""
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():

@@ -204,7 +204,7 @@ class _Block:
     def spread_rows(
         self, s_NRU: Tensor, p_NRU: Tensor, o_NRD: Tensor, ds_NRU: Tensor, dq_NRD: Tensor
     ) -> None:
-        """To first order: each rounding moves its number by its unit u, independently of all others.
+        """Add up errors to first order: each rounding moves its number by its unit u, independently.
 
         P and dS are rounded to the narrow precision, and inherit the scores' error in float32, which exp()
         turns into a relative one (4 operations: product, scale, difference, exponential). The product errs by

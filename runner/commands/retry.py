@@ -55,7 +55,7 @@ def command(
 
 
 def _with_section(dotted: str) -> str:
-    """Of `shrd`, which may be an axis without its section; not of `train.steps`, which is another setting."""
+    """A name without a section, such as `shrd`, may be an axis of `parallel`; `train.steps` cannot be."""
     return dotted if "." in dotted else f"parallel.{dotted}"
 
 

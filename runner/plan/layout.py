@@ -56,7 +56,7 @@ def layout(profile: Profile, processes: int) -> Layout:
 
 
 def _here(processes: int, key: str, room: int | None) -> Layout:
-    """On this machine. How many GPUs it has the queue finds out, where the profile does not say."""
+    """The layout on this machine. If the profile names no number of GPUs, the queue counts them later."""
     if room is not None and processes > room:
         text = f"{processes} processes are more than this machine takes, since `{key}` is {room}"
         raise UserError(f"{text}: use {room} or fewer")

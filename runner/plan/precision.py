@@ -40,7 +40,7 @@ class Comparison:
 
 
 def seconds_per_token(root: Path, study: str) -> dict[str, float]:
-    """By run id, of the study's completed runs in the database; none if there is no database.
+    """Seconds per token by id, of the study's completed runs in the database; empty if there is no database.
 
     Raises:
         UserError: the database cannot be read.
@@ -133,7 +133,7 @@ def forecast(plan: Plan, design: Design) -> list[str]:
 
 
 def _to_find(sigma: float, margin: float, groups: int, seeds: int, design: Design) -> str:
-    """By the ranking, which is corrected for all pairs of groups."""
+    """How many repeats the ranking needs; it is corrected for all pairs of groups."""
     from analysis.stats.power import repeats_needed
 
     pairs = repeats_needed(sigma, margin, comparisons=max(1, comb(groups, 2)))

@@ -48,7 +48,7 @@ class Margins(Strict):
 
     @property
     def stated(self) -> dict[str, float]:
-        """Those that were given; a percentage as a fraction."""
+        """The margins that were given; a percentage is a fraction here."""
         return self.model_dump(exclude_none=True)
 
 

@@ -347,7 +347,7 @@ def _at(config: RunConfig, dotted: str) -> Scalar:
 
 
 def _setter(study: Study, settings: dict[str, Setting], *wrong: str) -> Mark:
-    """Where the newest of these settings was set; of a section, its newest; `base` if none ever was."""
+    """Where one of these settings, or of the settings in these sections, was last set; `base` if nowhere."""
     ours = [
         mark
         for name, (_, mark) in settings.items()
@@ -362,7 +362,7 @@ def _over(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Set
 
 
 def _hash(study: str, config: dict[str, Any], repeat: int = 1) -> str:
-    """Of a run; that of a first repeat does not depend on there being others."""
+    """A run's id. The first repeat has the id that it has without repeats."""
     again = {"repeat": repeat} if repeat > 1 else {}
     return hashlib.sha256(dumps({"study": study, "config": config, **again}).encode()).hexdigest()[:12]
 

@@ -76,7 +76,7 @@ class InvalidFile(UserError):
 
 
 def code_point(character: str) -> str:
-    """Such as U+0007."""
+    """A character's code point, such as U+0007."""
     return f"U+{ord(character):04X}"
 
 

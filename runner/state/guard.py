@@ -15,7 +15,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def close_umask() -> None:
-    """From now on, let nobody else write in what this process and its children create, whatever the umask."""
+    """From now on, nobody else can write to what this process and its children create, whatever the umask."""
     os.umask(os.umask(_OTHERS) | _OTHERS)
 
 

@@ -77,7 +77,7 @@ def find(root: Path, name: str) -> RunState:
 
 
 def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:
-    """That a study has no runs, and what to type instead."""
+    """An error that says that a study has no runs, and what to type instead."""
     none = "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"
     return UserError(
         f"no runs of study '{study}' under {root} {did_you_mean(study, known) if known else none}"

@@ -44,7 +44,7 @@ def wait_for_turn(TURN, number):
 
 @gluon.jit
 def pass_turn_on(TURN):
-    """After what this block added is in global memory. (`store_wait` waits until shared memory was read.)"""
+    """Let the next block add, once this one's sums are in global memory: `store_wait` waits for less."""
     _order_tma()
     block_barrier()
     gl.atomic_add(TURN, 1, sem="release")
@@ -70,7 +70,7 @@ _ROWS = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=3)
 
 
 def tiles(x_BTHD: Tensor, rows: int, columns: int = 0) -> TensorDescriptor:
-    """Of any (B, T, H, D) strides, to move `rows` positions of one head, all columns or some of them.
+    """A descriptor that moves `rows` positions of one head, all columns or some of them. Any strides will do.
 
     Its coordinates are (batch, head, position, column).
     """
@@ -84,7 +84,7 @@ def tiles(x_BTHD: Tensor, rows: int, columns: int = 0) -> TensorDescriptor:
 
 
 def rows(x_BHS: Tensor, T: int, length: int) -> TensorDescriptor:
-    """Of float32 statistics, T to a row, to move `length` of one head; coordinates (batch, head, position)."""
+    """A descriptor that moves `length` float32 statistics of one head. Coordinates: (batch, head, position)."""
     B, H, S = x_BHS.shape
     return _Checked(x_BHS, [B, H, T], [H * S, S, 1], [1, 1, length], _ROWS)
 

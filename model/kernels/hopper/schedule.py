@@ -15,7 +15,7 @@ L2_BYTES = 32 * 2**20  # of 50 MB: what is read once passes through it too
 
 @gluon.jit
 def locate(number, blocks, heads, at_once):
-    """Of program `number`: (how many longer blocks its head has, head). `at_once` heads share a turn."""
+    """The block of program `number`: (how many longer blocks its head has, head). `at_once` heads share a turn."""
     turn = number // (blocks * at_once)
     first = turn * at_once
     width = min(at_once, heads - first)  # the last turn has what is left
@@ -73,7 +73,7 @@ def cut(first_query, end_of_keys, OFFSET):
 
 @gluon.jit
 def sees(query, key, T_K, OFFSET, CAUSAL: gl.constexpr):
-    """Of a query and a key, or of tensors of them that go together."""
+    """Whether a query sees a key; also for tensors of queries and keys that broadcast."""
     seen = key < T_K
     if CAUSAL:
         seen = seen & (query + OFFSET >= key)

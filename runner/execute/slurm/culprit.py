@@ -43,7 +43,7 @@ def _first(path: Path, mine: range) -> tuple[int, str, str] | None:
 
 
 def _numbers(tasks: str) -> set[int]:
-    """Of `0-1,3`."""
+    """The numbers in a list such as `0-1,3`."""
     ends = [part.partition("-") for part in tasks.split(",") if part]
     return {number for low, _, high in ends for number in range(int(low), int(high or low) + 1)}
 

@@ -31,7 +31,7 @@ class Place:
     waits: bool
 
     def words(self) -> dict[str, Any]:
-        """As a message."""
+        """The place as a message."""
         return asdict(self)
 
 
@@ -47,7 +47,7 @@ def place(steps: int) -> Place:
 
 
 def _frames(thread: Thread) -> list[FrameType]:
-    """From the innermost outwards."""
+    """A thread's frames, the innermost first."""
     found, frame = [], sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         found.append(frame)

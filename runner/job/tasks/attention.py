@@ -61,7 +61,7 @@ def run(given: Given) -> None:
 
 
 def _admitted(given: Given) -> dict[str, Certificate | Exception]:
-    """By name, each backend's certificate, or why it has none."""
+    """Each backend's certificate by its name, or why it has none."""
     config, found = given.run.config, dict[str, Certificate | Exception]()
     for name in config.call.names:
         if reasons := attention.load(name).unsupported_reasons(config.attention_case):

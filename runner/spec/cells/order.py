@@ -34,7 +34,7 @@ def places(runs: Sequence[tuple[str, str]], order: Order, seed: int | None) -> l
 
 
 def _repetitions(groups: Sequence[str]) -> list[int]:
-    """Of each run, which repetition of its group it is: its seeds once, in the file's order, then again."""
+    """Which repetition of its group each run is: all seeds once, in the file's order, then again."""
     seen: Counter[str] = Counter()
     found = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""Which settings of a cell a scale or an option took the place of the study's own value."""
+"""Which settings of a cell come from a scale or an option instead of the study itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runner.spec.cells.options import Setting
 def overridden(
     settings: Mapping[str, Setting], own: Mapping[str, Setting], options: Mapping[str, Setting], scale: str
 ) -> dict[str, Override]:
-    """By setting, the study's own value, where the cell has another.
+    """The study's own value of each setting that has another one in the cell.
 
     Args:
         settings: of the cell, all layers together.

@@ -29,7 +29,7 @@ def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
 
 
 def no_backends(study: Study, where: Where, path: KeyPath) -> Iterator[Problem]:
-    """Of several backends, those that there are not: the others match, so that nothing else would tell."""
+    """Report backends in a list that do not exist. As the others match, nothing else would notice."""
     wanted = where.get("attention")
     for i, name in enumerate(wanted if isinstance(wanted, list) else ()):
         try:
