@@ -117,7 +117,7 @@ def around(case: Case, compiled: bool) -> list[Variant]:
     results in float64.
     """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
-    odd = replace(small, sequence_length=_odd(case, 257))
+    odd = replace(small, sequence_length=_odd(case))
     many = replace(small, batch=1, heads=small.heads // small.kv_heads, kv_heads=1)
     long = replace(many, sequence_length=_near(case, 4096))
     found = [
@@ -218,10 +218,10 @@ def _near(case: Case, length: int) -> int:
     return parts * min(case.sequence_length // parts, max(1, length // parts))
 
 
-def _odd(case: Case, length: int) -> int:
+def _odd(case: Case) -> int:
     """A length whose parts, or the whole, are no tiles; each at most one row longer than in the run."""
     parts = len(case.parts) or 1
-    return parts * min(case.sequence_length // parts + 1, length // parts | 1)
+    return parts * min(case.sequence_length // parts + 1, 257 // parts | 1)
 
 
 def _few_kv(case: Case) -> int:
