@@ -23,6 +23,13 @@ SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
 FROM step_records WHERE data_wait_seconds NOT BETWEEN 0 AND step_seconds * steps * (1 + 1e-9);
 
 -- step_records
+-- Steps are timed by the device's clock, which may go another way than the host's by less than 0.1 %.
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    'power over ' || power_steps || ' steps in ' || power_seconds || ' seconds',
+    steps || ' steps of ' || step_seconds || ' seconds, which are among them'
+FROM step_records WHERE power_steps NOT BETWEEN steps AND step OR power_seconds < 0.999 * step_seconds * steps;
+
+-- step_records
 SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
     'rank ' || slowest_rank || ' slowest with ' || slowest_rank_seconds || ' seconds per step',
     'one of ' || coalesce(json_array_length(rank_nodes), 1) || ' processes, and no less than the ' || other_ranks_seconds || ' of the others'

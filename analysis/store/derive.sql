@@ -73,7 +73,11 @@ SELECT id FROM doubtful ANTI JOIN standing USING (id)
 -- The rule of `counted` is that of the view step_records.
 CREATE TEMP VIEW derived AS
 SELECT l.*, a.run, a.attempt, a.measured_attempt, a.decided,
-    l.step - l.steps >= a.warmup_steps AND l.step - l.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted
+    l.step - l.steps >= a.warmup_steps AND l.step - l.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted,
+    l.step - coalesce(l.power_steps, l.steps) AS drawn_from,
+    CASE WHEN counted AND drawn_from >= a.warmup_steps AND drawn_from IS DISTINCT FROM a.resumed_step
+        THEN coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END) END AS drawn_joules,
+    coalesce(power_seconds, step_seconds * steps) AS drawn_seconds
 FROM step_lines l JOIN shared a ON a.file = l.file;
 
 -- Rates come from seconds and counts, never from averages of rates.
@@ -95,9 +99,9 @@ SELECT run,
     -- Rounded: the last bits of a sum depend on the order of its terms.
     round(sum(step_seconds * steps), 6) AS training_seconds,
     CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
-    -- Only of intervals of a second and more, as in the view steps.
-    round(sum(energy_joules) FILTER (counted AND step_seconds * steps >= 1)
-        / sum(step_seconds * steps) FILTER (counted AND step_seconds * steps >= 1 AND energy_joules IS NOT NULL), 3) AS power_watts,
+    -- The first reading of each attempt's may have been late by 0.1 s, as in the view steps.
+    round(sum(drawn_joules) / (sum(drawn_seconds) FILTER (drawn_joules IS NOT NULL)
+        + 0.1 * count(DISTINCT attempt) FILTER (drawn_joules IS NOT NULL)), 3) AS power_watts,
     round(100 * sum(data_wait_seconds) FILTER (counted)
         / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
     min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high

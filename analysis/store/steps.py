@@ -39,9 +39,15 @@ COLUMNS = {
     "slowest_rank": "INTEGER",
     "slowest_rank_seconds": "DOUBLE",
     "other_ranks_seconds": "DOUBLE",
+    "power_joules": "DOUBLE",
+    "power_seconds": "DOUBLE",
+    "power_steps": "BIGINT",
     "schema_version": "BIGINT",
 }
-_OF_RANKS = ("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds")  # which a record may leave out
+_LEFT_OUT = (  # of a record that does not know them
+    *("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"),
+    *("power_joules", "power_seconds", "power_steps"),
+)
 # An infinite loss or gradient's norm is unknown; a file with an infinite measurement is refused.
 _KNOWN_OR_NOT = ("loss", "grad_norm")
 _FINITE = tuple(name for name, kind in COLUMNS.items() if kind == "DOUBLE" and name not in _KNOWN_OR_NOT)
@@ -157,7 +163,7 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
 def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
     known = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
-    return dict.fromkeys(_OF_RANKS) | values | known | {"file": file["file"], "time": utc(record.time)}
+    return dict.fromkeys(_LEFT_OUT) | values | known | {"file": file["file"], "time": utc(record.time)}
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:

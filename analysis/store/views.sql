@@ -54,6 +54,9 @@ COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s cl
 COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
+COMMENT ON COLUMN step_records.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
+COMMENT ON COLUMN step_records.power_steps IS 'Steps of these; likewise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the measured attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
@@ -71,7 +74,9 @@ SELECT
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
-    energy_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules / (step_seconds * steps) END AS power_watts, sm_mhz, throttle_reasons,
+    energy_joules, coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END)
+        / (coalesce(power_seconds, step_seconds * steps) + 0.1) AS power_watts,
+    sm_mhz, throttle_reasons,
     slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
 COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
@@ -98,7 +103,7 @@ COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of t
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
 COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps). NULL of an interval shorter than a second, for which energy_joules is too coarse; if unknown; and on a CPU.';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in watts, pauses of up to 0.1 s between steps included: power_joules / (power_seconds + 0.1) of step_records, in its last power_steps steps, which last a second or more. As NVML''s counter can be late by 0.1 s, it is at most what was drawn, and up to 0.1 s of the time lower. Of a record of a version without these, of its own interval if that lasts a second. NULL of other records; if unknown; and on a CPU.';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
@@ -325,7 +330,7 @@ COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds:
 COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count and are of a second or more (see steps.power_watts). NULL if none is, if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';

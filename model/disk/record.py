@@ -272,7 +272,11 @@ class Manifest(Frozen):
     )
 
 
-_OF_RANKS = ("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds")
+# What older records lack, and what is not known of every run, is left out of a line where it is None.
+_LEFT_OUT = (
+    *("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"),
+    *("power_joules", "power_seconds", "power_steps"),
+)
 
 
 class StepRecord(Frozen):
@@ -314,12 +318,23 @@ class StepRecord(Frozen):
     other_ranks_seconds: float | None = Field(
         None, ge=0, description="The same of the other processes, their median."
     )
+    power_joules: float | None = Field(
+        None,
+        description="Of all GPUs in the last `power_steps` steps, by a reading at their start and one now; "
+        "None: not known, or the time since the last record with it is too short.",
+    )
+    power_seconds: float | None = Field(
+        None, description="The time of these, pauses between them included, in which it was used at least."
+    )
+    power_steps: int | None = Field(
+        None, gt=0, description="Steps since the last record with `power_joules`."
+    )
 
     @model_serializer(mode="wrap")
     def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the fields that only runs of several processes have."""
+        """Leave out the fields that older records lack where they are None."""
         return {
-            name: value for name, value in dump(self).items() if name not in _OF_RANKS or value is not None
+            name: value for name, value in dump(self).items() if name not in _LEFT_OUT or value is not None
         }
 
     @property

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from model.disk.record import StepRecord, finite, now
 from model.feed import Ready
+from model.measure import power
 from model.measure.machine import peak_memory_bytes
 from model.measure.nvml import Gpu
 from model.parallel.world import ALONE, World
@@ -31,6 +32,7 @@ class Meter:
         self._device, on_gpu = device.type, device.type == "cuda"
         self._gpu = Gpu(str(torch.cuda.get_device_properties(device).uuid) if on_gpu else None)
         self._clock, self._own_clock = clock(device), clock(device)
+        self._window = power.Window()
         self._begin()
 
     def count(self, batch: Ready) -> Ready:
@@ -57,7 +59,7 @@ class Meter:
         """
         self._world.own.pause()
         sm_mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
-        spans, joules = self._clock.spans(), self._gpu.joules()
+        spans, joules, at = self._clock.spans(), self._gpu.joules(), time.perf_counter()
         own = self._world.own.seconds()
         waits, works = spans[::2], spans[1::2]
         seconds = [wait + work for wait, work in zip(waits, works, strict=True)]
@@ -79,8 +81,12 @@ class Meter:
             energy_joules=None if joules is None or self._joules is None else joules - self._joules,
             sm_mhz=sm_mhz,
             throttle_reasons=reasons,
+            **self._window.pause(joules, at, len(seconds)),
         )
-        return together(self._world.gather((mine, own)))
+        record = together(self._world.gather((mine, own)))
+        if record.power_steps is not None:
+            self._window.close(joules)
+        return record
 
     def restart(self) -> None:
         """Collect garbage, and start the next interval."""
@@ -91,6 +97,7 @@ class Meter:
     def _begin(self) -> None:
         self._tokens = self._training_tokens = 0
         self._joules = self._gpu.joules()
+        self._window.resume(self._joules, time.perf_counter())
         self._clock.start()
         self._world.own.start(self._own_clock)
 
@@ -102,7 +109,7 @@ def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
         said: by rank, each with what it spent itself in a step, in seconds; None: not known.
     """
     records = [record for record, _ in said]
-    longest = max(records, key=lambda each: each.step_seconds)
+    longest = max(records, key=lambda each: each.step_seconds).model_copy(update={**power.of_all(records)})
     if len(records) == 1:
         return longest
     joules = [each.energy_joules for each in records if each.energy_joules is not None]

@@ -212,9 +212,11 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
         ("data_wait_seconds", -1.0),
         ("slowest_rank_seconds", 0.25),
         ("other_ranks_seconds", 0.5),
+        ("power_seconds", 0.25),
     ):
         alter(report, "step_records", column, lambda known, value=value: pa.array([value] * len(known)))
     alter(report, "step_records", "slowest_rank", lambda known: pa.array([2] * len(known), pa.int32()))
+    alter(report, "step_records", "power_steps", lambda known: pa.array([5] * len(known)))
     alter(report, "certificates", "code", lambda code: pc.utf8_replace_slice(code, 0, 1, "0"))
     alter(report, "verifications", "measured", lambda measured: pc.multiply(measured, 100))
     alter(report, "run_records", "seed", lambda seed: pc.add(seed, 1))
@@ -227,6 +229,7 @@ def test_records_that_contradict_each_other_are_named(report: Path) -> None:
         "by the plan",
         "seconds per step, the records give steps of 50.0 to 60.0",
         "it says -1.0 seconds of waiting, the records give at most the",
+        "it says power over 5 steps in 0.25 seconds, the records give 5 steps of",
         "it says rank 2 slowest with 0.25 seconds per step, the records give one of 1 processes, and no less than the 0.5 of the others",
         "certificates.parquet: auto: it says key",
         "verifications.parquet: auto, check 1 of",

@@ -98,7 +98,7 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
     out = build()
     text = words(out / "run-r1.html")
     for expected in (
-        "Energy 3.6 kJ in its logged steps; 600 W on average after the warm-up",
+        "Energy 3.6 kJ in its logged steps; 585 W on average after the warm-up",
         "Clock at work 1,650 to 1,980 MHz; held back by sw_power_cap",
         "Waiting for data 25.00 % of the time after the warm-up",
     ):

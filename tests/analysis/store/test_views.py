@@ -464,27 +464,48 @@ def test_a_run_has_the_energy_of_all_its_steps_and_the_power_of_those_that_count
 ) -> None:
     known = {"energy_joules": 1200.0, "data_wait_seconds": 0.5}
     found = measured(root, sql, known, known | {"data_wait_seconds": 0.1})
-    assert (found["energy_joules"], found["power_watts"]) == (3400.0, 600.0)
+    assert (found["energy_joules"], found["power_watts"]) == (3400.0, 585.366)
     assert found["data_wait_percentage"] == 15.0
-    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [250.0, 600.0, 600.0]
+    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, *[1200 / 2.1] * 2]
+
+
+def test_power_is_of_windows_over_several_records_that_count(root: Path, sql: Ask) -> None:
+    """A reading can be late by 0.1 s, once for all windows that follow each other, and none reaches into the warm-up."""
+    records = [
+        {"step_seconds": 0.02, "energy_joules": 140.0} | known
+        for known in (
+            {"power_joules": 900.0, "power_seconds": 1.2, "power_steps": 15},
+            {},
+            {"power_joules": 800.0, "power_seconds": 1.2, "power_steps": 10},
+            {},
+            {"power_joules": 700.0, "power_seconds": 1.2, "power_steps": 10},
+        )
+    ]
+    found = measured(root, sql, *records)
+    assert found["power_watts"] == 600.0
+    watts = [row["power_watts"] for row in sql("FROM steps ORDER BY step")]
+    assert watts == pytest.approx([1000 / 4.1, 900 / 1.3, None, 800 / 1.3, None, 700 / 1.3])
 
 
 def test_records_shorter_than_a_second_have_no_power(root: Path, sql: Ask) -> None:
-    """On an H200 limited to 700 W, prefills of 0.1 s had 711 to 754 W by energy over their own time."""
+    """On an H200 limited to 700 W, prefills of 0.1 s had 711 to 754 W by energy over their own time.
+
+    Older versions kept no reading across records.
+    """
     known = {"energy_joules": 80.0, "step_seconds": 0.02}
     found = measured(root, sql, known, known)
     assert (found["energy_joules"], found["power_watts"]) == (1160.0, None)
-    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [250.0, None, None]
+    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, None, None]
 
 
 def test_power_is_of_the_records_that_are_long_enough(root: Path, sql: Ask) -> None:
     short, long = {"energy_joules": 80.0, "step_seconds": 0.02}, {"energy_joules": 1200.0}
-    assert measured(root, sql, short, long)["power_watts"] == 600.0
+    assert measured(root, sql, short, long)["power_watts"] == 571.429
 
 
 def test_the_energy_of_a_run_is_unknown_where_that_of_a_step_is(root: Path, sql: Ask) -> None:
     found = measured(root, sql, {"energy_joules": 1200.0}, {})
-    assert (found["energy_joules"], found["power_watts"]) == (None, 600.0)
+    assert (found["energy_joules"], found["power_watts"]) == (None, 571.429)
 
 
 @pytest.mark.parametrize(
