@@ -291,10 +291,10 @@ def _tell(child: Child, watcher: Watcher) -> None:
 
 
 def _note(child: Child) -> None:
-    """Record how a process ended if it left no result or was stopped by the queue."""
-    result = child.task.folder.attempt(child.task.attempt).result
-    ending = child.ending
-    if result is None and ending is None:
+    """Record how a process ended if nobody has, or it was stopped by the queue."""
+    attempt, ending = child.task.folder.attempt(child.task.attempt), child.ending
+    result = attempt.result
+    if attempt.settled is None and ending is None:
         ending = _of_rank_0(child)
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
         try:

@@ -48,8 +48,8 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
     return process.pid is not None and runs(process.pid, process.pid_started)
 
 
-def terminate(process: Manifest) -> bool:
-    """Send SIGTERM to a recorded process on this machine; returns False if it is not running.
+def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
+    """Send a signal to a recorded process on this machine; returns False if it is not running.
 
     Raises:
         UserError: it belongs to another user.
@@ -57,7 +57,7 @@ def terminate(process: Manifest) -> bool:
     if process.pid is None or not alive(process):
         return False
     try:
-        os.kill(process.pid, signal.SIGTERM)
+        os.kill(process.pid, by)
     except ProcessLookupError:
         return False
     except PermissionError as error:

@@ -99,6 +99,42 @@ def test_if_rank_0_is_killed_the_others_end_and_the_queue_says_how(launch, root,
         second.wait(PATIENCE_SECONDS)
 
 
+def nobody(*processes):
+    """Whether all of them have ended."""
+    return not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes)
+
+
+OFTEN = {
+    "TURN_SECONDS": "1"
+}  # so that two minutes pass in 24 s; who is not stopped runs at least once a second
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_if_rank_0_stops_another_process_says_so_and_ends_it(background, study, root, tmp_path, rows, ranks):
+    base = TINY.replace("batch_size: 2", "batch_size: 4") + f"  parallel: {{shard: {ranks}}}\n"
+    path = study(FOR_EVER, base=base)
+    launched = background("runner", "--root", root, "launch", path, cwd=tmp_path, **PACED, **OFTEN)
+    first, *others = both(root)
+    first.suspend()
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    (row,) = rows()
+    assert row["outcome"] == "failed"
+    said = f"hangs: nothing has moved for 120 s; rank 0 on {node()} does not answer; rank "
+    assert row["reason"].startswith(said)
+    assert "waits for the others after step" in row["reason"]
+    until(lambda: nobody(first, *others))
+
+
+def test_a_run_whose_rank_0_stopped_at_a_record_goes_on_when_it_is_tried_again(runner, study, root, rows):
+    fault = {"PYTHONPATH": str(SITE), "FAULT_FILE": "steps.jsonl", "FAULT_ROOT": str(root), "FAULT": "stop"}
+    runner("launch", study("matrix: {seed: [0]}\n", base=TWO), rc=1, **fault, **OFTEN)
+    assert rows()[0]["reason"].startswith(
+        f"hangs: nothing has moved for 120 s; rank 0 on {node()} does not answer; rank 1 on {node()} waits"
+    )
+    runner("retry", "tiny", rc=0)
+    assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("completed", 2)
+
+
 @pytest.mark.parametrize("earlier", [0, 1], ids=["", "after it has resumed"])
 def test_a_run_that_hangs_can_be_cancelled_and_says_where(launch, root, runner, earlier):
     if earlier:

@@ -17,6 +17,7 @@ from runner.job.ranks.first import is_echo
 from runner.job.ranks.leader import Leader
 from runner.job.ranks.meet import followed
 from runner.job.ranks.start import Follower, have_own_gpu
+from runner.job.ranks.stopped import end_it
 from runner.job.stop import QuickExit, Stop, die_with
 from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, prepared
 from runner.state import process
@@ -30,7 +31,8 @@ def main() -> None:
     asked = Follower.from_json(sys.stdin.read())
     stop = Stop(None)  # rank 0 knows the time limit
     stop.listen()
-    leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.steps)
+    silent = partial(end_it, asked)
+    leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.steps, silent=silent)
     try:
         afterwards = _work(asked, leader, stop)
         leader.done()

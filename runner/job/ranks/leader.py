@@ -7,11 +7,12 @@ import socket
 import sys
 from collections.abc import Callable
 from queue import Queue
-from threading import Thread
+from threading import Event, Thread
 from typing import Literal
 
 from runner.job.ranks.meeting import Meeting, NobodyCame
-from runner.job.ranks.where import place
+from runner.job.ranks.standstill import TURN_SECONDS, Silence
+from runner.job.ranks.where import Place, place
 from runner.job.ranks.wire import Connection, Message
 from runner.state.endings import Ending
 
@@ -26,6 +27,8 @@ class Leader:
         rank: of the process that connects, or whose task does.
         steps: how many this process has done.
         leave: called by the listening thread when rank 0 is gone.
+        silent: called by the watching thread when rank 0 no longer says anything and this process stands
+            still, with where it does and the seconds since; again and again, until one of them ends.
     """
 
     def __init__(
@@ -35,8 +38,10 @@ class Leader:
         kind: Kind = "rank",
         steps: Callable[[], int] = lambda: 0,
         leave: Callable[[], None] = lambda: os._exit(1),
+        silent: Callable[[Leader, Place, float], None] | None = None,
     ) -> None:
         self._orders, self._steps, self._leave = Queue[Message](), steps, leave
+        self._silence, self._gone = Silence(), Event()
         try:
             channel = socket.create_connection((meeting.host, meeting.port), CONNECT_SECONDS)
         except OSError as error:
@@ -45,6 +50,8 @@ class Leader:
         self._connection.say(say="hello", token=meeting.token, rank=rank, kind=kind, node=node())
         self._listening = Thread(target=self._listen, daemon=True)
         self._listening.start()
+        if silent:
+            Thread(target=self._watch, args=(silent,), daemon=True).start()
 
     def ready(self, gpu_uuid: str | None) -> None:
         """Say that this process can begin, and on which GPU."""
@@ -74,14 +81,22 @@ class Leader:
     def _listen(self) -> None:
         try:
             for message in self._connection.heard():
+                self._silence.heard = True
                 if message["say"] == "where":
                     self._connection.say(say="at", **place(self._steps()).words())
                 else:
+                    self._silence.begun = True
                     self._orders.put(message)
         except OSError as error:
             sys.stderr.write(f"rank 0 no longer answers: {error}\n")
         sys.stderr.flush()
+        self._gone.set()
         self._leave()
+
+    def _watch(self, silent: Callable[[Leader, Place, float], None]) -> None:
+        while not self._gone.wait(TURN_SECONDS):
+            if self._silence.turn(here := place(self._steps())):
+                silent(self, here, self._silence.seconds)
 
 
 def node() -> str:

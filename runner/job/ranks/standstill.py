@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from runner.job.ranks.where import Place
 
 HANG_SECONDS = 120.0  # without any movement, and nobody at work
+TURN_SECONDS = 5.0  # between looks whether rank 0 has asked, which it does as often
 STOP_SECONDS = 15.0  # the same once the run is to stop: Slurm kills it 30 s after that
 LIMIT_SECONDS = 540.0  # at work where nothing moves, while others wait: below the time-out of a collective
 
@@ -52,6 +53,29 @@ class Standstill:
         if not (any(waits) or silent) or still < patience:
             return None
         return f"hangs: nothing has moved for {still:.0f} s; {stands(places, nodes)}"
+
+
+@dataclass
+class Silence:
+    """How long rank 0 has said nothing while this process stood still, by turns.
+
+    Not by a clock: where this process was stopped as well, nothing could be heard meanwhile.
+
+    Attributes:
+        heard: whether it has said something since the turn before.
+        begun: whether it has said that training begins; until then it has more time: it may load libraries.
+    """
+
+    heard: bool = True
+    begun: bool = False
+    seconds: float = 0.0
+    _before: Place | None = None
+
+    def turn(self, here: Place) -> bool:
+        """Count one more turn; returns whether rank 0 hangs."""
+        self.seconds = 0.0 if self.heard or here != self._before else self.seconds + TURN_SECONDS
+        self.heard, self._before = False, here
+        return self.seconds >= (HANG_SECONDS if self.begun else LIMIT_SECONDS)
 
 
 def stands(places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str:

@@ -21,6 +21,8 @@ from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import Meeting
 from runner.state import process
 
+STOPPED = 75  # exit code of a process that found rank 0 stopped; EX_TEMPFAIL in sysexits.h
+
 
 @dataclass(frozen=True)
 class Follower:
@@ -84,13 +86,16 @@ def start_here(ranks: Ranks, size: int, folder: RunFolder, options: Sequence[str
 def stand_by(follower: Follower) -> None:
     """Start a process for this Slurm task, tell rank 0 how it ends, and end with rank 0.
 
-    As a success: how the run ended is for rank 0 to say, and srun kills all where one task fails.
+    As a success: how the run ended is for rank 0 to say, and srun kills all where one task fails. As a
+    failure where rank 0 has stopped: only srun can kill it from here.
     """
     for number in (signal.SIGTERM, signal.SIGUSR2):  # meant for the process, which may save first
         signal.signal(number, lambda _number, _frame: None)
     leave, kills = partial(os._exit, 0), process.oom_kills()
     leader = Leader(follower.meeting, follower.place.rank, "task", leave=leave)
     code = follower.start().wait()
+    if code == STOPPED:
+        os._exit(code)
     if code:
         leader.died(code, process.oom_kills() > kills)
     leader.outlast()

@@ -2,7 +2,7 @@
 
 FAULT_FILE is a regular expression. Right before a path that it finds is opened for writing for the first
 time, by whatever process, the disk under FAULT_ROOT is filled up, becomes read-only, or refuses that process this
-file alone; or that process is killed; as FAULT says.
+file alone; or that process is killed or stopped; as FAULT says.
 
 PACE_SECONDS is how long each step record waits before it is written: a run that a test only needs to be there
 then leaves the processor to the others.
@@ -29,6 +29,9 @@ WRITES = os.O_WRONLY | os.O_RDWR
 def strike(root, kind):
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
     if kind == "refuse":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if kind == "read-only":

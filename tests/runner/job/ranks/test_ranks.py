@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from contextlib import closing
+from queue import Queue
 
 import pytest
 
@@ -18,7 +19,7 @@ from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meet import _own_gpus
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
-from runner.job.ranks.standstill import Standstill
+from runner.job.ranks.standstill import Silence, Standstill
 from runner.job.ranks.start import own_gpu, share_cores
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Vanished
@@ -296,6 +297,36 @@ def test_a_hang_names_first_who_did_not_come():
         "hangs: nothing has moved for 61 s; rank 1 on n2 is after step 6, at trainer.py:80; "
         "rank 0 on n1 waits for the others after step 7, at world.py:60"
     )
+
+
+@pytest.mark.parametrize(("begun", "turns"), [(True, 24), (False, 108)], ids=["trains", "loads libraries"])
+def test_rank_0_hangs_if_it_says_nothing_while_another_process_stands_still(begun, turns):
+    silence = Silence(begun=begun)
+    assert [silence.turn(WAITS) for _ in range(turns + 1)] == [False] * turns + [True]
+    assert silence.seconds == 5 * turns
+
+
+def test_rank_0_does_not_hang_while_it_asks_or_the_process_that_listens_moves():
+    silence = Silence(begun=True)
+    for _ in range(100):
+        silence.heard = True
+        assert not silence.turn(WAITS)
+    assert not any(silence.turn((AT_WORK, LATER)[turn % 2]) for turn in range(100))
+
+
+@pytest.mark.fault
+def test_a_process_hears_that_rank_0_has_stopped(monkeypatch):
+    monkeypatch.setattr("runner.job.ranks.leader.TURN_SECONDS", 0.0)
+    found = Queue()
+    with meeting.serve(meeting.HERE) as stopped:
+        at = Meeting.at(1, meeting.HERE, stopped.getsockname()[1])
+        heard = Leader(at, 1, leave=lambda: None, silent=lambda *said: found.put(said))
+        with stopped.accept()[0] as channel:
+            channel.sendall(b'{"say": "go"}\n')
+            assert heard.order(60) == {"say": "go"}
+            who, where, seconds = found.get(timeout=60)
+            heard._connection.close()
+    assert (who, where.waits, seconds >= 120) == (heard, False, True)
 
 
 def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_as_a_hang(
