@@ -1,7 +1,4 @@
-"""What one run is: the frozen, validated configuration that `run.json` holds and the trainer reads.
-
-Torch-free. Every field has a description: they become the JSON Schema that editors show.
-"""
+"""The sections of a run's configuration. Every field has a description: editors show them."""
 
 from __future__ import annotations
 
@@ -19,42 +16,12 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 
 from model import attention
-from model.attention import Case
 from model.errors import multiples
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
-Task = Literal["training", "attention", "inference"]
-# The sections of the configuration that a task reads. The first is its own: how much it does, how precisely.
-SECTIONS: dict[Task, tuple[str, ...]] = {
-    "training": ("train", "model", "data", "parallel"),
-    "attention": ("call",),
-    "inference": ("inference", "model", "data"),
-}
-# The keys outside of sections that a task does not read, with what it reads instead.
-UNREAD: dict[Task, dict[str, str]] = {
-    "training": {},
-    "attention": {"attention": "call.backends"},
-    "inference": {},
-}
-NO_DATA = "`base` lacks data.path, the Parquet file to read, such as `data: {path: text.parquet}`"
-
-NO_FLOAT16 = (
-    "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
-    "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
-)
-NO_PADDING = (
-    "data.mode=pad ends short prompts with padding, and decoding would go on from there: "
-    "use --set data.mode=pack"
-)
-NO_SPLIT_FLOAT8 = (
-    "train.float8 has not been tried with parallel.tensor on a GPU: use --set parallel.tensor=1 and a "
-    "larger parallel.shard, or --set train.float8=none"
-)
-_ON_A_CPU = {"loss": "cross_entropy", "optimizer": "adamw", "float8": "none"}  # all that a CPU can run
 # Backends are verified in float16 too, and records of older versions stay readable.
 Dtype = Annotated[
     Literal["bfloat16", "float16", "float32"],
@@ -86,7 +53,7 @@ class Mismatch(ValueError):
         self.settings = settings
 
 
-def _must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> None:
+def must_divide(name: str, value: int, by: dict[str, int], times: int = 1) -> None:
     """Raise Mismatch unless a setting's value is a multiple of the product of others, and of `times`."""
     if value % (times * prod(by.values())):
         guilty = {each: number for each, number in by.items() if number > 1}
@@ -114,11 +81,11 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
-        _must_divide("dim", self.dim, {"heads": self.heads})
+        must_divide("dim", self.dim, {"heads": self.heads})
         if self.head_dim % 2:
             text = f"head dim {self.head_dim} (dim / heads) is odd: rotary positions need pairs"
             raise Mismatch(text, "dim", "heads")
-        _must_divide("heads", self.heads, {"kv_heads": self.kv_heads})
+        must_divide("heads", self.heads, {"kv_heads": self.kv_heads})
         return self
 
 
@@ -176,7 +143,7 @@ class TrainConfig(Strict):
 
     @model_validator(mode="after")
     def _parts_are_equal(self) -> Self:
-        _must_divide("batch_size", self.batch_size, {"accumulate": self.accumulate})
+        must_divide("batch_size", self.batch_size, {"accumulate": self.accumulate})
         return self
 
     def rehearsed(self) -> Self:
@@ -373,188 +340,3 @@ class InferenceConfig(Strict):
     def rehearsed(self) -> Self:
         """The same, with two prefills."""
         return self.model_copy(update={"steps": 2, "warmup_steps": 1})
-
-
-Section = TrainConfig | InferenceConfig | CallConfig
-
-
-class RunConfig(Strict):
-    """One run, seed included, fully resolved. Its hash is the run's id."""
-
-    attention: str = Field(
-        "auto", description="Attention backend: a file in model/attention, or an entry point."
-    )
-    seed: int = Field(0, ge=0, lt=2**32, description="Seeds the weights and the order of the documents.")
-    device: Literal["cuda", "cpu"] = Field(
-        "cuda", description="Where the run computes; never chosen automatically."
-    )
-    task: Task = Field("training", description="What the run does; each task has a section of its own.")
-    model: ModelConfig = Field(default_factory=ModelConfig, description="The llama's shape.")
-    data: DataConfig | SkipJsonSchema[None] = Field(
-        default=None, description="The text, for tasks that read any."
-    )
-    train: TrainConfig = Field(default_factory=TrainConfig, description="The training loop.")
-    parallel: ParallelConfig = Field(
-        default_factory=ParallelConfig, description="The processes that train the run together."
-    )
-    call: CallConfig = Field(default_factory=CallConfig, description="Attention alone, for task attention.")
-    inference: InferenceConfig = Field(
-        default_factory=InferenceConfig, description="Prefills, and tokens decoded with a cache."
-    )
-
-    @model_validator(mode="after")
-    def _has_text(self) -> Self:
-        if self.data is None and "data" in SECTIONS[self.task]:
-            raise ValueError(NO_DATA)
-        return self
-
-    @model_validator(mode="after")
-    def _is_shared_evenly(self) -> Self:
-        """Among its processes."""
-        train, parallel = self.train, self.parallel
-        if self.task != "training":
-            return self
-        if parallel.samples > 1:
-            names = ("parallel.replicate", "parallel.shard", "train.accumulate")
-            by = dict(zip(names, (parallel.replicate, parallel.shard, train.accumulate), strict=True))
-            _must_divide("train.batch_size", train.batch_size, by)
-        if parallel.context > 1:  # each process has a part of the first half, and its mirror image
-            by = {"parallel.context": parallel.context}
-            _must_divide("train.sequence_length", train.sequence_length, by, times=2)
-        for name in ("heads", "kv_heads", "ffn_dim"):
-            _must_divide(f"model.{name}", getattr(self.model, name), {"parallel.tensor": parallel.tensor})
-        return self
-
-    @model_serializer(mode="wrap")
-    def _read_by_its_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what the task does not read, and the task itself if it is training.
-
-        Code from before there were tasks can therefore read records of training.
-        """
-        mine = SECTIONS[self.task]
-        every = {name for names in SECTIONS.values() for name in names}
-        left_out = every.difference(mine) | {*UNREAD[self.task]}
-        left_out |= {"task"} if self.task == "training" else set()
-        left_out |= {"parallel"} if self.parallel == ParallelConfig() else set()
-        found = {name: value for name, value in dump(self).items() if name not in left_out}
-        if found.get("train", {}).get("reduce") == TrainConfig.model_fields["reduce"].default:
-            del found["train"]["reduce"]
-        return found
-
-    @property
-    def processes(self) -> int:
-        """How many processes train the run, one a GPU; the other tasks run in one process."""
-        return self.parallel.processes if self.task == "training" else 1
-
-    @property
-    def section(self) -> Section:
-        """The section of its own task."""
-        found: Section = getattr(self, SECTIONS[self.task][0])
-        return found
-
-    @property
-    def backends(self) -> dict[str, str]:
-        """The attention backends that it names, each with the setting that does."""
-        if self.task == "attention":
-            return dict.fromkeys(self.call.names, "call.backends")
-        return {self.attention: "attention"}
-
-    @property
-    def length_key(self) -> str:
-        """The setting that says how many tokens a sample has."""
-        return {"training": "train.sequence_length", "inference": "inference.prompt_length"}[self.task]
-
-    @property
-    def text(self) -> DataConfig:
-        """The text of a task that reads one."""
-        assert self.data
-        return self.data
-
-    def identity(self) -> dict[str, Any]:
-        """What the run's id is a hash of.
-
-        Keys that came after the first studies are left out at their defaults, so that these keep their ids.
-        """
-        found = self.model_dump()
-        for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
-            if "train" in found and found["train"][key] == TrainConfig.model_fields[key].default:
-                del found["train"][key]
-        return found
-
-    def in_own_words(self, reason: str) -> str:
-        """A backend's reason, which names settings of training, with those of inference in their place."""
-        if self.task != "inference":
-            return reason
-        return reason.replace("train.sequence_length", self.length_key).replace("train.", "inference.")
-
-    def unsupported(self) -> dict[str, str]:
-        """Why this run cannot start, by setting, each with what to set instead; empty if it can."""
-        if self.task == "inference":
-            return {"data.mode": NO_PADDING} if self.text.mode == "pad" else {}
-        reasons = {f"train.{key}": why for key, why in self._cannot_train().items()}
-        if self.train.float8 != "none" and self.parallel.tensor > 1 and not reasons:
-            reasons["parallel.tensor"] = NO_SPLIT_FLOAT8
-        return reasons
-
-    def _cannot_train(self) -> dict[str, str]:
-        reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}
-        if self.train.float8 != "none":
-            reasons |= self._no_float8()
-        for key, can in _ON_A_CPU.items() if self.device == "cpu" else ():
-            if (asked := getattr(self.train, key)) != can:
-                use = f"use --set train.{key}={can}"
-                reasons[key] = f"train.{key}={asked} runs kernels for an NVIDIA GPU; {use}"
-        return reasons
-
-    def _no_float8(self) -> dict[str, str]:
-        """The kernels take bfloat16 and multiples of 16."""
-        if self.train.dtype != "bfloat16":
-            use = "use --set train.dtype=bfloat16, or --set train.float8=none"
-            return {"float8": f"train.float8={self.train.float8} needs bfloat16; {use}"}
-        tokens = self.train.part_size * self.train.sequence_length
-        apart = self.parallel.samples * self.parallel.context
-        shares = f" / {apart} processes" if apart > 1 else ""
-        sizes = {
-            "model.dim": self.model.dim,
-            "model.ffn_dim": self.model.ffn_dim,
-            "the width of the keys (model.kv_heads x the head dim)": self.model.kv_heads
-            * self.model.head_dim,
-            "train.batch_size / train.accumulate x train.sequence_length" + shares: tokens // apart,
-        }
-        odd = [f"{name} ({size})" for name, size in sizes.items() if size % 16]
-        needs = f"train.float8={self.train.float8} needs multiples of 16, unlike"
-        return {"float8": f"{needs} {', '.join(odd)}"} if odd else {}
-
-    @property
-    def attention_case(self) -> Case:
-        """What this run asks of its attention backend in each of its processes."""
-        section, parallel = self.section, self.parallel
-        if isinstance(section, CallConfig):
-            return self._call_case
-        return Case(
-            device=self.device,
-            dtype=section.dtype,
-            batch=section.part_size // parallel.samples,
-            sequence_length=section.sequence_length,
-            heads=self.model.heads // parallel.tensor,
-            kv_heads=self.model.kv_heads // parallel.tensor,
-            head_dim=self.model.head_dim,
-            # Keys of other processes come from outside of a graph.
-            compile=section.compile and parallel.context == 1,
-            context=parallel.context,
-            new_tokens=self.inference.new_tokens if self.task == "inference" else 0,
-        )
-
-    @property
-    def _call_case(self) -> Case:
-        call, sizes = self.call, self.call.sizes
-        return Case(
-            device=self.device,
-            dtype=call.dtype,
-            batch=sizes["B"],
-            sequence_length=sizes["T"],
-            heads=sizes["H"],
-            kv_heads=sizes["K"],
-            head_dim=sizes["D"],
-            causal=call.causal,
-        )
