@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isqrt, prod
+from pathlib import Path
 
 
 class AssayError(Exception):
@@ -78,6 +79,14 @@ def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) ->
     near = meant or next(iter(get_close_matches(word, choices, n=1)), None)
     hint = f"did you mean '{near}'? " if near else ""
     return f"({hint}valid: {', '.join(choices)})"
+
+
+def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:
+    """An error that says that a study has no runs, and what to type instead."""
+    none = "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"
+    return UserError(
+        f"no runs of study '{study}' under {root} {did_you_mean(study, known) if known else none}"
+    )
 
 
 def multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> str:

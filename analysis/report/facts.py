@@ -20,6 +20,7 @@ from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
 
+from model.units import counted
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
@@ -280,10 +281,8 @@ def missing(runs: list[Row]) -> str | None:
     gone = [run["missing_since"] for run in runs if run["missing_since"]]
     if not gone:
         return None
-    which = "1 run are" if len(gone) == 1 else f"{len(gone)} runs are"
-    return (
-        f"files of {which} gone, the first since {min(gone):%Y-%m-%d}: what they said was collected before."
-    )
+    since = f"{' since' if len(gone) == 1 else ', the first since'} {min(gone):%Y-%m-%d}"
+    return f"files of {counted(len(gone), 'run')} are gone{since}: what they said was collected before."
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

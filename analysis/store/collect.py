@@ -22,7 +22,7 @@ from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
 from analysis.store.tables import OF_NODES, OF_RUNS, Ledger, count, forget, insert, read_ledger
 from model.disk.folder import RunFolder, run_folders
-from model.errors import UserError, did_you_mean
+from model.errors import UserError, no_runs
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -215,7 +215,7 @@ def _check(root: Path, study: str | None) -> None:
         raise UserError(f"no folder {root}: launch a study first, or name the workspace with --root")
     if study and not (root / study).is_dir() and study not in (collected := studies(root)):
         names = sorted({folder.path.parent.name for folder in run_folders(root)} | set(collected))
-        raise UserError(f"no runs of study '{study}' under {root} {did_you_mean(study, names)}")
+        raise no_runs(root, study, names)
 
 
 def _bring(build: Build, root: Path, kind: _Kind, seen: dict[Key, Seen], known: Ledger) -> _Done:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError
+from model.errors import UserError, no_runs
 from runner.spec.shell import check_path
-from runner.state.runs import no_runs, study_names
+from runner.state.runs import study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from model.disk.files import Unreadable, tail
 from model.disk.folder import RunFolder, folders, run_folders
 from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord
-from model.errors import UserError, did_you_mean
+from model.errors import UserError, no_runs
 from runner.state import ledger
 from runner.state.ledger import RunState
 
@@ -74,14 +74,6 @@ def find(root: Path, name: str) -> RunState:
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
-
-
-def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:
-    """An error that says that a study has no runs, and what to type instead."""
-    none = "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"
-    return UserError(
-        f"no runs of study '{study}' under {root} {did_you_mean(study, known) if known else none}"
-    )
 
 
 def study_names(root: Path) -> list[str]:

@@ -132,6 +132,13 @@ def test_an_unknown_study_names_those_there_are(root: Path) -> None:
         collect(root, "backend")
 
 
+def test_a_root_without_runs_says_how_to_start_some(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"no runs of study 'backends' .*\(nor of any other: start some with `runner launch"
+    ):
+        collect(tmp_path, "backends")
+
+
 def test_a_missing_root_is_a_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="launch a study first"):
         collect(tmp_path / "nowhere")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import pytest
 
+from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store
 from analysis.store.collect import collect
@@ -63,7 +66,17 @@ def test_a_study_whose_folder_is_gone_still_has_a_report_that_says_so(root: Path
     shutil.rmtree(root / "backends")
     assert collect(root, "backends").runs == 1
     page = build_report(root, "backends", tmp_path / "out").read_text()
-    assert "files of 1 run are gone" in page
+    assert re.search(
+        r"[Ff]iles of 1 run are gone since \d{4}-\d{2}-\d{2}: what they said was collected", page
+    )
+
+
+def test_of_several_runs_whose_files_are_gone_the_first_is_dated() -> None:
+    since = [datetime(2026, 3, day, tzinfo=UTC) for day in (2, 1)]
+    said = facts.missing([{"missing_since": each} for each in (*since, None)])
+    assert (
+        said == "files of 2 runs are gone, the first since 2026-03-01: what they said was collected before."
+    )
 
 
 @pytest.mark.parametrize(
