@@ -11,7 +11,9 @@ from analysis.charts._parts import NAMES, columns, whole
 from analysis.charts._parts import middle as find_middle
 from analysis.charts._stack import plot
 from analysis.charts._values import UNKNOWN, number, observed_in
+from analysis.findings.profiles import SLOWER, slower
 from analysis.stats import by_label
+from model.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
 _LEAST = ", ".join(f"sum(seconds) FILTER (part = '{part}') AS least_{part}" for part in _OF_FLOOR)
@@ -99,6 +101,12 @@ class Profiled:
             how += (
                 " The bar below, floor, is the least time by the ceilings that were measured on the same "
                 f"device: {self.floor}"
+            )
+        if unlike := slower({**row, "seconds": whole(row)} for row in rows):
+            how += (
+                f" In {len(unlike)} of {counted(len(by_label(rows)), 'group')} these took over "
+                f"{SLOWER:.0f} % longer than the timed ones (the table has both): where the time of those "
+                "goes is not shown."
             )
         return (
             f"The time of a {self.noun} by its parts. The bar is the run of the group whose {self.noun} is "

@@ -14,13 +14,14 @@ from analysis.compare.guard import in_logs
 from analysis.compare.values import commit, device, task
 from analysis.findings.losses import final_loss
 from analysis.findings.memory import peak_memory_gib
+from analysis.findings.profiles import PROFILED
 from analysis.query.ask import answer
 from analysis.query.kernels import KERNEL_TIMES
 from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
-
 from model.units import counted
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
@@ -51,7 +52,7 @@ GROUP BY ALL ORDER BY attention, mode, outcome, reason"""
 # By name, what a report carries besides the queries of its figures and tables.
 QUERIES = {
     "attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL,
-    "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
+    "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES, "profiled": PROFILED,
 }  # fmt: skip
 
 
@@ -91,6 +92,7 @@ class Facts:
     Attributes:
         untimed: backends of task attention that have no time at some shape: how they ended, and why.
         kernels: its rows of the table, of attempts that decide their runs.
+        profiles: how long the profiled steps of completed runs took beside the timed ones.
     """
 
     study: str
@@ -102,6 +104,7 @@ class Facts:
     dictionary: list[Row]
     untimed: list[Row] = field(default_factory=list)
     kernels: list[Row] = field(default_factory=list)
+    profiles: list[Row] = field(default_factory=list)
 
     @property
     def question(self) -> str:
@@ -220,6 +223,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         dictionary=rows(connection, _DICTIONARY_SQL, study),
         untimed=rows(connection, _UNTIMED_SQL, study),
         kernels=rows(connection, KERNEL_TIMES, study),
+        profiles=rows(connection, PROFILED, study),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.rates import ENOUGH
-from analysis.report.said import decoding
+from analysis.report.said import decoding, profiles
 from analysis.report.said.sentence import Sentence, listed
 from analysis.stats.verdict import name
 from model.units import counted
@@ -45,6 +45,7 @@ def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Differ
         yield from _one_machine(done)
     else:
         yield from _one_of_a_kind(done)
+    yield from profiles.sentences(facts)
     yield from _unfinished(facts)
 
 

@@ -17,7 +17,7 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.writeup.write import write
 from tests.analysis.charts.test_step_profile import bars
-from tests.analysis.fabricate import completed, inferred
+from tests.analysis.fabricate import completed, inferred, profile
 
 DESIGN = {"order": "interleaved", "order_seed": 0, "baseline": {"attention": "auto"}, "margins": {}}
 
@@ -158,6 +158,17 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed_ones(tmp_path: Path) -> None:
+    for backend in ("auto", "custom"):
+        folder = inferred(tmp_path, backend, profiled=True, group=backend, factors={"attention": backend})
+    profile(folder, decoded={"products": 0.01}, products=0.15)
+    collect(tmp_path)
+    made = build_report(tmp_path, "inference", tmp_path / "out").parent
+    assert "is of prefills after the run. Those of custom (50 %) took over 10 %" in words(made / "index.html")
+    assert "In 1 of 2 groups these took over 10 % longer" in words(made / "prefill.html")
+    assert not audit(made).findings
+
+
 @pytest.mark.parametrize(
     ("name", "labels", "products", "phase", "noun"),
     [
@@ -203,6 +214,7 @@ def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
     assert f"{floor:.0f} % ( auto ) to {floor:.0f} % ( custom ) of that of a prefill and" in overview
     assert f"{decode_floor:.0f} % ( auto ) of that of a decoded token." in overview
     assert "The floor of a prefill" in words(made / "methods.html")
+    assert "longer than the timed ones" not in overview
     assert "of the prefill" in words(made / "prefill.html")
     assert "of the decoded token" in words(made / "decoding.html")
     assert not (made / "time.html").exists()

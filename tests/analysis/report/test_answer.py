@@ -8,6 +8,7 @@ from analysis.compare.difference import Difference
 from analysis.report.answer import Answer, answer
 from analysis.report.backends import Backends
 from analysis.report.said import ran
+from analysis.report.said.profiles import sentences as of_profiles
 from tests.analysis.findings.rows import DESIGN
 from tests.analysis.report.study import NOBODY, Row, comparison, facts, planned
 
@@ -291,3 +292,27 @@ def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
     found = of([*rows, planned("flash", 0.4, **times)])
     (observed,) = [each for each in found.findings if each.kind == "observed"]
     assert observed.text.endswith("in one run each, the same repeat of 3 that cudnn has.")
+
+
+def profiles(**seconds: float) -> list[Row]:
+    """What was profiled by phase, of `tiled`, beside timed ones of 0.4 s."""
+    return [
+        {"label": "tiled", "run_id": "r1", "phase": phase, "seconds": each, "timed_seconds": 0.4}
+        for phase, each in seconds.items()
+    ]
+
+
+def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_figure() -> None:
+    def said(runs: list[Row], **seconds: float) -> list[str]:
+        found = of(runs, profiles=profiles(**seconds)).cannot_say
+        return [each.text for each in found if each.text.startswith("The figure of where")]
+
+    training = repeats("tiled", 1)
+    assert said(training, step=0.439) == []
+    assert said(training, step=0.6132) == [
+        "The figure of where the time of a step goes is of steps after the run. Those of `tiled` (53 %) took over "
+        "10 % longer than the timed ones: where the time of these goes, it does not show."
+    ]
+    read = facts(training, profiles=profiles(step=0.6, decode=0.6))
+    nouns = ("a step", "a decoded token")
+    assert [noun in each.text for each, noun in zip(of_profiles(read), nouns, strict=True)] == [True, True]

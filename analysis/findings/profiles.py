@@ -1,0 +1,38 @@
+"""Whether the steps that were profiled, after the last one of a run, are like those that were timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analysis.findings.groups import Row
+from analysis.stats import by_label
+
+SLOWER = 10.0  # percent above the timed step, from which a profile says nothing of that
+
+# A row for each completed run and phase that was profiled.
+PROFILED = """\
+SELECT r.label, r.run_id, p.phase, sum(p.seconds) AS seconds,
+  any_value(if(p.phase = 'decode', r.decode_seconds, r.step_seconds)) AS timed_seconds
+FROM runs r
+JOIN step_profile p ON p.study = r.study AND p.run_id = r.run_id AND p.attempt = r.measured_attempt
+WHERE r.study = $study AND r.outcome = 'completed'
+GROUP BY r.label, r.run_id, r.place, p.phase
+ORDER BY r.place, r.run_id, p.phase"""
+
+
+def slower(rows: Iterable[Row]) -> dict[str, float]:
+    """By label, how much longer the group's median profiled step took than its run's timed ones, in percent.
+
+    Args:
+        rows: of one phase, as PROFILED gives them. The median run is the one that the figure shows: of two in
+            the middle the shorter.
+
+    Returns:
+        Of groups above SLOWER alone.
+    """
+    found = {}
+    for label, mine in by_label(list(rows)).items():
+        row = sorted(mine, key=lambda row: (row["seconds"], row["run_id"]))[(len(mine) - 1) // 2]
+        if row["timed_seconds"] and (more := 100 * (row["seconds"] / row["timed_seconds"] - 1)) > SLOWER:
+            found[label] = more
+    return found
