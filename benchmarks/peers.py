@@ -19,11 +19,8 @@ from timing import Taken, Times, add, machine, run, runner, show
 
 PACKAGES = ("iops-benchmark", "ReFrame-HPC", "hydra-core", "hydra-submitit-launcher")
 LEFT_OUT = """\
-Hydra with its submitit launcher: start-up only; it expands a sweep only to submit it and wait for its end.
-JUBE: pip found no release under that name.
-Ramble: not tried; it is installed from a git clone along with Spack's concretizer, not as a package.
-SEML: not tried; it needs a MongoDB server for its queue before it expands anything.
-NeMo-Run: not tried; its tasks are Python objects, and it has no matrix expansion to time."""
+Hydra with its submitit launcher, JUBE, NeMo-Run, Ramble: see queueing.py, which times submitting.
+SEML: not tried; it needs a MongoDB server for its queue before it expands anything."""
 IOPS = """\
 benchmark: {{name: many, workdir: ./workdir, executor: slurm, search_method: exhaustive, repetitions: 1}}
 vars:
