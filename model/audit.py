@@ -22,7 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from model.config import RunConfig
-from model.disk.record import AuditRecord
+from model.disk.audits import AuditRecord
 from model.errors import AuditFailed
 from model.measure.flops import flop_per_token
 from model.parallel.world import ALONE, World

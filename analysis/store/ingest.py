@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.config import UNREAD
+from model.disk.audits import AuditRecord
 from model.disk.files import Unreadable, dumps, regular
 from model.disk.folder import DECODED, Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
 from model.disk.kernels import FILE as KERNELS
 from model.disk.kernels import KernelTime, KernelTimes
 from model.disk.profile import FILE, StepProfile
-from model.disk.record import AuditRecord, DecodeRecord, DesignRecord, Manifest, Result, RunRecord
+from model.disk.record import DecodeRecord, DesignRecord, Manifest, Result, RunRecord
 from model.measure.flops import attention_flop
 
 Row = dict[str, Any]

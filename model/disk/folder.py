@@ -29,6 +29,7 @@ from functools import cached_property
 from pathlib import Path
 
 from model.config import ParallelConfig
+from model.disk.audits import AuditRecord
 from model.disk.files import Record, Unreadable, read, read_lines
 from model.disk.imported import PREFIX, ImportedRun
 from model.disk.kernels import FILE as KERNELS
@@ -36,7 +37,6 @@ from model.disk.kernels import KernelTimes
 from model.disk.profile import FILE, StepProfile
 from model.disk.record import (
     NAME,
-    AuditRecord,
     DecodeRecord,
     LedgerEvent,
     Manifest,

@@ -10,7 +10,8 @@ import torch
 
 from model.attention import Backend
 from model.audit import Taken
-from model.disk.record import AuditedTensor, AuditRecord, finite, now
+from model.disk.audits import AuditedTensor, AuditRecord
+from model.disk.record import finite, now
 from model.verify import data
 from model.verify.call import Subject, call
 from model.verify.cases import Variant

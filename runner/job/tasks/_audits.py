@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from model.audit import Taken
+from model.disk.audits import AuditRecord
 from model.disk.files import append
-from model.disk.record import AuditRecord
 from model.errors import AuditFailed
 
 

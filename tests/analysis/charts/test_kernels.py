@@ -21,7 +21,8 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from model.attention import Case
 from model.config import CallConfig, RunConfig
-from tests.analysis.fabricate import Folder, certificate, kernels, plan
+from tests.analysis.fabricate import Folder, certificate, plan
+from tests.analysis.timed import kernels
 
 CHARTS = [name for name in charts.names() if name.startswith("kernel_")]
 # The FlashAttention-3 sweep at head dim 128, the batch, heads, embedding dim, and head dims.

@@ -17,7 +17,8 @@ from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records
 from model.measure.flops import attention_flop
 from tests.analysis.conftest import Ask
-from tests.analysis.fabricate import CASE, Folder, certificate, kernels, plan
+from tests.analysis.fabricate import CASE, Folder, certificate, plan
+from tests.analysis.timed import kernels
 
 
 def timed(root: Path, run_id: str = "r1", **said: float | str) -> Folder:

@@ -6,7 +6,8 @@ from model.config import RunConfig
 from model.disk.folder import RunFolder
 from runner.commands.reproduce import compare
 from runner.state import ledger
-from tests.analysis.fabricate import CASE, Folder, inferred, kernels, plan
+from tests.analysis.fabricate import CASE, Folder, inferred, plan
+from tests.analysis.timed import kernels
 
 
 def state(root, **options):
