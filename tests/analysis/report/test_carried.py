@@ -5,7 +5,9 @@ import pytest
 from analysis.report import carried
 
 
-@pytest.mark.parametrize("source", ["measure/flops.py", "config.py", "units.py"])
+@pytest.mark.parametrize(
+    "source", ["measure/flops.py", "config/__init__.py", "config/sections.py", "units.py"]
+)
 def test_another_formula_or_configuration_is_other_code(monkeypatch, source):
     hashed = carried.sha256
     before = carried.code.__wrapped__()
