@@ -9,7 +9,6 @@ the run itself, and the time that is left may be short.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,6 +22,7 @@ from model.disk import checkpoint, tensorfile
 from model.disk.staging import Staging
 from model.errors import Interrupted
 from model.parallel.world import ALONE, World
+from model.stderr import say
 from model.text import START, Position
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Keeper:
             try:
                 found = self._staging.hold(tensors)
             except MemoryError as error:
-                sys.stderr.write(f"training waits until the checkpoint at step {step} is written: {error}\n")
+                say(f"training waits until the checkpoint at step {step} is written: {error}")
                 return tensorfile.passing(tensors)
             held.set()
             return found
@@ -143,7 +143,7 @@ class Keeper:
             save(hold=hold)
         except OSError as error:
             if self.world.is_first:
-                sys.stderr.write(f"could not save a checkpoint at step {step}; training continues: {error}\n")
+                say(f"could not save a checkpoint at step {step}; training continues: {error}")
         finally:
             held.set()
 

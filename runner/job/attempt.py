@@ -21,6 +21,7 @@ from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Manifest, Outcome, Result, RunRecord, now
 from model.errors import Interrupted, Unsupported
 from model.measure import machine
+from model.stderr import say
 from runner.job import admission, phase
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
@@ -89,7 +90,7 @@ def run_attempt(
         if ranks:
             ending = ranks.true_of(ending, error)
         if ending.outcome is Outcome.FAILED:
-            _print_error()
+            say(traceback.format_exc().rstrip())
     conclusion.record(ending)
     if afterwards and not stop.requested():
         _and_then(afterwards, ranks)
@@ -99,11 +100,6 @@ def run_attempt(
         progress.gpu.close()
     go_on(ending)
     return ending.outcome.value
-
-
-def _print_error() -> None:
-    with suppress(OSError):  # stderr may be on a full disk
-        traceback.print_exc()
 
 
 class _Conclusion:

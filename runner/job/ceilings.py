@@ -24,6 +24,7 @@ from model.disk.node import Ceilings, FloorPart, NodeRecord
 from model.disk.record import Manifest, now
 from model.errors import AssayError
 from model.measure import floor, floor_inference
+from model.stderr import say
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
@@ -65,7 +66,7 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
         found = _found(config, manifest, study / node.FOLDER, options)
         return Known(found.key, None, _FLOORS[config.task](config, found.measured))
     except (Unmeasured, OSError) as error:
-        sys.stderr.write(f"the ceilings of this node are not known: {error}\n")
+        say(f"the ceilings of this node are not known: {error}")
         return Known(no_ceilings=str(error))
 
 

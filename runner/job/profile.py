@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from model import attention
 from model.disk.files import write
 from model.disk.profile import FILE, StepProfile
 from model.disk.record import Manifest
+from model.stderr import say
 
 if TYPE_CHECKING:
     from model.measure.profile import Done
@@ -26,7 +26,7 @@ def keep(done: Done, manifest: Manifest, attempt: Path | None) -> None:
         if attempt:
             write(attempt / FILE, found)
     except OSError as error:
-        sys.stderr.write(f"the profile of the step could not be written: {error}\n")
+        say(f"the profile of the step could not be written: {error}")
 
 
 def _profile(done: Done, manifest: Manifest) -> StepProfile:
@@ -39,5 +39,5 @@ def _profile(done: Done, manifest: Manifest) -> StepProfile:
         return profiled(done, manifest.run_id, manifest.attempt, kernels)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"the step could not be profiled: {reason}\n")
+        say(f"the step could not be profiled: {reason}")
         return StepProfile(run_id=manifest.run_id, attempt=manifest.attempt, steps=0, reason=reason)

@@ -74,6 +74,13 @@ def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(lau
         assert "OutOfMemoryError" in next(root.glob("tiny/*/attempt-1/ranks-*.log")).read_text()
 
 
+def test_the_cause_is_told_where_what_a_process_prints_goes_to_a_full_disk(launch, root):
+    assert launch(RANK_FAULT="1:3:oom unheard").wait(PATIENCE_SECONDS) == 1
+    assert result(root)["outcome"] == "oom_gpu"
+    assert result(root)["reason"].startswith("rank 1 on ")
+    assert "OutOfMemoryError" not in next(root.glob("tiny/*/attempt-1/ranks-*.log")).read_text()
+
+
 @pytest.mark.parametrize("stuck", [False, True], ids=["", "while the first is stuck"])
 def test_a_process_that_is_killed_ends_the_run(launch, root, stuck):
     launched = launch()

@@ -1,8 +1,11 @@
 """A periodic checkpoint is written while training goes on, and holds the state of the step that it names."""
 
+import errno
+import io
 import multiprocessing
 import os
 import signal
+import sys
 from concurrent.futures import wait
 from pathlib import Path
 from threading import Event
@@ -119,6 +122,18 @@ def test_a_run_that_ends_waits_for_the_save_under_way(events, tiny, tmp_path, mo
     monkeypatch.setattr(Keeper, "due", lambda self, step: step == 29)
     attempt(run_config(), tiny, tmp_path / "attempt-1")
     assert events == ["copied", "waits", "saved 29"]
+
+
+@pytest.mark.fault
+def test_a_disk_that_has_no_room_to_say_so_either_ends_no_training(tiny, tmp_path, monkeypatch):
+    def full(_kept, _meta):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "publish", full)
+    monkeypatch.setattr(Keeper, "due", lambda self, step: step == 4)
+    with Path("/dev/full").open("wb", buffering=0) as stderr:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(stderr, write_through=True))
+        assert attempt(run_config(), tiny, tmp_path / "attempt-1").records[-1].step == 30
 
 
 @pytest.mark.fault

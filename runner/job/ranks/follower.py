@@ -12,6 +12,7 @@ from functools import partial
 
 from model.errors import Interrupted
 from model.measure import machine
+from model.stderr import say
 from runner.job.manifest import first_manifest
 from runner.job.ranks.first import is_echo
 from runner.job.ranks.leader import Leader
@@ -43,8 +44,7 @@ def main() -> None:
         pass
     except BaseException as error:
         limit_memory(None)
-        traceback.print_exc()
-        sys.stderr.flush()
+        say(traceback.format_exc().rstrip())
         leader.ended(of_exception(error, asked.planned.config.device), is_echo(error))
         os._exit(1)
     leader.done()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable
 from queue import Queue
 from threading import Event, Thread
 from typing import Literal
 
+from model.stderr import say
 from runner.job.ranks.meeting import Meeting, NobodyCame
 from runner.job.ranks.standstill import TURN_SECONDS, Silence
 from runner.job.ranks.where import Place, place
@@ -88,8 +88,7 @@ class Leader:
                     self._silence.begun = True
                     self._orders.put(message)
         except OSError as error:
-            sys.stderr.write(f"rank 0 no longer answers: {error}\n")
-        sys.stderr.flush()
+            say(f"rank 0 no longer answers: {error}")
         self._gone.set()
         self._leave()
 
