@@ -1,9 +1,8 @@
-"""What is derived: outcomes, rates, the warm-up rule, labels, and the comments that say so."""
+"""What is derived: outcomes, rates, and the warm-up rule."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,9 +10,8 @@ from analysis import stats
 from analysis.query.rates import COMPLETED_RUNS
 from analysis.report.facts import RUNS_SQL, literal
 from analysis.store.collect import collect
-from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
+from model.config import ParallelConfig, RunConfig, TrainConfig
 from model.disk.node import FloorPart
-from model.disk.record import RankRecord
 from model.measure.flops import flop_per_token
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import LLAMA, Folder, completed, plan
@@ -359,65 +357,6 @@ def test_a_loss_that_is_not_finite_is_null_at_the_end(root: Path, sql: Ask) -> N
     assert sql("SELECT final_loss, outcome FROM runs") == [{"final_loss": None, "outcome": "diverged"}]
 
 
-def test_a_label_is_the_factors_that_vary_seed_apart(root: Path, sql: Ask) -> None:
-    for run_id, attention, length in (("r1", "auto", 512), ("r2", "flash", 512), ("r3", "flash", 1024)):
-        factors = {
-            "attention": attention,
-            "seed": 0,
-            "train.sequence_length": length,
-            "train.dtype": "bfloat16",
-        }
-        Folder(root, plan(run_id, attention=attention, factors=factors, group=run_id))
-    collect(root)
-    assert [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")] == [
-        "auto, sequence_length=512",
-        "flash, sequence_length=512",
-        "flash, sequence_length=1024",
-    ]
-
-
-def test_of_many_factors_a_label_has_those_that_differ_from_the_baseline(root: Path, sql: Ask) -> None:
-    base = {"train.compile": False, "train.loss": "plain", "train.lr": 0.1, "model.lr": 1}
-    design = {"order": "interleaved", "order_seed": 7, "baseline": base, "margins": {}, "until": None}
-    changes = ({}, {"train.compile": True}, {"train.loss": "joined", "train.lr": 0.2}, {"model.lr": 2})
-    for number, change in enumerate(changes):
-        Folder(root, plan(f"r{number}", factors={**base, **change}, group=f"g{number}", design=design))
-    collect(root)
-    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
-    assert labels == ["baseline", "compile=true", "loss=joined, train.lr=0.2", "model.lr=2"]
-
-
-def test_where_runs_do_not_agree_on_a_baseline_labels_have_all_factors(root: Path, sql: Ask) -> None:
-    for number, value in enumerate((False, True)):
-        factors = {"train.compile": value, "train.loss": number, "seed": 0, "train.steps": number}
-        design = {"order": "interleaved", "order_seed": 7, "baseline": {"train.compile": value}}
-        design |= {"margins": {}, "until": None}
-        Folder(root, plan(f"r{number}", factors=factors, group=f"g{number}", design=design))
-    collect(root)
-    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
-    assert labels == ["compile=false, loss=0, steps=0", "compile=true, loss=1, steps=1"]
-
-
-def test_repeats_share_a_label_and_the_design_is_a_column(root: Path, sql: Ask) -> None:
-    design = {"order": "interleaved", "order_seed": 7, "baseline": {"attention": "auto"}}
-    design |= {"margins": {"loss": 0.005}, "until": None}
-    Folder(root, plan("r1", group="g", repeat=1, position=2, block=1, design=design))
-    folder = Folder(root, plan("r2", group="g", repeat=2, position=3, block=2, design=design))
-    folder.start(load_before=0.5, cores=8, device_users=1)
-    folder.end("completed", load_after=1.5)
-    Folder(root, plan("old", attention="flash", factors={"attention": "flash"}))
-    collect(root)
-    about = "label, repeat, position, block, design ->> '$.baseline.attention' AS base"
-    assert [tuple(row.values()) for row in sql(f"SELECT {about} FROM runs ORDER BY run_id DESC")] == [
-        ("auto", 2, 3, 2, "auto"),
-        ("auto", 1, 2, 1, "auto"),
-        ("flash", 1, None, None, None),
-    ]
-    assert sql("SELECT load_before, load_after, cores, device_users FROM attempts") == [
-        {"load_before": 0.5, "load_after": 1.5, "cores": 8, "device_users": 1}
-    ]
-
-
 def test_a_run_was_on_the_gpu_of_its_deciding_attempt(root: Path, sql: Ask) -> None:
     folder = Folder(root, plan("r1"))
     for attempt, gpu in enumerate(("0090d9", "7e634d"), start=1):
@@ -428,184 +367,3 @@ def test_a_run_was_on_the_gpu_of_its_deciding_attempt(root: Path, sql: Ask) -> N
     assert sql("SELECT gpu_uuid FROM runs ORDER BY run_id") == [{"gpu_uuid": "7e634d"}, {"gpu_uuid": None}]
     of_attempts = sql("SELECT gpu_uuid FROM attempts ORDER BY run_id, attempt")
     assert [row["gpu_uuid"] for row in of_attempts] == ["0090d9", "7e634d", None]
-
-
-def test_where_nothing_varies_the_label_is_the_backend(root: Path, sql: Ask) -> None:
-    Folder(root, plan("r1", factors={"seed": 0}))
-    Folder(root, plan("r2", seed=1, factors={"seed": 1}))
-    collect(root)
-    assert sql("SELECT DISTINCT label FROM runs") == [{"label": "auto"}]
-
-
-def test_two_groups_never_share_a_label(root: Path, sql: Ask) -> None:
-    """The study's file was edited between two launches: same factors, another configuration."""
-    config = RunConfig(data=DataConfig(path="t.parquet"), train=TrainConfig(steps=7))
-    Folder(root, plan("r1", group="aaaaaaaaaa"))
-    Folder(root, plan("r2", group="bbbbbbbbbb", config=config))
-    collect(root)
-    labels = {row["label"] for row in sql("SELECT label FROM runs")}
-    assert labels == {"auto #aaaaaa", "auto #bbbbbb"}
-
-
-def measured(root: Path, sql: Ask, *records: dict[str, Any]) -> dict[str, Any]:
-    """A run's measures after a first record, which never counts, and these, of 5 steps of 0.4 s each."""
-    folder = Folder(root, plan("r1"))
-    folder.start()
-    folder.step(10, steps=10, energy_joules=1000.0, sm_mhz=300.0, throttle_reasons="hw_slowdown")
-    for place, known in enumerate(records):
-        folder.step(15 + 5 * place, **known)
-    collect(root)
-    (found,) = sql("FROM runs")
-    return found
-
-
-def test_a_run_has_the_energy_of_all_its_steps_and_the_power_of_those_that_count(
-    root: Path, sql: Ask
-) -> None:
-    known = {"energy_joules": 1200.0, "data_wait_seconds": 0.5}
-    found = measured(root, sql, known, known | {"data_wait_seconds": 0.1})
-    assert (found["energy_joules"], found["power_watts"]) == (3400.0, 585.366)
-    assert found["data_wait_percentage"] == 15.0
-    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, *[1200 / 2.1] * 2]
-
-
-def test_power_is_of_windows_over_several_records_that_count(root: Path, sql: Ask) -> None:
-    """A reading can be late by 0.1 s, once for all windows that follow each other, and none reaches into the warm-up."""
-    records = [
-        {"step_seconds": 0.02, "energy_joules": 140.0} | known
-        for known in (
-            {"power_joules": 900.0, "power_seconds": 1.2, "power_steps": 15},
-            {},
-            {"power_joules": 800.0, "power_seconds": 1.2, "power_steps": 10},
-            {},
-            {"power_joules": 700.0, "power_seconds": 1.2, "power_steps": 10},
-        )
-    ]
-    found = measured(root, sql, *records)
-    assert found["power_watts"] == 600.0
-    watts = [row["power_watts"] for row in sql("FROM steps ORDER BY step")]
-    assert watts == pytest.approx([1000 / 4.1, 900 / 1.3, None, 800 / 1.3, None, 700 / 1.3])
-
-
-def test_records_shorter_than_a_second_have_no_power(root: Path, sql: Ask) -> None:
-    """On an H200 limited to 700 W, prefills of 0.1 s had 711 to 754 W by energy over their own time.
-
-    Older versions kept no reading across records.
-    """
-    known = {"energy_joules": 80.0, "step_seconds": 0.02}
-    found = measured(root, sql, known, known)
-    assert (found["energy_joules"], found["power_watts"]) == (1160.0, None)
-    assert [row["power_watts"] for row in sql("FROM steps ORDER BY step")] == [1000 / 4.1, None, None]
-
-
-def test_power_is_of_the_records_that_are_long_enough(root: Path, sql: Ask) -> None:
-    short, long = {"energy_joules": 80.0, "step_seconds": 0.02}, {"energy_joules": 1200.0}
-    assert measured(root, sql, short, long)["power_watts"] == 571.429
-
-
-def test_the_energy_of_a_run_is_unknown_where_that_of_a_step_is(root: Path, sql: Ask) -> None:
-    found = measured(root, sql, {"energy_joules": 1200.0}, {})
-    assert (found["energy_joules"], found["power_watts"]) == (None, 571.429)
-
-
-@pytest.mark.parametrize(
-    ("clocks", "reasons", "changed"),
-    [
-        ((1980.0, 1740.0), ("", ""), False),
-        ((1980.0, 1600.0), ("", ""), True),
-        ((1980.0, 1980.0), ("", "sw_power_cap"), True),
-        ((1980.0, 1600.0), (None, None), True),
-        ((1980.0, 1980.0), (None, None), False),
-        ((None, None), ("", ""), False),
-        ((None, None), (None, None), None),
-    ],
-)
-def test_a_run_says_whether_its_clock_or_what_held_it_back_changed_after_the_warm_up(
-    root: Path, sql: Ask, clocks: tuple[Any, ...], reasons: tuple[Any, ...], changed: bool | None
-) -> None:
-    pairs = zip(clocks, reasons, strict=True)
-    found = measured(root, sql, *({"sm_mhz": mhz, "throttle_reasons": why} for mhz, why in pairs))
-    assert found["clocks_changed"] is changed
-    assert (found["sm_mhz_high"], found["sm_mhz_low"]) == clocks
-    said = [why or "none" for why in reasons if why is not None]
-    assert found["throttle_reasons"] == ("; ".join(dict.fromkeys(said)) or None)
-
-
-def test_a_run_names_the_process_that_was_slowest_most_often_and_its_node(root: Path, sql: Ask) -> None:
-    """Of the deciding attempt alone: another one's processes may have been elsewhere."""
-    folder = Folder(root, plan("r1", steps=200))
-    for attempt, nodes in enumerate((("a", "b", "c"), ("b", "c", "d")), start=1):
-        folder.start(attempt=attempt, ranks=[RankRecord(node=node) for node in nodes], gpus=3)
-    every = {"slowest_rank": 0, "slowest_rank_seconds": 0.9, "other_ranks_seconds": 0.1}
-    for step in (10, 20, 30, 40, 50):
-        folder.step(step, steps=10, **every)
-    for step, rank, seconds in ((60, 2, 0.33), (65, 2, 0.36), (70, 1, 0.3), (75, 2, 0.45), (80, 1, 0.3)):
-        known = {"slowest_rank": rank, "slowest_rank_seconds": seconds, "other_ranks_seconds": 0.3}
-        folder.step(step, attempt=2, **known)
-    collect(root)
-    (found,) = sql("FROM runs")
-    said = {name: value for name, value in found.items() if "rank" in name}
-    assert said == {
-        "slowest_rank": 2, "slowest_rank_node": "d", "slowest_rank_records": 3, "ranked_records": 5,
-        "slowest_rank_percentage": 20.0,
-    }  # fmt: skip
-    assert [row["slowest_rank"] for row in sql("FROM steps ORDER BY step")] == [0] * 5 + [2, 2, 1, 2, 1]
-
-
-def test_every_table_and_column_says_what_it_is(root: Path, sql: Ask) -> None:
-    collect(root)
-    mine = "database_name = 'results' AND NOT internal"
-    assert sql(f"SELECT table_name, column_name FROM duckdb_columns() WHERE {mine} AND comment IS NULL") == []
-    assert sql(f"SELECT table_name FROM duckdb_tables() WHERE {mine} AND comment IS NULL") == []
-    assert sql(f"SELECT view_name FROM duckdb_views() WHERE {mine} AND comment IS NULL") == []
-
-
-CONTRACT = {
-    "runs": """run_id study attention seed repeat position block design factors config profile outcome expected_outcome reason attempts gpu node
-        nodes gpus processes steps step_seconds tokens_per_second tokens_per_second_per_process mfu tflops training_tokens_percentage final_loss
-        peak_memory_bytes energy_joules wall_seconds gpu_hours git_sha git_dirty created_at started_at ended_at gpu_uuid""",
-    "steps": """run_id attempt step time loss learning_rate grad_norm step_seconds tokens_per_second
-        training_tokens_percentage mfu tflops memory_bytes step_seconds_min step_seconds_median step_seconds_max
-        data_wait_seconds energy_joules power_watts sm_mhz throttle_reasons slowest_rank slowest_rank_seconds
-        other_ranks_seconds""",
-    "attempts": "run_id attempt outcome reason certificate load_before load_after cores device_users gpu_uuid",
-    "certificates": """key attention verdict device_kind device_name dtype shape run_case software code kernels
-        reasons not_looked_at checks failed seconds created_at""",
-    "verifications": """certificate attention name what shape variant measured tolerance relative_error passed
-        reason""",
-    "backends": "attention device_name verdict certificate o_error dq_error dk_error dv_error ratio",
-    "kernels": "attention direction milliseconds tflops",
-    "nodes": "node gpu driver",
-    "quarantine": "path reason",
-}
-
-
-@pytest.mark.parametrize("table", CONTRACT)
-def test_the_contracts_columns_are_there(root: Path, sql: Ask, table: str) -> None:
-    collect(root)
-    columns = {row["column_name"] for row in sql(f"DESCRIBE {table}")}
-    assert set(CONTRACT[table].split()) <= columns
-
-
-def test_json_columns_are_json(root: Path, sql: Ask) -> None:
-    completed(root, "r1", attention="flash")
-    collect(root)
-    query = "SELECT factors ->> 'attention' AS a, (config -> 'train' ->> 'steps')::INT AS n FROM runs"
-    assert sql(query) == [{"a": "flash", "n": 100}]
-
-
-@pytest.mark.parametrize(("known", "capped"), [(True, 70.0), (False, None)])
-def test_the_power_limit_is_counted_over_the_attempts_that_wall_seconds_counts(
-    root: Path, sql: Ask, known: bool, capped: float | None
-) -> None:
-    """Else its share of a resumed run's time would be too small."""
-    clocks = {"power_limit_watts": 700, "sm_mhz": 1980, "memory_mhz": 2619, "slowed_seconds": 0.0}
-    folder = Folder(root, plan("r1"))
-    for attempt, seconds, outcome in ((1, 40.0, "cancelled"), (2, 30.0, "completed")):
-        folder.start(attempt=attempt, clocks=clocks | {"power_capped_seconds": 100.0})
-        held = clocks | {"power_capped_seconds": 100.0 + seconds}
-        folder.end(outcome, attempt=attempt, clocks=held if known or attempt == 2 else None)
-    collect(root)
-    (run,) = sql("SELECT power_capped_seconds, slowed_seconds, wall_seconds FROM runs")
-    assert (run["power_capped_seconds"], run["wall_seconds"]) == (capped, 120)
-    assert run["slowed_seconds"] == (0 if known else None)

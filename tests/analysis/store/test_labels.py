@@ -1,0 +1,86 @@
+"""What a group is called: the factors that tell it from the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.store.collect import collect
+from model.config import DataConfig, RunConfig, TrainConfig
+from tests.analysis.conftest import Ask
+from tests.analysis.fabricate import Folder, plan
+
+
+def test_a_label_is_the_factors_that_vary_seed_apart(root: Path, sql: Ask) -> None:
+    for run_id, attention, length in (("r1", "auto", 512), ("r2", "flash", 512), ("r3", "flash", 1024)):
+        factors = {
+            "attention": attention,
+            "seed": 0,
+            "train.sequence_length": length,
+            "train.dtype": "bfloat16",
+        }
+        Folder(root, plan(run_id, attention=attention, factors=factors, group=run_id))
+    collect(root)
+    assert [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")] == [
+        "auto, sequence_length=512",
+        "flash, sequence_length=512",
+        "flash, sequence_length=1024",
+    ]
+
+
+def test_of_many_factors_a_label_has_those_that_differ_from_the_baseline(root: Path, sql: Ask) -> None:
+    base = {"train.compile": False, "train.loss": "plain", "train.lr": 0.1, "model.lr": 1}
+    design = {"order": "interleaved", "order_seed": 7, "baseline": base, "margins": {}, "until": None}
+    changes = ({}, {"train.compile": True}, {"train.loss": "joined", "train.lr": 0.2}, {"model.lr": 2})
+    for number, change in enumerate(changes):
+        Folder(root, plan(f"r{number}", factors={**base, **change}, group=f"g{number}", design=design))
+    collect(root)
+    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert labels == ["baseline", "compile=true", "loss=joined, train.lr=0.2", "model.lr=2"]
+
+
+def test_where_runs_do_not_agree_on_a_baseline_labels_have_all_factors(root: Path, sql: Ask) -> None:
+    for number, value in enumerate((False, True)):
+        factors = {"train.compile": value, "train.loss": number, "seed": 0, "train.steps": number}
+        design = {"order": "interleaved", "order_seed": 7, "baseline": {"train.compile": value}}
+        design |= {"margins": {}, "until": None}
+        Folder(root, plan(f"r{number}", factors=factors, group=f"g{number}", design=design))
+    collect(root)
+    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert labels == ["compile=false, loss=0, steps=0", "compile=true, loss=1, steps=1"]
+
+
+def test_repeats_share_a_label_and_the_design_is_a_column(root: Path, sql: Ask) -> None:
+    design = {"order": "interleaved", "order_seed": 7, "baseline": {"attention": "auto"}}
+    design |= {"margins": {"loss": 0.005}, "until": None}
+    Folder(root, plan("r1", group="g", repeat=1, position=2, block=1, design=design))
+    folder = Folder(root, plan("r2", group="g", repeat=2, position=3, block=2, design=design))
+    folder.start(load_before=0.5, cores=8, device_users=1)
+    folder.end("completed", load_after=1.5)
+    Folder(root, plan("old", attention="flash", factors={"attention": "flash"}))
+    collect(root)
+    about = "label, repeat, position, block, design ->> '$.baseline.attention' AS base"
+    assert [tuple(row.values()) for row in sql(f"SELECT {about} FROM runs ORDER BY run_id DESC")] == [
+        ("auto", 2, 3, 2, "auto"),
+        ("auto", 1, 2, 1, "auto"),
+        ("flash", 1, None, None, None),
+    ]
+    assert sql("SELECT load_before, load_after, cores, device_users FROM attempts") == [
+        {"load_before": 0.5, "load_after": 1.5, "cores": 8, "device_users": 1}
+    ]
+
+
+def test_where_nothing_varies_the_label_is_the_backend(root: Path, sql: Ask) -> None:
+    Folder(root, plan("r1", factors={"seed": 0}))
+    Folder(root, plan("r2", seed=1, factors={"seed": 1}))
+    collect(root)
+    assert sql("SELECT DISTINCT label FROM runs") == [{"label": "auto"}]
+
+
+def test_two_groups_never_share_a_label(root: Path, sql: Ask) -> None:
+    """The study's file was edited between two launches: same factors, another configuration."""
+    config = RunConfig(data=DataConfig(path="t.parquet"), train=TrainConfig(steps=7))
+    Folder(root, plan("r1", group="aaaaaaaaaa"))
+    Folder(root, plan("r2", group="bbbbbbbbbb", config=config))
+    collect(root)
+    labels = {row["label"] for row in sql("SELECT label FROM runs")}
+    assert labels == {"auto #aaaaaa", "auto #bbbbbb"}
