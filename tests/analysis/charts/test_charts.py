@@ -12,20 +12,18 @@ import pytest
 
 from analysis import charts
 from analysis.charts import Chart, Figure, styles
-from analysis.charts._curves import POINTS, limit, mean
+from analysis.charts._curves import POINTS, limit
 from analysis.charts._dots import Axis
 from analysis.charts._dots import figure as dots
 from analysis.charts._values import fitting
-from analysis.compare import guard
 from analysis.query.ask import answer, ask
 from analysis.report import facts
 from analysis.stats import over_runs
 from analysis.store import database as store
 from analysis.store.collect import collect
-from model.config import DataConfig, RunConfig, TrainConfig
-from model.disk.record import DesignRecord
 from model.errors import UserError
 from tests.analysis import fabricate
+from tests.analysis.charts.drawn import draw
 from tests.analysis.demo import write_demo
 from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 
@@ -33,14 +31,6 @@ from tests.analysis.fabricate import CASE, Folder, certificate, completed, plan
 # test_step_profile.py.
 ELSEWHERE = ("sweep", "step_profile", "scaling_", "kernel_", "decode_", "prefill_")
 OF_EVERY_STUDY = [name for name in charts.names() if not name.startswith(ELSEWHERE)]
-
-
-def draw(root: Path, name: str, study: str = "backends") -> Figure | None:
-    """A chart as the report builds it."""
-    chart = charts.load(name)
-    with store.open_for_reading(root) as connection:
-        labels = facts.gather(connection, study).labels
-        return chart.build(answer(connection, facts.literal(chart.sql, study)).parsed(), styles(labels))
 
 
 Figures = dict[str, Figure | None]
@@ -290,70 +280,6 @@ def test_the_whole_time_says_where_audits_and_ceilings_are_in_it(demo_figures: F
     assert rest.startswith("records, audits, checkpoints, the end, ")
 
 
-def test_a_backend_that_computes_something_else_leaves_the_band(demo: Path) -> None:
-    """As seeds/000's third FlashAttention did: 0.1 nats off, and the fastest."""
-    chart = charts.load("loss_difference")
-    rows = ask(demo, facts.literal(chart.sql, "backends")).records()
-    last = {row["label"]: row["value"] for row in rows}
-    assert last.pop("flash3") == pytest.approx(0.1, abs=0.01)
-    assert all(abs(value) < 0.01 for value in last.values())
-
-
-def test_rounding_between_backends_is_not_blown_up(root: Path) -> None:
-    for number, backend in enumerate(("auto", "flash", "cudnn")):
-        folder = Folder(root, plan(f"r{number}", attention=backend))
-        folder.start()
-        for step in range(5, 101, 5):
-            folder.step(step, loss=3 + 1e-8 * number)
-    collect(root)
-    figure = draw(root, "loss_difference")
-    assert figure
-    lines = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line"]
-    low, high = lines[0]["encoding"]["y"]["scale"]["domain"]
-    assert low < -0.01 < 0.01 < high
-
-
-def test_a_sound_backend_is_not_held_against_two_that_are_the_same(root: Path) -> None:
-    """On a CPU, auto and flash are one kernel: were they part of their own median, theirs would be a band of no width."""
-    for backend, off in (("auto", 0.0), ("flash", 0.0), ("tiled", 3e-7)):
-        folder = Folder(root, plan(backend, attention=backend))
-        folder.start()
-        for step in range(5, 101, 5):
-            folder.step(step, loss=3 + off)
-    collect(root)
-    rows = ask(root, facts.literal(charts.load("loss_difference").sql, "backends")).records()
-    last = {row["label"]: row["value"] for row in rows}
-    assert last == pytest.approx({"auto": -1.5e-7, "flash": -1.5e-7, "tiled": 3e-7}, abs=1e-9)
-
-
-def test_losses_are_held_against_the_declared_baseline_where_there_is_one(root: Path) -> None:
-    design = DesignRecord(order="interleaved", baseline={"attention": "flash"}, margins={"loss": 0.02})
-    for backend, loss in (("auto", 3.001), ("flash", 3.0)):
-        folder = Folder(root, plan(backend, attention=backend, design=design))
-        folder.start()
-        for step in range(5, 101, 5):
-            folder.step(step, loss=loss)
-    collect(root)
-    rows = ask(root, facts.literal(charts.load("loss_difference").sql, "backends")).records()
-    assert {(row["label"], row["value"], row["margin"]) for row in rows} == {("auto", 0.001, 0.02)}
-    figure = draw(root, "loss_difference")
-    assert figure
-    assert "Loss minus that of flash" in figure.caption
-    assert figure.used == {"auto", "flash"}, "the baseline is not left out"
-    assert "Shaded: the margin of 0.02 nats" in figure.caption
-
-
-def test_losses_are_paired_by_the_text_not_by_the_path_of_its_file(root: Path) -> None:
-    for place, backend in enumerate(("auto", "flash", "cudnn")):
-        data = DataConfig(path=f"copy{place}.parquet")
-        config = RunConfig(attention=backend, data=data, train=TrainConfig(steps=100))
-        completed(root, backend, attention=backend, config=config)
-    collect(root)
-    figure = draw(root, "loss_difference")
-    assert figure
-    assert figure.used == {"auto", "flash", "cudnn"}
-
-
 def test_rows_are_in_the_studys_order_and_not_in_that_of_their_values(root: Path) -> None:
     seconds = {"tiled": 0.3, "auto": 0.5, "flash": 0.4, "custom": 0.2}
     for place, (backend, took) in enumerate(seconds.items()):
@@ -368,13 +294,6 @@ def test_rows_are_in_the_studys_order_and_not_in_that_of_their_values(root: Path
             if "scale" in layer["encoding"]["y"]
         }
         assert rows == {tuple(seconds)}, name
-
-
-def test_losses_of_other_seeds_or_lengths_are_not_paired(root: Path) -> None:
-    for number, backend in enumerate(("auto", "flash", "cudnn")):
-        completed(root, f"r{number}", attention=backend, seed=number)
-    collect(root)
-    assert draw(root, "loss_difference") is None
 
 
 @pytest.mark.parametrize("name", ["memory", "tokens_per_second", "step_time"])
@@ -437,64 +356,6 @@ def test_two_certificates_of_one_backend_are_told_apart_by_what_differs(root: Pa
     assert len({label.rpartition(" ")[0] for label in labels}) == 4
     assert any(label.startswith("auto, T8192 ") for label in labels)
     assert any(label.startswith("auto, T4096, NVIDIA H100 ") for label in labels)
-
-
-@pytest.mark.fault
-def test_runs_on_a_file_that_changed_between_launches_are_not_paired_and_said(root: Path) -> None:
-    """A launch of a part of the cells does not see what the others were planned with."""
-    for name in ("auto", "math", "flash"):
-        completed(root, name, attention=name)
-    collect(root)
-    assert draw(root, "loss_difference")
-    completed(root, "custom", attention="custom", data_fingerprint="e" * 32)
-    collect(root)
-    figure = draw(root, "loss_difference")
-    assert figure is not None
-    assert figure.used == {"auto", "math", "flash"}
-    with store.open_for_reading(root) as connection:
-        said = [each.sentence for each in guard.among(facts.gather(connection, "backends").runs)]
-    assert "Completed runs read different texts of the same name: train.parquet." in said
-
-
-@pytest.mark.parametrize("name", ["loss", "loss_difference", "tokens_over_steps"])
-def test_points_as_wide_as_a_bin_are_the_same_grouped_or_not(root: Path, name: str) -> None:
-    """Beside runs that are longer than the others, whose points are as wide as several of theirs."""
-    for seed, steps in enumerate((300, 700)):
-        for attention in ("auto", "flash", "math"):
-            run = plan(f"{attention}{seed}", attention=attention, seed=seed, steps=steps)
-            folder = Folder(root, run)
-            folder.start()
-            for step in range(1, steps + 1):
-                folder.step(step, steps=1, loss=10 / (step + len(attention)))
-            folder.end()
-    collect(root)
-    sql = facts.literal(charts.load(name).sql, "backends")
-    grouped = sql
-    for part, other in (
-        ("WHERE narrowest < width", ""),
-        ("b.width = c.width", "false"),
-        ("b.width <> c.width", "true"),
-    ):
-        assert part in grouped
-        grouped = grouped.replace(part, other)
-    assert len(rows := ask(root, sql).records()) > 200
-    assert ask(root, grouped).records() == rows
-
-
-def test_a_mean_does_not_depend_on_the_order_of_the_rows() -> None:
-    """Held with a plain sum, whose last bits depend on the order more than those of the compensated one."""
-    import duckdb
-
-    sets = """SELECT i, j, round(7 + (hash(4 * i + j) % 1000000000) / 1e9, 9) AS loss
-        FROM range(5000) a(i), range(4) b(j)"""
-
-    def differing(expression: str) -> int:
-        one, other = (expression.replace("loss", f"loss ORDER BY {order}") for order in ("j", "j % 2, -j"))
-        means = f"SELECT {one} AS one, {other} AS other FROM ({sets}) GROUP BY i"
-        return int(duckdb.sql(f"SELECT count(*) FROM ({means}) WHERE one <> other").fetchall()[0][0])
-
-    assert differing("round(avg(loss), 9)")
-    assert not differing(mean("loss").replace("favg", "avg"))
 
 
 @pytest.mark.parametrize(

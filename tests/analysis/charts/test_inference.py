@@ -9,13 +9,11 @@ import pytest
 
 from analysis import charts
 from analysis.audit.audit import audit
-from analysis.charts import Figure, styles
-from analysis.query.ask import answer
-from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.writeup.write import write
+from tests.analysis.charts.drawn import draw
 from tests.analysis.charts.test_step_profile import bars
 from tests.analysis.fabricate import completed, inferred, profile
 
@@ -41,13 +39,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def draw(root: Path, name: str) -> Figure | None:
-    chart = charts.load(name)
-    with store.open_for_reading(root) as connection:
-        labels = facts.gather(connection, "inference").labels
-        return chart.build(answer(connection, facts.literal(chart.sql, "inference")).parsed(), styles(labels))
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -58,7 +49,7 @@ def draw(root: Path, name: str) -> Figure | None:
 def test_a_latency_is_the_median_over_runs_in_milliseconds(
     root: Path, name: str, values: dict[str, str]
 ) -> None:
-    figure = draw(root, name)
+    figure = draw(root, name, "inference")
     assert figure
     assert figure.table
     assert {row[0]: row[2] for row in figure.table.rows if row[2] != "\N{EN DASH}"} == values
@@ -66,7 +57,7 @@ def test_a_latency_is_the_median_over_runs_in_milliseconds(
 
 
 def test_decoding_is_drawn_over_positions(root: Path) -> None:
-    figure = draw(root, "decode_positions")
+    figure = draw(root, "decode_positions", "inference")
     assert figure
     assert figure.table
     assert figure.table.columns == ("group", *(f"position {place:,}" for place in range(1000, 1004)))
@@ -179,7 +170,7 @@ def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed
 def test_a_prefill_and_a_decoded_token_have_a_bar_of_parts_beside_their_floor(
     profiled: Path, name: str, labels: list[str], products: float, phase: str, noun: str
 ) -> None:
-    figure = draw(profiled, name)
+    figure = draw(profiled, name, "inference")
     assert figure and figure.table and noun in figure.caption
     shown = bars(figure)
     assert list(shown) == labels

@@ -28,6 +28,7 @@ from analysis.stats.change import change
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.disk.record import DesignRecord
+from tests.analysis.charts.drawn import luminance
 from tests.analysis.fabricate import Folder, completed, plan
 
 BASELINE = DesignRecord(order="as written", baseline={"attention": "auto"}, margins={"loss": 0.01})
@@ -44,12 +45,6 @@ def draw(root: Path, *names: str) -> dict[str, Figure | None]:
             rows = answer(connection, facts.literal(charts.load(name).sql, "backends")).parsed()
             found[name] = charts.load(name).build(rows, made)
     return found
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_every_colour_stands_out_from_light_and_dark_paper() -> None:

@@ -25,6 +25,7 @@ from analysis.query.sweeps import SWEEP_RUNS
 from analysis.report import facts
 from analysis.store import database as store
 from analysis.store.collect import collect
+from tests.analysis.charts.drawn import luminance
 from tests.analysis.fabricate import completed
 from tests.analysis.swept import write_sweep
 
@@ -76,11 +77,6 @@ def data(figure: Figure, *fields: str) -> list[Row]:
     """The data of the layer whose rows have these fields and fewest others."""
     found = [rows for rows in figure.spec["datasets"].values() if set(fields) <= set(rows[0])]
     return min(found, key=lambda rows: len(rows[0]))
-
-
-def figure_x(point: Row) -> int:
-    """The value of LENGTHS that a mark stands beside."""
-    return min(LENGTHS, key=lambda value: abs(log2(point["x"] / value)))
 
 
 def encoded(figure: Figure, channel: str, field: str) -> dict[str, Any]:
@@ -161,9 +157,8 @@ def test_a_line_ends_where_a_value_is_missing_and_a_cross_says_why() -> None:
     rows = grid(attention=["auto", "math"], train__sequence_length=LENGTHS)
     figure = lines(ended(rows, "oom_gpu", attention="math", train__sequence_length=512))
     joined = [point for point in data(figure, "part", "value") if point["label"] == "math"]
-    assert [(figure_x(point), point["part"]) for point in joined] == [(1024, 1), (2048, 1)], (
-        "neither across the gap, nor a line of one point"
-    )
+    beside = [(min(LENGTHS, key=lambda at: abs(log2(point["x"] / at))), point["part"]) for point in joined]
+    assert beside == [(1024, 1), (2048, 1)], "neither across the gap, nor a line of one point"
     (cross,) = data(figure, "ended")
     assert (cross["label"], cross["x"], cross["ended"]) == ("math", 512, "OOM")
     assert cross["at"] < encoded(figure, "y", "value")["scale"]["domain"][0], "below the axis"
@@ -300,13 +295,6 @@ def test_the_number_in_a_cell_stands_out_from_its_shade_and_more_is_darker(value
         fill = shade(low + (high - low) * part / 100)
         light, ink = sorted((luminance(fill), luminance(_ink(fill))), reverse=True)
         assert (light + 0.05) / (ink + 0.05) >= 4.5
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance, as WCAG defines it."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_where_no_run_completed_there_is_no_figure() -> None:
