@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from threading import Thread, main_thread
 from types import FrameType
@@ -13,7 +14,9 @@ from typing import Any
 _WAITING = frozenset({
     "model.parallel.world", "torch.distributed.distributed_c10d", "torch.distributed._functional_collectives",
 })  # fmt: skip
-_WRITER = "checkpoint"  # how the name of model.keeper's thread begins
+# Modules whose callers wait for a thread of theirs, and how its name begins.
+_HELPERS = {"model.keeper": "checkpoint_", "model.feed": "data_"}
+_OWN = ("model", "runner")
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,22 @@ class Place:
 
 
 def place(steps: int) -> Place:
-    """Where this process's main thread stands; while that waits for a checkpoint, where its writer does."""
+    """Where this process's main thread stands; while it waits for a checkpoint or data, their thread."""
     frames = _frames(main_thread())
-    if frames and _module(frames[0]) == "threading" and "model.keeper" in map(_module, frames):
-        writers = [each for each in threading.enumerate() if each.name.startswith(_WRITER)]
-        frames = _frames(writers[0]) if writers else frames
-    own = next((each for each in frames if not _module(each).startswith("torch")), None)
+    if helper := _helper(frames):
+        frames = _frames(helper)
+    own = next((each for each in frames if _module(each).partition(".")[0] in _OWN), None)
     line = f"{own.f_code.co_filename}:{own.f_lineno}" if own else "nowhere"
     return Place(steps, line, any(_module(each) in _WAITING for each in frames))
+
+
+def _helper(frames: Sequence[FrameType]) -> Thread | None:
+    """The thread that these frames wait for, if it is one of ours."""
+    if not frames or _module(frames[0]) != "threading":
+        return None
+    begins = next((_HELPERS[name] for name in map(_module, frames) if name in _HELPERS), None)
+    found = (each for each in threading.enumerate() if begins and each.name.startswith(begins))
+    return next(found, None)
 
 
 def _frames(thread: Thread) -> list[FrameType]:

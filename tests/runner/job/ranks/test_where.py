@@ -1,13 +1,19 @@
 """Where a process stands is where the thread does that its main thread waits for."""
 
-from threading import Thread
+import inspect
+from threading import Event, Thread
 from types import SimpleNamespace
 
+import pytest
+import torch
+
 from model.disk import checkpoint
+from model.errors import UserError
+from model.feed import Feed
 from model.keeper import Checkpoints, Keeper
 from model.text import START
-from runner.job.ranks.where import place
-from tests.conftest import until
+from runner.job.ranks.where import Place, place
+from tests.conftest import PATIENCE_SECONDS, until
 
 STATE = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(steps=9)))
 
@@ -27,6 +33,42 @@ def test_a_process_that_waits_until_it_may_go_on_after_a_checkpoint_is_where_the
         assert not place(3).waits
     (found,) = seen
     assert found.steps == 3
+
+
+class Stuck:
+    """Batches of which the first is made when it is told to."""
+
+    position = START
+
+    def __init__(self):
+        self.told, self.asked = Event(), Event()
+
+    def __next__(self):
+        self.asked.set()
+        self.told.wait(PATIENCE_SECONDS)
+        raise UserError("no more")
+
+
+def test_a_process_that_waits_for_data_is_where_the_data_are_made():
+    """What they are made with, such as a library that reads a file, is not our own code."""
+    batches, seen = Stuck(), []
+    line = f"{inspect.getsourcefile(Feed)}:{_line(Feed._make, 'next(self._batches)')}"
+
+    def ask():
+        until(lambda: batches.asked.is_set() and place(3).line == line, 0.01)
+        seen.append(place(3))
+        batches.told.set()
+
+    (asking := Thread(target=ask, daemon=True)).start()
+    with pytest.raises(UserError, match="no more"):
+        next(Feed(batches, torch.device("cpu")))
+    asking.join()
+    assert seen == [Place(3, line, waits=False)]
+
+
+def _line(function, text):
+    lines, first = inspect.getsourcelines(function)
+    return next(number for number, line in enumerate(lines, first) if text in line)
 
 
 def waiting():
