@@ -147,6 +147,22 @@ def test_if_rank_0_is_killed_it_is_named_and_the_other_ends(slurm, study, root, 
     assert follower(attempt) is None
 
 
+def test_if_rank_0_stops_another_node_says_so_and_srun_ends_the_job(
+    slurm, study, root, rows, profile, daemons
+):
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *FOR_EVER, rc=0, TURN_SECONDS="1")
+    first, attempt = trains(root)
+    here, there = (rank["node"] for rank in manifest(attempt)["ranks"])
+    first.suspend()
+    until(lambda: rows()[0]["outcome"] == "failed")
+    said = f"hangs: nothing has moved for 120 s; rank 0 on {here} does not answer; rank 1 on {there} waits"
+    assert said in rows()[0]["reason"]
+    until(lambda: not daemons.ask("squeue", "-h"))
+    assert not first.is_running()
+    assert follower(attempt) is None
+    assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("failed", 1)
+
+
 @pytest.fixture
 def packed(tmp_path, cluster):
     """A profile with which two runs of two processes share a node, and how to reach the cluster.
