@@ -102,6 +102,7 @@ def _node_row(found: NodeRecord) -> Row:
         "matmul_tflops": max((each.flops for each in measured.products), default=0.0) / 1e12 or None,
         "bandwidth_gigabytes_per_second": measured.bandwidth / 1e9,
         "launch_microseconds": measured.launch.seconds * 1e6,
+        "unsure": measured.unsure,
         "measured": dumps(measured.model_dump(mode="json")),
         "measured_at": utc(found.measured_at),
     }

@@ -123,7 +123,7 @@ COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, lik
 COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
-COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they are, if the attempt ended before, and in older records.';
+COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known, or why no floor is stated from them (see nodes.unsure); NULL if one is, if the attempt ended before, and in older records.';
 COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
 COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
 COMMENT ON COLUMN attempts.rank_nodes IS 'Name of the node of each of its processes, from rank 0; NULL of one process, and of an attempt whose processes did not meet.';
@@ -392,7 +392,7 @@ COMMENT ON COLUMN kernels.measured_at IS 'When the shape was measured, UTC.';
 CREATE TABLE nodes (
     study VARCHAR NOT NULL, key VARCHAR NOT NULL, node VARCHAR NOT NULL, device VARCHAR NOT NULL, gpu VARCHAR, gpu_uuid VARCHAR,
     gpus INTEGER, driver VARCHAR, software JSON, dtype VARCHAR, graphics_clock_mhz DOUBLE, memory_clock_mhz DOUBLE, power_limit_watts DOUBLE,
-    matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, measured JSON,
+    matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, unsure VARCHAR, measured JSON,
     seconds DOUBLE, measured_at TIMESTAMP, PRIMARY KEY (study, key)
 );
 COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study computes there.';
@@ -412,6 +412,7 @@ COMMENT ON COLUMN nodes.power_limit_watts IS 'Power limit in watts. NULL if unkn
 COMMENT ON COLUMN nodes.matmul_tflops IS 'Highest rate of a matrix product of the model in TFLOP/s: 2 x tokens x inputs x columns FLOP in the median time.';
 COMMENT ON COLUMN nodes.bandwidth_gigabytes_per_second IS 'Memory bandwidth in GB/s: what c = a + b reads and writes, of arrays larger than a GPU''s caches, in the median time.';
 COMMENT ON COLUMN nodes.launch_microseconds IS 'Microseconds from one smallest operation to the next in a row of 1000, PyTorch''s share included: median.';
+COMMENT ON COLUMN nodes.unsure IS 'Which of the products and the bandwidth were measured so unsteadily, their upper quartile above 1.5 times their lower one, that no floor is stated from them. NULL if none.';
 COMMENT ON COLUMN nodes.measured IS 'Every measurement, with its shape, median and quartiles in seconds, and repeats: a JSON object of products, traffic, launch and clocks.';
 COMMENT ON COLUMN nodes.seconds IS 'Seconds that it took to measure, the start of the process that did included.';
 COMMENT ON COLUMN nodes.measured_at IS 'When the node was measured, UTC.';
@@ -420,7 +421,7 @@ CREATE TABLE step_floor (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, phase VARCHAR NOT NULL DEFAULT 'step',
     part VARCHAR NOT NULL, flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt, phase and part; the formulas are in model/measure/floor.py, and of task inference in floor_inference.py beside it. Attempts without ceilings have none.';
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt, phase and part; the formulas are in model/measure/floor.py, and of task inference in floor_inference.py beside it. Attempts without ceilings, or with unsure ones, have none.';
 COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
 COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';

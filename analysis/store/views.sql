@@ -318,7 +318,7 @@ COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when t
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the measured attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
-COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured, or are unsure (see nodes.unsure).';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
@@ -327,7 +327,7 @@ COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attent
 COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
-COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
+COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured, are unsure (see nodes.unsure), or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
 COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';

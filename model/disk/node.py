@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,11 +13,15 @@ from pydantic import Field
 
 from model.config import Frozen, Positive
 from model.disk.files import dumps
+from model.units import counted
 
 FOLDER = ".nodes"  # in a study's folder; no run can have such a name
 KEY = re.compile(r"[0-9a-f]{64}")
 Pass = Literal["forward", "input", "weight"]
 PASSES: tuple[Pass, ...] = ("forward", "input", "weight")
+# Upper over lower quartile of a measurement's repeats, from which its median says little. Those of published
+# studies, of devices that did nothing else, are at most 1.11.
+MOST_SPREAD = 1.5
 
 
 class Timing(Frozen):
@@ -26,6 +31,11 @@ class Timing(Frozen):
     seconds_25: float = Field(description="Lower quartile.")
     seconds_75: float = Field(description="Upper quartile.")
     repeats: int = Field(ge=1)
+
+    @property
+    def spread(self) -> float:
+        """Upper over lower quartile."""
+        return self.seconds_75 / self.seconds_25 if self.seconds_25 else math.inf
 
 
 class ProductTiming(Frozen):
@@ -65,6 +75,21 @@ class Ceilings(Frozen):
     def bandwidth(self) -> float:
         """Bytes a second, read and written."""
         return self.traffic_bytes / self.traffic.seconds
+
+    @property
+    def unsure(self) -> str | None:
+        """Which rates no floor is stated from, because their repeats spread widely; None: all are sure."""
+        wide = [each.timing.spread for each in self.products if each.timing.spread > MOST_SPREAD]
+        named = [f"{len(wide)} of {counted(len(self.products), 'matrix product')}"] if wide else []
+        if self.traffic.spread > MOST_SPREAD:
+            named.append("the memory bandwidth")
+            wide.append(self.traffic.spread)
+        if not named:
+            return None
+        return (
+            f"the repeats of {' and '.join(named)} spread widely (upper over lower quartile up to "
+            f"{max(wide):.3g}, {MOST_SPREAD:g} is allowed), as where other work slows the machine"
+        )
 
 
 class NodeRecord(Frozen):

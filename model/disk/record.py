@@ -265,7 +265,7 @@ class Manifest(Frozen):
         None, description="Key of the certificate of its attention backend, ROOT/.certificates/KEY.json."
     )
     ceilings: str | None = Field(None, description="Key of its device's ceilings, STUDY/.nodes/KEY.json.")
-    no_ceilings: str | None = Field(None, description="Why its device's ceilings are not known.")
+    no_ceilings: str | None = Field(None, description="Why no floor is stated from its device's ceilings.")
     floor: list[FloorPart] | None = Field(
         None,
         description="The least time of a step by its ceilings, by model.measure.floor; None: not known.",

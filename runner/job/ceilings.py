@@ -43,7 +43,7 @@ class Known:
 
     Attributes:
         ceilings: key of the record.
-        no_ceilings: why there is none.
+        no_ceilings: why there is none, or none that a floor could be stated from.
         floor: of a step of the run, and of a token that it decodes.
     """
 
@@ -64,10 +64,13 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
         if config.train.float8 != "none":
             raise Unmeasured("the rates of products in float8 are not measured")
         found = _found(config, manifest, study / node.FOLDER, options)
-        return Known(found.key, None, _FLOORS[config.task](config, found.measured))
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return Known(no_ceilings=str(error))
+    if unsure := found.measured.unsure:
+        sys.stderr.write(f"the ceilings of this node are unsure, and no floor is stated: {unsure}\n")
+        return Known(found.key, unsure)
+    return Known(found.key, None, _FLOORS[config.task](config, found.measured))
 
 
 def _found(config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str]) -> NodeRecord:

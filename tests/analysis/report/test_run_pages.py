@@ -80,6 +80,18 @@ def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path],
         assert expected in text, expected
 
 
+def test_a_page_says_why_no_floor_is_stated(build: Callable[..., Path], root: Path) -> None:
+    folder = Folder(root, plan("r1"))
+    folder.start(ceilings="0" * 64, no_ceilings="the repeats of the memory bandwidth spread widely")
+    folder.step(100, steps=50)
+    folder.end()
+    completed(root, "r2", attention="flash")
+    out = build()
+    said = "Ceiling none is stated: the repeats of the memory bandwidth spread widely"
+    assert said in words(out / "run-r1.html")
+    assert "Ceiling" not in words(out / "run-r2.html")
+
+
 def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
     build: Callable[..., Path], root: Path
 ) -> None:

@@ -17,6 +17,7 @@ from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records, write_table
 from model.config import DataConfig, RunConfig
 from model.disk import files
+from model.disk.node import NodeRecord
 from model.disk.profile import StepProfile
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import Folder, ceilings, completed, on_node, plan, profile
@@ -74,6 +75,22 @@ def test_a_run_without_ceilings_has_no_floor_and_says_why(root: Path, sql: Ask) 
     assert [row["no_ceilings"] for row in sql("SELECT no_ceilings FROM attempts ORDER BY run_id")] == [
         None,
         "measuring ended with code 1",
+    ]
+
+
+def test_a_node_says_whether_its_ceilings_are_unsure(root: Path, sql: Ask) -> None:
+    run_on_node(root)
+    (path,) = root.glob("backends/.nodes/*.json")
+    record = files.read(path, NodeRecord)
+    measured = record.measured
+    loose = measured.traffic.model_copy(update={"seconds_75": 4 * measured.traffic.seconds_25})
+    collect(root)
+    assert [row["unsure"] for row in sql("FROM nodes")] == [None]
+    files.write(path, record.model_copy(update={"measured": measured.model_copy(update={"traffic": loose})}))
+    collect(root)
+    assert [row["unsure"] for row in sql("FROM nodes")] == [
+        "the repeats of the memory bandwidth spread widely (upper over lower quartile up to 4, 1.5 is allowed), "
+        "as where other work slows the machine"
     ]
 
 

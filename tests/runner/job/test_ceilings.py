@@ -7,7 +7,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from model.disk.files import read
+from model.disk.files import read, write
 from model.disk.node import NodeRecord
 from model.measure.floor import floor
 from runner.job import ceilings
@@ -64,6 +64,40 @@ def test_another_node_device_or_software_is_measured_on_its_own(manifest, counte
 def test_runs_of_another_seed_or_backend_share_a_record_and_of_another_shape_do_not(manifest):
     same, longer = run_config("math", seed=4, steps=9), run_config(sequence_length=64)
     assert key_of(same, manifest) == key_of(CONFIG, manifest) != key_of(longer, manifest)
+
+
+@pytest.mark.fault
+def test_no_floor_is_stated_from_ceilings_that_spread_widely(manifest, monkeypatch, tmp_path, capsys):
+    """As on a CPU beside other work, where a run had a floor of 490 % of its step."""
+    sure = measured(CONFIG)
+
+    def loose(timing, factor=3.2):
+        return timing.model_copy(update={"seconds_25": timing.seconds, "seconds_75": factor * timing.seconds})
+
+    product, *others = sure.products
+    product = product.model_copy(update={"timing": loose(product.timing)})
+    of = f"1 of {len(sure.products)} matrix products"
+    for changed, which in (
+        ({"products": [product, *others]}, of),
+        ({"traffic": loose(sure.traffic)}, "the memory bandwidth"),
+        ({"products": [product, *others], "traffic": loose(sure.traffic)}, f"{of} and the memory bandwidth"),
+        ({"traffic": loose(sure.traffic, 1.5)}, None),
+        ({"launch": loose(sure.launch)}, None),
+    ):
+        said = sure.model_copy(update=changed)
+        monkeypatch.setattr(ceilings, "_measured", lambda config, options, said=said: said)
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        found = known(CONFIG, manifest, folder, [])
+        assert found.ceilings == key_of(CONFIG, manifest)
+        if which is None:
+            assert found.floor and found.no_ceilings is None
+            continue
+        assert found.floor is None
+        assert found.no_ceilings.startswith(
+            f"the repeats of {which} spread widely (upper over lower quartile up to 3.2"
+        )
+        assert found.no_ceilings in capsys.readouterr().err
 
 
 def test_of_attempts_that_start_together_one_measures(manifest, counted, tmp_path):
@@ -126,15 +160,32 @@ def test_a_run_trains_where_no_record_can_be_kept(manifest, counted, tmp_path):
     assert "Not a directory" in known(CONFIG, manifest, tmp_path, []).no_ceilings
 
 
+def steady(measured):
+    """The same medians, as of repeats that do not spread."""
+
+    def of(timing):
+        return timing.model_copy(update={"seconds_25": timing.seconds, "seconds_75": timing.seconds})
+
+    products = [each.model_copy(update={"timing": of(each.timing)}) for each in measured.products]
+    return measured.model_copy(update={"products": products, "traffic": of(measured.traffic)})
+
+
 @pytest.mark.trains
 def test_a_run_says_the_least_time_of_its_step_on_this_machine(runner, study, root):
-    runner("launch", study("matrix: {seed: [0, 1]}\n"), rc=0)
-    (path,) = root.glob("tiny/.nodes/*.json")
-    manifests = [json.loads(each.read_text()) for each in root.glob("tiny/*/attempt-1/manifest.json")]
-    assert {each["ceilings"] for each in manifests} == {path.stem}
-    assert read(path, NodeRecord).measured.clocks is None
+    """Also of one that was busy when it was measured: the first run says that of itself."""
+    path_of_study = study("matrix: {seed: [0, 1, 2]}\n")
+    runner("launch", path_of_study, "--only", "seed=0", rc=0)
+    (path,), (first,) = root.glob("tiny/.nodes/*.json"), root.glob("tiny/*/attempt-1/manifest.json")
+    record = read(path, NodeRecord)
+    assert record.measured.clocks is None
+    assert (json.loads(first.read_text())["floor"] is None) is bool(record.measured.unsure)
+    write(path, record.model_copy(update={"measured": steady(record.measured)}))
+    runner("launch", path_of_study, rc=0)
+    others = [each for each in root.glob("tiny/*/attempt-1/manifest.json") if each != first]
+    manifests = [json.loads(each.read_text()) for each in others]
+    assert [each["ceilings"] for each in manifests] == [path.stem] * 2
     runner("collect", rc=0)
-    query = "SELECT ceiling_percentage, floor_seconds, floor_percentage, mfu FROM runs"
+    query = "SELECT ceiling_percentage, floor_seconds, floor_percentage, mfu FROM runs WHERE seed > 0"
     rows = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)
     least = sum(part["seconds"] for part in manifests[0]["floor"])
     assert [row["floor_seconds"] for row in rows] == [pytest.approx(least)] * 2
