@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from analysis.audit.compare import compare_files
+import pytest
+
+from analysis.audit.compare import compare_files, compare_tables
 from analysis.audit.finding import Alike, Compared, rounds_alike
+from analysis.audit.pages import read_page
+from analysis.audit.specs import equal, leaves
 
 TICKS = '<svg xmlns="http://www.w3.org/2000/svg"><g aria-label="{}"><text>{}</text></g></svg>'
 
@@ -30,6 +35,34 @@ def test_the_axes_of_a_drawing_by_the_same_code_are_compared(tmp_path: Path) -> 
 
 def test_numbers_are_alike_as_far_as_both_are_written_out() -> None:
     assert rounds_alike(["1.2", "3"], ["1.23", "3"])
+    assert rounds_alike(["9", "5e-05"], ["9.4", "5.1e-05"])
+    assert not rounds_alike(["8e-05"], ["5e-05"])
+    assert not rounds_alike(["1.2e+03"], ["1.4e+03"])
     assert not rounds_alike(["1.2"], ["1.26"])
     assert not rounds_alike(["1e76234"], ["3"]), "digits of a hash"
     assert not rounds_alike(["1e76234"], ["2e76234"])
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("printed", "wanted"),
+    [
+        ("x" * 120 + " faster", "x" * 120 + " slower"),
+        ({"axis": None}, {}),
+        ({"scale": {"zero": 1}}, {"scale": {"zero": True}}),
+        ([1, None], [1]),
+    ],
+    ids=["the end of a long caption", "an axis that is taken away", "a number for true", "one more row"],
+)
+def test_a_figure_that_differs_in_one_place_is_never_the_same(printed: Any, wanted: Any) -> None:
+    assert any(not equal(a, b) for _, a, b in leaves(printed, wanted, "figure"))
+
+
+@pytest.mark.refused
+def test_text_that_no_parser_takes_is_a_finding_and_no_failure() -> None:
+    for page in ("<p>7</p><![x[", f"<p>7</p>&#{'9' * 5000};"):
+        assert "cannot be read" in read_page(page).pieces["page"]
+    for table in ("a,b\n\n", f"a,b\n{'x' * 200_000},2\n", "a,b\n1,1.0000000000000e999\n"):
+        done = Compared()
+        compare_tables(done, "data/x.csv", table, "a,b\n1,2.0000000000000\n")
+        assert done.findings, table[:20]
