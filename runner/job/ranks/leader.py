@@ -65,9 +65,18 @@ class Leader:
         """Say that this process has done its part, or was stopped together with all."""
         self._connection.say(say="done")
 
-    def ended(self, ending: Ending, echo: bool) -> None:
-        """Say that this process has failed, and whether only because another one did."""
-        said = {"reason": ending.reason, "requested_bytes": ending.requested_bytes, "echo": echo}
+    def ended(self, ending: Ending, echo: bool, of_all: bool = False) -> None:
+        """Say that this process has failed, and whether only because another one did.
+
+        Args:
+            of_all: whether it is the run that has, whoever says so.
+        """
+        said = {
+            "reason": ending.reason,
+            "requested_bytes": ending.requested_bytes,
+            "echo": echo,
+            "of_all": of_all,
+        }
         self._connection.say(say="ended", outcome=ending.outcome.value, **said)
 
     def died(self, code: int, oom: bool) -> None:

@@ -162,8 +162,9 @@ class Others:
         elif kind == "died":
             other.exit = said["code"], said["oom"]
         elif kind == "ended" and other.ending is None:
-            where = f"rank {other.rank} on {other.node}: {said['reason']}"
-            other.ending = Ending(Outcome(said["outcome"]), where, said["requested_bytes"])
+            where = "" if said["of_all"] else f"rank {other.rank} on {other.node}: "
+            reason = f"{where}{said['reason']}"
+            other.ending = Ending(Outcome(said["outcome"]), reason, said["requested_bytes"])
             other.echo = said["echo"]
 
 

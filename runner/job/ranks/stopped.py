@@ -30,7 +30,7 @@ def end_it(follower: Follower, leader: Leader, here: Place, seconds: float) -> N
     attempt = follower.folder.attempt(follower.meeting.attempt)
     if attempt.settled is None:
         ending = Ending(Outcome.FAILED, _reason(attempt, follower.place.rank, here, seconds))
-        leader.ended(ending, echo=False)  # which rank 0 reads if it goes on after all
+        leader.ended(ending, echo=False, of_all=True)  # which rank 0 reads if it goes on after all
         with suppress(UserError):  # the disk may be what has stopped it
             ledger.ended(follower.folder, attempt.number, ending)
     elif attempt.settled[0] not in _OVER:

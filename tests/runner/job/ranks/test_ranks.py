@@ -139,6 +139,12 @@ def test_what_one_process_says_of_its_failure_is_the_outcome_of_the_attempt(rank
         ranks.finished()
 
 
+def test_a_rank_0_that_goes_on_after_all_says_what_was_said_of_it(join, endings):
+    hangs = "hangs: nothing has moved for 120 s; rank 0 on n1 does not answer"
+    join(2).ended(Ending(Outcome.FAILED, hangs), echo=False, of_all=True)
+    assert concluded(endings) == ("failed", hangs)
+
+
 def test_an_echo_gives_way_to_its_cause_and_is_the_outcome_only_where_there_is_none(ranks, join, endings):
     join(1).ended(ending_of(GLOO), echo=True)
     outcome, reason = concluded(endings)

@@ -54,7 +54,7 @@ def ended(root, first):
         if outcome:
             folder.end(outcome)
         told = []
-        leader = SimpleNamespace(ended=lambda ending, echo: told.append((ending.reason, echo)))
+        leader = SimpleNamespace(ended=lambda ending, **how: told.append((ending.reason, how)))
         follower = Follower(RunFolder(folder.path), Place(1, 2, 1), Meeting(attempt=1), [])
         with pytest.raises(Left, match=str(code)):
             stopped.end_it(follower, leader, WAITS, 120.0)
@@ -67,7 +67,7 @@ def test_it_is_in_the_ledger_that_rank_0_hangs_and_rank_0_is_killed(ended, first
     run, told = ended()
     outcome, reason = run.attempt(1).settled
     assert (outcome, reason.startswith(HANGS)) == (Outcome.FAILED, True)
-    assert told == [(reason, False)]
+    assert told == [(reason, {"echo": False, "of_all": True})]
     assert first.wait(60) == -9
 
 
