@@ -43,7 +43,8 @@ LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.atte
 
 INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, measured_attempt, noted, decided, started_at, given_up) FROM shared;
 
--- If several attempts cover a step, the latest wins, and what it covers takes the place of all that was there.
+-- An attempt takes the place of all that earlier ones did after the step that it went on from, or of all of it where it
+-- started over, also as long as it has not come as far. Of several lines of a step the last wins.
 -- A run whose records are one ascending series, as nearly all are, has nothing to replace. An attempt of inference starts
 -- over, and goes on from none: only the deciding one counts.
 UPDATE step_lines SET superseded = true WHERE rowid IN (
@@ -60,11 +61,11 @@ WITH ordered AS (
     SELECT l.rowid AS id, run, attempt, step, steps, time, given_up
     FROM step_lines l JOIN shared USING (file) SEMI JOIN several USING (run)
 ), spans AS (
-    SELECT run, attempt, min(step - steps) AS start, max(step) AS last
+    SELECT run, attempt, min(step - steps) AS start
     FROM doubtful WHERE given_up IS NOT TRUE GROUP BY run, attempt
 ), standing AS (
     SELECT id FROM doubtful s WHERE given_up IS NOT TRUE AND NOT EXISTS (
-        FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start AND s.step <= l.last)
+        FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start)
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY attempt DESC, time DESC, id DESC) = 1
 )
 SELECT id FROM doubtful ANTI JOIN standing USING (id)

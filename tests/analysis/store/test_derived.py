@@ -17,7 +17,7 @@ from tests.analysis.fabricate import Folder, plan
 # The same by windows over every step record, in one query.
 STEPS = """\
 WITH spans AS (
-    SELECT study, run_id, attempt, min(step - steps) AS start, max(step) AS last
+    SELECT study, run_id, attempt, min(step - steps) AS start
     FROM step_records GROUP BY study, run_id, attempt
 )
 SELECT s.study, s.run_id, s.attempt, s.step, s.time, s.loss, s.step_seconds, s.tokens, s.steps,
@@ -40,7 +40,7 @@ LEFT JOIN deciding_attempts d ON d.study = s.study AND d.run_id = s.run_id
 LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.attempt
 WHERE NOT EXISTS (
     FROM spans l WHERE l.study = s.study AND l.run_id = s.run_id AND l.attempt > s.attempt
-    AND s.step > l.start AND s.step <= l.last)
+    AND s.step > l.start)
 QUALIFY row_number() OVER (PARTITION BY s.study, s.run_id, s.step ORDER BY s.attempt DESC, s.time DESC) = 1"""
 RUNS = f"""\
 WITH steps AS ({STEPS})

@@ -141,6 +141,30 @@ def test_the_median_of_an_even_number_of_steps_gives_the_median_of_their_rates(r
     assert run["tokens_per_second"] == stats.over_runs([4096 / s for s in (1.0, 2.0, 8.0, 16.0)]).median
 
 
+@pytest.mark.parametrize(("resumed", "kept"), [(None, []), (10, [5, 10])])
+def test_nothing_counts_of_what_an_attempt_did_after_the_step_from_which_a_later_one_went_on(
+    root: Path, sql: Ask, resumed: int | None, kept: list[int]
+) -> None:
+    """Also where that one ended before it had come as far: an attempt without a checkpoint starts over."""
+    folder = Folder(root, plan("r1"))
+    folder.start()
+    for step in range(5, 81, 5):
+        folder.step(step, seconds=0.4, loss=5.0)
+    folder.end("failed", reason="a fault", steps=80)
+    folder.start(attempt=2, resumed_attempt=resumed and 1, resumed_step=resumed)
+    for step in range((resumed or 0) + 5, 31, 5):
+        folder.step(step, seconds=0.8, attempt=2, loss=7.0)
+    folder.end("failed", attempt=2, reason="another", steps=30, final_loss=7.0)
+    collect(root)
+    found = sql("SELECT step, attempt FROM steps ORDER BY step")
+    assert [row["step"] for row in found] == list(range(5, 31, 5))
+    assert [row["step"] for row in found if row["attempt"] == 1] == kept
+    (run,) = sql("FROM runs")
+    assert (run["steps"], run["final_loss"], run["step_seconds"]) == (30, 7.0, 0.8)
+    (ends,) = sql("SELECT max(step) AS step, min(loss) FILTER (step > 10) AS loss FROM curves")
+    assert ends == {"step": 30, "loss": 7.0}
+
+
 def test_a_step_that_two_attempts_reached_is_the_later_ones(root: Path, sql: Ask) -> None:
     folder = Folder(root, plan("r1"))
     for attempt, steps in ((1, (5, 10, 15)), (2, (10, 15, 20))):
