@@ -160,7 +160,7 @@ class Audits:
         self._open = _Tap(block, taken, row, kv_head, earlier, call)
 
     def _call(self) -> tuple[int, int | None]:
-        """Which of those that share tokens is to look, and at which of its calls; None: it has one."""
+        """Which process of those that share tokens looks, and at which of its calls; None: it has one."""
         if (context := self._world.parallel.context) == 1:
             return 0, None
         from model.parallel.context import places

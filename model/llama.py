@@ -48,7 +48,7 @@ class Past(NamedTuple):
     length: int
 
     def extended(self, k_BTKD: Tensor, v_BTKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep the keys and values of new tokens; those of all tokens so far."""
+        """Keep the keys and values of new tokens; return those of all tokens so far."""
         end = self.length + k_BTKD.shape[1]
         self.keys_BTKD[:, self.length : end] = k_BTKD
         self.values_BTKD[:, self.length : end] = v_BTKD

@@ -137,7 +137,7 @@ def _compiled(manifest: ReportManifest) -> set[str]:
 
 
 def _there(report: Path, manifest: ReportManifest) -> set[str]:
-    """The files of the report; the folder of an index has those of others, too."""
+    """The files of the report; the folder of an index also holds other reports."""
     found = set(carried.files(report))
     return found if manifest.reports is None else found & {*manifest.files, MANIFEST}
 

@@ -103,7 +103,7 @@ def _processes(a: Side, b: Side) -> Iterator[Difference]:
 
 
 def _throttling(a: Side, b: Side) -> Iterator[Difference]:
-    """Breaks if heat slowed one side alone. Under the power limit a GPU at work always is, more or less."""
+    """Breaks if heat slowed only one side. A busy GPU is always more or less under its power limit."""
     for column, what, breaks in (
         ("power_capped_seconds", "The power limit", NOTHING),
         ("slowed_seconds", "Heat or the power supply", SPEED),

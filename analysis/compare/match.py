@@ -1,4 +1,4 @@
-"""Which group of one set of runs is which group of another one. Pure.
+"""Which group of one set of runs corresponds to which group of another. Pure.
 
 Groups are matched by the names that the user gives, else by equal configurations, else by the factors that
 both studies vary: then their configurations differ in other settings, which are shown.

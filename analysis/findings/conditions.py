@@ -50,7 +50,7 @@ def order_of(rows: Sequence[Row]) -> str:
 
 
 def _whole(rows: Sequence[Row]) -> bool:
-    """Whether every block has every group, which those of launches with `--only` lack."""
+    """Whether every block has every group; blocks of launches with `--only` do not."""
     labels = {row["label"] for row in rows}
     blocks: dict[int, set[str]] = {}
     for row in rows:

@@ -112,7 +112,7 @@ def curves(rows: Sequence[Row]) -> tuple[Curve, ...]:
 
 
 def families(rows: Sequence[Row]) -> tuple[Family, ...]:
-    """Which groups make a curve, strong ones first; none in a study without runs of several processes.
+    """The groups that make a curve, strong ones first; empty in a study without runs of several processes.
 
     Args:
         rows: of the view `runs`, with JSON columns parsed.
@@ -263,7 +263,7 @@ def _point(group: Group, base: Group, few: int) -> Point:
 
 
 def _whatever_threads(group: Group) -> Group:
-    """The group, whatever threads each of its processes has: on a CPU they share those of the machine."""
+    """The group with device names that do not count threads: on a CPU, processes share the machine's."""
     runs = [run | {"device": run["device"] and _THREADS.sub("", run["device"])} for run in group.runs]
     return Group(group.label, runs)
 

@@ -121,7 +121,7 @@ def _losses(group: Sequence[Whole], margin: float | None) -> Iterator[tuple[str,
 
 
 def _against(table: _Table, row: int, among: Sequence[int], margin: float | None) -> Finding | None:
-    """A run's loss against those of the others; None if there is none that can be compared."""
+    """A run's loss against the others'; None if no other can be compared."""
     others = table.others(row, among)
     columns = table.common([row, *others])
     if not others or not columns.size:

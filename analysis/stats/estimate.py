@@ -52,7 +52,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def median_of_known(values: Iterable[float | None]) -> float | None:
-    """The median of those that are known; None if none is."""
+    """The median of the values that are known; None if none is."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

@@ -138,7 +138,7 @@ def in_memory(given: Sequence[str] | None = None, sandboxed: bool = True) -> Duc
 
 
 def studies(root: Path) -> list[str]:
-    """Names of the studies in the database; none if it cannot be read."""
+    """Names of the studies in the database; empty if it cannot be read."""
     import duckdb
 
     try:

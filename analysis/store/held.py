@@ -56,7 +56,7 @@ class Held:
     counts: Counts
 
     def differing(self, here: Iterable[Seen]) -> set[Key]:
-        """The runs of which the files that are there are not those that were read.
+        """The runs whose files are no longer those that were read.
 
         Certificates are among them too, by the name of the file.
         """
@@ -64,7 +64,7 @@ class Held:
         return {(study, run) for study, run, *_ in (path.split("/", 2) for path, *_ in differ)}
 
     def is_over(self, run: Seen) -> bool:
-        """Whether a run whose files are those that were read has no attempt that could still need an outcome.
+        """Whether no attempt of a run, whose files are as they were read, can still need an outcome.
 
         A new attempt shows as a folder, which a launcher makes before anything else. Also on NFS, to list the
         run's folder gives what is there now, while the size and time of a file may be some seconds old.

@@ -93,7 +93,7 @@ def _gone(seen: Seen | None, known: Known) -> list[FileState]:
 
 
 def _is_another(root: Path, key: Key, known: Known) -> bool:
-    """Whether the folder has a ledger which neither is nor continues the one that was read."""
+    """Whether the folder has a ledger that is not the one that was read, nor continues it."""
     path = "/".join((*key, "ledger.jsonl"))
     if (before := known.get(path)) is None:
         return False
@@ -163,7 +163,7 @@ def inherit(
 
 
 def _unreadable(known: Known, gone: Iterable[FileState]) -> list[FileState]:
-    """The files of a run that are there but are not read again, as its run.json is gone; none otherwise."""
+    """Files of a run that are there but are not read again, because its run.json is gone; otherwise empty."""
     paths = {file.path for file in gone}
     if not any(path.endswith("/run.json") for path in paths):
         return []

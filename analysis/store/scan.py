@@ -92,7 +92,7 @@ def nodes(root: Path, study: str | None) -> list[Seen]:
 
 
 def attempt_numbers(folder: RunFolder) -> list[int]:
-    """Numbers of the attempts that have a folder; none if the run's folder cannot be listed."""
+    """Numbers of the attempts that have a folder; empty if the run's folder cannot be listed."""
     try:
         return folder.numbers()
     except OSError:  # reading its run.json will say why

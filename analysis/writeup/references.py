@@ -112,7 +112,7 @@ def used(contents: Contents) -> list[str]:
 
 
 def of_backend(attention: str | None) -> tuple[str, ...]:
-    """Keys for a backend's kernel; none for one that another package adds."""
+    """Keys for a backend's kernel; empty if another package adds the backend."""
     return KERNELS.get(attention or "", ())
 
 

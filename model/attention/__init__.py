@@ -80,7 +80,7 @@ class Case:
 
     @cached_property
     def parts(self) -> list[Case]:
-        """The calls of all processes that share a sample's tokens, in order; none where one has them all.
+        """The calls of all processes that share a sample's tokens, in order; empty if one has them all.
 
         Each sequence is cut into two parts for each process. A part's queries see all keys up to its end. The
         calls stay outside of a graph, as the keys come from other processes.

@@ -168,7 +168,7 @@ def measure(
 
 
 def _captured(bench: _Bench, eager: dict[str, Eager]) -> dict[str, Passes]:
-    """The graphs of those that can be captured. All share memory: that of the largest is all that is held."""
+    """The graphs of backends that can be captured. All share memory, as much as the largest needs."""
     pool = torch.cuda.graph_pool_handle()
     found: dict[str, Passes] = {}
     for name in bench.running(eager, "eager"):

@@ -95,7 +95,7 @@ class Meta(_Sealed):
 
     @property
     def files(self) -> list[StateFile]:
-        """The one that holds it."""
+        """The file of tensors, as a list."""
         return [StateFile(name=_state_name(self.step), size=self.size, checksum=self.state_checksum)]
 
 

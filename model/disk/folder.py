@@ -134,12 +134,12 @@ class Attempt:
 
     @cached_property
     def audits(self) -> list[AuditRecord]:
-        """Its audits so far; none in records that are older than audits. Raises Unreadable."""
+        """Its audits so far; empty in records that are older than audits. Raises Unreadable."""
         return read_lines(f"{self._path}/audits.jsonl", AuditRecord)
 
     @cached_property
     def decoded(self) -> list[DecodeRecord]:
-        """The positions that it decoded; none where it decodes nothing. Raises Unreadable."""
+        """The positions that it decoded; empty if it decodes nothing. Raises Unreadable."""
         return read_lines(f"{self._path}/{DECODED}", DecodeRecord)
 
     @cached_property
@@ -281,7 +281,7 @@ def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:
 
 
 def folders(parent: Path) -> list[str]:
-    """Names of the folders in one that may be a study's or a run's, in order."""
+    """Names of folders in a folder that may be studies or runs, in order."""
     if not parent.is_dir():
         return []
     with os.scandir(parent) as entries:

@@ -13,7 +13,7 @@ BLOCK = 8192  # logits of a row that a program holds at a time
 
 @triton.jit
 def _row(logits, labels, losses, count, ignore, vocabulary: tl.constexpr, BLOCK: tl.constexpr):
-    """One row: its loss, and (softmax - one-hot) / count in place of its logits; zeros where the label is ignored."""
+    """One row: compute its loss, and replace its logits by (softmax - one-hot) / count, or 0 if it is ignored."""
     row = tl.program_id(0).to(tl.int64)
     logits += row * vocabulary
     label = tl.load(labels + row)

@@ -104,7 +104,7 @@ def optimizer_bytes(config: RunConfig) -> int:
 
 
 def _parameters(config: RunConfig) -> int:
-    """P: those that a process holds, on average where they do not divide."""
+    """P: parameters that a process holds, on average if they do not divide."""
     model, parallel = config.model, config.parallel
     linear = sum(each.inputs * each.outputs * each.count for each in products(model, parallel.tensor))
     others = (model.vocab_size + 2 * model.layers + 1) * model.dim  # embedding and norms

@@ -126,7 +126,7 @@ def others(listed: str, pid: int) -> int | None:
 
 
 def versions() -> dict[str, str]:
-    """Version by package, of those whose version can change a result or its speed, as far as installed."""
+    """Versions of the installed packages that can change a result or its speed."""
     found = {}
     for package in _PACKAGES:
         try:

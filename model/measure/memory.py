@@ -21,7 +21,7 @@ WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 
 
 def is_counted(config: RunConfig) -> bool:
-    """Whether it is known what each process of a run will need: it is alone, or all share the parameters."""
+    """Whether it is known what each process of a run needs: there is one, or all share the parameters."""
     return config.processes == (config.parallel.shard if config.task == "training" else 1)
 
 

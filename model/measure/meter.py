@@ -103,7 +103,7 @@ class Meter:
 
 
 def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
-    """The record of a run from those of its processes; tokens, loss and norm are already of all in each.
+    """A run's record from its processes' records; tokens, loss and norm are the run's in each of them.
 
     Args:
         said: by rank, each with what it spent itself in a step, in seconds; None: not known.

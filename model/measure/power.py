@@ -54,12 +54,12 @@ class Window:
         )
 
     def close(self, joules: float | None) -> None:
-        """Open the next one where the last pause began."""
+        """Open the next window where the last pause began."""
         self._joules, self._since, self._steps = joules, self._paused_at, 0
 
 
 def of_all(records: Sequence[StepRecord]) -> Used:
-    """The window of a run by those of its processes; nothing while it is too short in one of them."""
+    """The run's window from its processes' windows; empty while it is too short in one of them."""
     seconds = [each.power_seconds for each in records if each.power_seconds is not None]
     long = all(each.step_seconds * each.steps >= SHORTEST_SECONDS for each in records)
     if len(seconds) < len(records) or not (long or min(seconds) >= SHORTEST_SECONDS + GRAIN_SECONDS):

@@ -233,7 +233,7 @@ def _kernels(events: list[Any]) -> list[Piece]:
 
 
 def _operators(events: list[Any]) -> list[Piece]:
-    """When each operator ran in the thread of the steps, without those that it calls; and gloo in its own."""
+    """When each operator ran in the thread of the steps, without those that it calls, and when gloo's did."""
     threads = {event.thread for event in events if event.name.startswith(MARK)}
     here = [event for event in events if event.thread in threads and not event.is_async]
     ran = [(event, event.time_range) for event in events if event.name.startswith(_GLOO)]

@@ -171,7 +171,7 @@ def _agreed(world: World, ask: Callable[[], Found]) -> Found:
 
 
 def _random(state: State, rank: int) -> dict[str, Tensor]:
-    """The states of a rank's random generators; rank 0's are named as those of a process that is alone."""
+    """The states of a rank's random generators; rank 0's have the names that a single process gives them."""
     own = f".{rank}" if rank else ""
     found = {f"{_RANDOM}cpu{own}": torch.get_rng_state()}
     if state.device.type == "cuda":

@@ -156,7 +156,7 @@ class _Trial:
                 self.checks += right.check(self.backend, each)
 
     def _decoding(self, variants: list[Variant]) -> None:
-        """Calls with one query, forward alone: nothing trains by them. Who refuses one refuses the run."""
+        """Calls with one query, forward only: nothing is trained. Who refuses one refuses the run."""
         for each in variants:
             self._stage(f"decoding, {each}", each.case)
             with self._refusing(self.case or each.case), self._sparing(None):

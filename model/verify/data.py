@@ -34,7 +34,7 @@ def known(variant: Variant) -> Known:
 
 
 def drawn(variant: Variant) -> Inputs:
-    """The variant's numbers alone, contiguous."""
+    """The variant's numbers without its layout, contiguous."""
     case = variant.case
     rng = torch.Generator(case.device).manual_seed(variant.seed)
     found = _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))

@@ -43,7 +43,7 @@ def check(backend: Backend, case: Case) -> list[Check]:
 
 
 def check_at_the_runs_shape(backend: Backend, case: Case) -> Iterator[list[Check]]:
-    """The habits that need no result in float64 but the one that is known; one after another.
+    """Try one after another the habits that need no other result in float64 than the known one.
 
     A backend that compiles is spared evaluation there, which would compile a large shape twice more.
     """
@@ -78,7 +78,7 @@ def _known(subject: Subject, renewed: str = "") -> Known:
 
 
 def _both(subject: Subject) -> tuple[Known, Known]:
-    """Numbers, and others that differ everywhere."""
+    """The case's numbers, and others that differ everywhere."""
     return _known(subject), data.other(subject.case)
 
 

@@ -76,7 +76,7 @@ def device_name(device: str) -> str | None:
 
 @cache
 def software(name: str, device: str) -> dict[str, str]:
-    """Version by package: those that every attempt records, and the backend's own modules.
+    """Versions of the packages that every attempt records, and of the backend's own modules.
 
     With the environment variables by which the same versions compute other numbers.
     """
@@ -94,7 +94,7 @@ def software(name: str, device: str) -> dict[str, str]:
 
 
 def _unversioned(modules: tuple[str, ...]) -> dict[str, str]:
-    """Modules that no package brought, such as one that was built by hand: told apart by their file."""
+    """Modules of no package, such as one that was built by hand, with a hash of their file."""
     alone = {module: _origin(module) for module in modules if not _distributions(module)}
     return {
         module: f"without a version, SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"

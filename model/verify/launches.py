@@ -132,7 +132,7 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
 
 
 def _share(subject: Subject, found: Known, wanted: Kernels, seen: dict[str, Seen]) -> None:
-    """The declared kernels must do the work: one that computes a single number proves nothing."""
+    """Check that the declared kernels do the work: one that computes a single number proves nothing."""
     device, left = subject.case.device, [each for each in seen if _is_named(each, wanted)]
     for attempt in range(_TIMINGS):
         if attempt:

@@ -57,7 +57,7 @@ def _having(states: Sequence[RunState], dotted: str, texts: Sequence[str]) -> li
 
 
 def _values(state: RunState, dotted: str) -> Iterable[Any]:
-    """The value of a setting in a run's configuration; none if that cannot be read."""
+    """The values of a setting in a run's configuration; empty if that cannot be read."""
     if dotted in state.brief.varied:
         yield state.brief.varied[dotted]
         return

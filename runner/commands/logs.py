@@ -69,7 +69,7 @@ def _about_ten(
 
 
 def _find_out(state: RunState) -> None:
-    """Record how the run ended, if it could not do so itself: its files alone would never tell."""
+    """Record how the run ended if it could not do so itself."""
     from runner.execute.reconcile import reconciled
     from runner.execute.repair import orphaned
 

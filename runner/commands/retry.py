@@ -81,7 +81,7 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
 
 
 def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
-    """The given profile, else the one that the runs were launched with.
+    """The given profile, or else the one that the runs were launched with.
 
     Raises:
         UserError: they were launched with several, or with one that is gone.

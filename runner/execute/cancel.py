@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
-    """Cancel those of these runs that are in flight, and return those that were told; the log has the others.
+    """Cancel the runs that are in flight, and return those that could be told; the others are logged.
 
     Args:
         at_once: on Slurm, leave runs that train no more time for a checkpoint than Slurm's KillWait.

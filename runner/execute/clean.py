@@ -251,7 +251,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Path and mode of each entry of a folder; none if it is a link or cannot be listed."""
+    """Path and mode of each entry of a folder; empty if it is a link or cannot be listed."""
     try:
         for path in sorted(folder.iterdir()) if _is_folder(folder) else ():
             yield path, path.lstat().st_mode

@@ -76,7 +76,7 @@ class Child:
     ending: Ending | None = field(default=None)  # set by the queue: a time limit, an interrupt
 
     def new_stage(self) -> Stage | None:
-        """What the run is at before its first step, if that has changed since the last call."""
+        """What the run does before its first step, if that has changed since the last call."""
         now = None if self.read else current(self.task.folder.attempt(self.task.attempt).path)
         if now is None or now == self.stage:
             return None
@@ -210,7 +210,7 @@ def _claimed(task: Task) -> bool:
 
 
 def _gpus(profile: Profile, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """The GPUs of this machine, to give out to runs; none if each run sees all, since it is alone.
+    """The GPUs of this machine, to share out among runs; empty if a run is alone and sees all.
 
     Raises:
         UserError: the machine has fewer GPUs than the runs need.
@@ -305,7 +305,7 @@ def _note(child: Child) -> None:
 
 
 def _of_rank_0(child: Child) -> Ending:
-    """How a process ended that left no result; one of several is named, since it could not do so itself."""
+    """How a process without a result ended. If it is one of several, the reason names it."""
     ending = of_exit(child.process.returncode, oom_killed=oom_kills() > child.kills)
     if child.task.shape.processes == 1:
         return ending
@@ -319,7 +319,7 @@ def _with(result: Result | None, ending: Ending) -> Ending:
 
 
 def _stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
-    """Have runs save what they can and end; kill those that take longer than planned, or all in a hurry."""
+    """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
     for child in children:
         child.process.terminate()
     grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)

@@ -92,7 +92,7 @@ def wait_for(repeat: Repeat) -> RunState:
 
 
 def prepare(root: Path, name: str, out: Path | None = None, profile: str | None = None) -> Repeat:
-    """Plan a repeat of a run and write it to disk, or return an earlier one that has not ended.
+    """Plan a repeat of a run and write it to disk, or return an earlier repeat that has not ended.
 
     Args:
         root: the workspace of the run.

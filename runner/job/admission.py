@@ -190,7 +190,7 @@ def _made(trial: Trial, root: Path, options: Options) -> Certificate:
 
 
 def _settled(answer: Certificate | Exception, root: Path) -> Certificate:
-    """What a trial found, kept; raises what ended it otherwise."""
+    """Keep what a trial found and return it; raise what ended the trial if it found nothing."""
     if isinstance(answer, TooLong):
         raise answer
     if isinstance(answer, Crashed):
@@ -204,7 +204,7 @@ def _settled(answer: Certificate | Exception, root: Path) -> Certificate:
 
 
 def cache() -> Path:
-    """Where the roots of a user, or of those who name one folder, share certificates.
+    """The folder in which the roots of a user, or of all who name that folder, share certificates.
 
     Raises:
         OSError: the user has no home.

@@ -163,7 +163,7 @@ def _not_trusted(attempt: Attempt) -> str | None:
 
 
 def _ending(error: BaseException, stop: Stop, end: float | None, device: str = "cpu") -> Ending:
-    """How an attempt ended by an exception.
+    """How an attempt ended, by its exception.
 
     Args:
         end: of the job's time, on the time.monotonic() clock. A run that hangs until Slurm signals it at its

@@ -14,7 +14,7 @@ FILE = "phase.json"
 
 
 class Stage(Frozen):
-    """How far a trial is: the stage that has begun, of how many (0: it waits), and what it looks at."""
+    """How far a trial is: the stage that it has begun (0: it waits), of how many, and what it looks at."""
 
     backend: str
     begun: int

@@ -96,7 +96,7 @@ def _refused(cell: Cell, cluster: Cluster) -> Problem | None:
 
 
 def _place(cell: Cell) -> Mark:
-    """Where the newest of the settings was set that make the processes more than one."""
+    """Where the newest of the settings that ask for several processes was set."""
     several = {f"parallel.{axis}" for axis, number in cell.config.parallel if number > 1}
     marks = [mark for dotted, mark in cell.marks.items() if dotted in several]
     return marks[-1] if marks else cell.origin

@@ -15,7 +15,7 @@ Planned = tuple[RunRecord, RunState | None]
 
 
 def placed(runs: list[Planned], root: Path, study: str) -> list[Planned]:
-    """The same runs: those that were planned before keep their places, and new ones come after all of them.
+    """The same runs with their places: earlier ones keep theirs, and new ones come after all of them.
 
     A block is therefore made of runs that were planned together. A run from before runs had places gets one
     only if it starts again.

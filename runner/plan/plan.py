@@ -114,7 +114,7 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
 
 
 def refreshed(plan: Plan) -> Plan:
-    """The plan with the current status of its runs, without those that `once` leaves out.
+    """The plan with the current status of its runs, without runs that `once` leaves out.
 
     Nor with those that somebody cancelled since: a launch that waits for its turn must not undo that.
     """

@@ -83,7 +83,7 @@ def _redesigned(now: DesignRecord | None, before: DesignRecord | None) -> dict[s
 def next_task(
     folder: RunFolder, run: RunRecord, state: RunState | None, parallel: ParallelConfig | None = None
 ) -> Task:
-    """A task for the attempt after those of a run's status.
+    """A task for the attempt after the last one in a run's status.
 
     Args:
         parallel: the attempt's processes in place of the run's own.

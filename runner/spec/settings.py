@@ -41,7 +41,7 @@ def leaves(kind: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[str, ..
 
 
 def sections(kind: type[BaseModel] = RunConfig) -> dict[str, type[BaseModel]]:
-    """The keys that hold settings of their own, by name; those that may be left out too."""
+    """The keys that hold settings of their own, by name; also keys that may be left out."""
     members = {
         name: (info.annotation, *get_args(info.annotation)) for name, info in kind.model_fields.items()
     }

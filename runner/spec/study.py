@@ -123,7 +123,7 @@ class Study:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks that it names, for whichever cells and scales; none if it leaves training unsaid."""
+        """The tasks that it names for any cells or scales; empty if it names none and trains."""
         given = [
             value
             for assignment, place in _assignments(self)

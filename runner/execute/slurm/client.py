@@ -85,7 +85,7 @@ class _Jobs:
 
 
 def _of(job_id: str, shown: Mapping[str, _Sight]) -> _Sight | None:
-    """What is shown of a job, or of its array if that has not run.
+    """What is shown of a job, or of its array if the job has not run.
 
     Slurm keeps no record of an array's element that is cancelled before it starts; once none is left to
     start, it shows the array itself as cancelled. But the last element to start takes over the array's
@@ -194,7 +194,7 @@ def _queue() -> dict[str, _Sight]:
 
 
 def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
-    """Exit codes that the controller knows, by job; none of those that it does not."""
+    """The exit codes that the controller knows, by job."""
     codes: dict[str, str] = {}
     for array in sorted({job_id.partition("_")[0] for job_id in job_ids}):
         try:
@@ -265,7 +265,7 @@ def queued(partition: str | None) -> int:
 
 
 def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> set[str]:
-    """Cancel those of these jobs that have not ended, and return their ids.
+    """Cancel the jobs that have not ended, and return their ids.
 
     Args:
         saving: ids of jobs that are only sent SIGTERM: they save a checkpoint and end by themselves.
@@ -293,7 +293,7 @@ def _end(jobs: Sequence[str]) -> None:
 
 
 def max_array_size() -> int:
-    """How many elements an array can have: MaxArraySize, which is 0 where arrays are off. Raises NoAnswer."""
+    """The most elements an array can have: MaxArraySize; 0 means that arrays are off. Raises NoAnswer."""
     return max(1, int(_configured("MaxArraySize") or 1001))
 
 

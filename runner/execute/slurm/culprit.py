@@ -1,4 +1,4 @@
-"""Which process of a run of several ended first, by what srun printed of its tasks."""
+"""Which of a run's processes ended first, by what srun printed of its tasks."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Ranks:
         return self._others.meeting
 
     def publish(self, notice: Path) -> None:
-        """Write where this process listens, for those that it does not start, until all are there."""
+        """Write where this process listens, for processes that it does not start, until all are there."""
         publish(notice, self.meeting)
         self._notice = notice
 
@@ -131,7 +131,7 @@ class Ranks:
         self._others.say(say="more")
 
     def true_of(self, ending: Ending, error: BaseException) -> Ending:
-        """How the attempt ended, given how this process did: as another one did, if that was the cause."""
+        """How the attempt ended, given how this process did: as another one did, if that caused it."""
         if isinstance(error, Lost):
             return error.ending
         if isinstance(error, Interrupted) or ending.outcome is not Outcome.FAILED:
@@ -241,7 +241,7 @@ class Ranks:
 
 
 def _here(ending: Ending) -> Ending:
-    """The ending, with this process's rank and node where it is its own alone."""
+    """The ending, with this process's rank and node if it concerns this process alone."""
     if ending.outcome not in _OWN:
         return ending
     return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")

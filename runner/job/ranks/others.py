@@ -169,7 +169,7 @@ class Others:
 
 
 def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> Ending | None:
-    """How a process ended that is gone without a word; None while that is not known.
+    """How a process that is gone without a word ended; None while that is not known.
 
     Its node's Slurm task says how its process ended, and Slurm ends all tasks when one is killed. If neither
     happens, nobody is left on the node.

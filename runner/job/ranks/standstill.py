@@ -79,7 +79,7 @@ class Silence:
 
 
 def stands(places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str:
-    """Where each process stands: first those that the others wait for."""
+    """Where each process stands; first come those that the others wait for."""
     came = [rank for rank, place in places.items() if place and place.waits]
     others = [rank for rank in places if rank not in came]
     return "; ".join(_words(rank, places[rank], nodes.get(rank, "?")) for rank in (*others, *came))

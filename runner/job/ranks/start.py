@@ -102,7 +102,7 @@ def stand_by(follower: Follower) -> None:
 
 
 def have_own_gpu(config: RunConfig, local_rank: int) -> None:
-    """Leave this process, and those that it starts such as a trial's, one GPU of those that it sees.
+    """Leave one of its GPUs to this process and to those that it starts, such as a trial's.
 
     Before torch is imported: CUDA looks once.
     """

@@ -47,7 +47,7 @@ def _override(text: str, axes: Sequence[str], tasks: Sequence[Task]) -> tuple[st
 def wanted(
     only: Sequence[str], axes: Sequence[str], cells: Iterable[Mapping[str, Setting]]
 ) -> dict[str, list[Scalar]]:
-    """The wanted values of each factor, of `--only FACTOR=VALUE[,VALUE]` each; those of one factor add up.
+    """The wanted values of each factor, from `--only FACTOR=VALUE[,VALUE]`; several of one factor add up.
 
     Raises:
         UserError: no such factor, or no cell with this value.
