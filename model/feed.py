@@ -75,7 +75,7 @@ class Feed(Iterator[Ready]):
         return self._copied(batch, self._batches.position)
 
     def _copied(self, batch: Batch, after: Position) -> Ready:
-        with torch.cuda.stream(self._stream):  # of None: no change
+        with torch.cuda.stream(self._stream):  # None changes nothing
             inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
             copied = self._stream.record_event() if self._stream else None
         return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)

@@ -60,7 +60,7 @@ class Keeper:
     checkpoints: Checkpoints | None
     state: checkpoint.State
     world: World = ALONE
-    saved: float = 0.0  # by time.monotonic(), which nobody can turn back
+    saved: float = 0.0  # time.monotonic(), which nobody can turn back
     stopping: bool = False
     group: ProcessGroup | None = None
     _staging: Staging = field(default_factory=Staging)

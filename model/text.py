@@ -282,7 +282,7 @@ class HuggingFace:
         if end is None:
             raise UserError(_no_end(name, self._library))
         self.end = self._id(name, end)
-        # Where one token is both, it stands between documents, and once is enough.
+        # If one token is both, it stands between documents, and once is enough.
         self.begin = None if begin is None or begin == end else self._id(name, begin)
 
     def _id(self, name: str, token: str) -> int:
@@ -370,7 +370,7 @@ def _from_hub(name: str, file: str) -> Path:
 
     try:
         return Path(hf_hub_download(name, file))
-    except Exception as error:  # of the hub, the network, or the name
+    except Exception as error:  # from the hub, the network, or the name
         offline = isinstance(error, LocalEntryNotFoundError)
         if file == _CONFIG and isinstance(error, EntryNotFoundError) and not offline:
             raise FileNotFoundError(file) from error

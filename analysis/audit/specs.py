@@ -11,7 +11,7 @@ from typing import Any
 from analysis.audit.finding import Alike, Compared, Finding, same, split
 
 _DATASET = re.compile(r"data-[0-9a-f]{32}")
-_ABSENT = object()  # where a figure's specification has null, its axis may be gone
+_ABSENT = object()  # not null: with null in a figure's specification, its axis may be gone
 
 
 def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str | None, alike: Alike) -> None:

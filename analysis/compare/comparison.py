@@ -81,7 +81,7 @@ class Result:
         if not ("completed" in self.outcomes.a or "completed" in self.outcomes.b):
             return []
         verdicts = {"speed": self.speed, "loss": self.loss}
-        if _task(self.pair.a.runs[0]) == "inference":  # which has no loss that could be missing
+        if _task(self.pair.a.runs[0]) == "inference":  # inference has no loss that could be missing
             del verdicts["loss"]
         return [
             f"{what}: {found.sentence if found else 'not measured on both sides'}"

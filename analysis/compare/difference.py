@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from analysis.stats.verdict import Verdict
 
-Row = dict[str, Any]  # of the view `runs`, with its JSON columns parsed
+Row = dict[str, Any]  # a row of the view `runs`, with its JSON columns parsed
 Kind = Literal["speed", "loss", "mfu"]  # what is compared: seconds per step, losses, MFU and TFLOP/s
 # Every topic of the guard. The name of a setting is one, too.
 TOPICS = (

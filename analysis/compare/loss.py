@@ -22,7 +22,7 @@ def loss(a: Measured, b: Measured, margin: float | None) -> Verdict | None:
         None if a side has no losses.
     """
     mine, theirs = _by_sample(a), _by_sample(b)
-    if not mine.keys() & theirs.keys():  # that the texts differ is for the guard to say
+    if not mine.keys() & theirs.keys():  # the guard says that the texts differ
         mine, theirs = _by_sample(a, with_text=False), _by_sample(b, with_text=False)
     if not (mine and theirs):
         return None

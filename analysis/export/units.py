@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# By the end of the name, the first that fits; a ratio or a count has none.
+# The unit of the first ending that fits a name; a ratio or a count has none.
 _UNITS = (
     ("tokens_per_second(_low|_high)?", "tokens/s"),
     ("(mfu|percentage)", "%"),

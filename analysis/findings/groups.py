@@ -12,7 +12,7 @@ from analysis.compare.difference import Difference, Side
 from analysis.stats import by_label
 from analysis.stats.rows import paired_by
 
-Row = dict[str, Any]  # of the view `runs`, with its JSON columns parsed
+Row = dict[str, Any]  # a row of the view `runs`, with its JSON columns parsed
 
 
 @dataclass(frozen=True)

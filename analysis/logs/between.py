@@ -24,7 +24,7 @@ Array = NDArray[Any]
 _MUST_BE_EQUAL = ("attention", "seed")  # factors whose runs must reach the same loss
 _WINDOWS = 10  # parts of a run in which a difference is located
 _FEWEST = 4  # records in such a part
-_CONFIDENCE = 0.99  # that it differs there: there are several parts
+_CONFIDENCE = 0.99  # high, because there are several parts
 _FEWEST_OTHERS = 3  # runs whose spread is an estimate
 _OUTLIER = 0.01  # p below which a run is none of the others' kind
 

@@ -108,7 +108,7 @@ def collect(
     _check(root, study)
     if held := None if rebuild else read_held(root, study):
         if unchanged := _nothing_new(root, study, held, settle):
-            sweep(root)  # of one that was killed when its work was in place
+            sweep(root)  # left by a collect that was killed when its work was in place
             return unchanged
     elif settle:
         settle([look(folder).key for folder in run_folders(root, study)])

@@ -41,7 +41,7 @@ _COLUMNS = {"step_records": ", ".join(SAID)}
 # Tables that records of older versions lack: nothing of the kind was known then.
 _LATER = frozenset({"audits", "decoding", "kernels", "nodes", "step_floor", "step_profile"})
 _ROWS = 65_536  # at a time
-_RUNS = 1_000  # whose steps are sorted at once
+_RUNS = 1_000  # runs whose steps are sorted at once
 
 
 def selections(connection: DuckDBPyConnection, study: str | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "custom": ("dao2022flashattention", "shah2024flashattention3", "tillet2019triton"),
     "portable": ("dao2022flashattention", "dao2023flashattention2", "tillet2019triton"),
 }
-# By key: kind of entry and its fields.
+# The kind of entry and its fields, for each key.
 _ENTRIES: dict[str, tuple[str, dict[str, str]]] = {
     "ansel2024pytorch": ("inproceedings", {
         "author": "Ansel, Jason and Yang, Edward and He, Horace and others",

@@ -131,7 +131,7 @@ def _params(case: Case, copies_heads: bool) -> SDPAParams:
         ).transpose(1, 2)
         for length, heads in ((queries, case.heads), (keys, kv_heads), (keys, kv_heads))
     )
-    # As PyTorch itself asks for the bias of `_lower_right`: about the kernel without a mask.
+    # PyTorch asks about the bias of `_lower_right` in the same way: about the kernel without a mask.
     causal = case.causal and not case.offset
     return SDPAParams(q_BHTD, k_BKTD, v_BKTD, None, 0.0, causal, case.heads != kv_heads)
 

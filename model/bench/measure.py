@@ -66,7 +66,7 @@ class _Bench:
         except Exception as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             ending: Ending = otherwise
-            # Where a capture ends on a lack of memory, its own end may raise, too.
+            # If a capture ends for lack of memory, ending it may raise, too.
             if any(each and is_out_of_memory(each) for each in (error, error.__context__)):
                 ending = "oom_gpu" if self.case.device == "cuda" else "oom_host"
             self.ended |= dict.fromkeys([(name, mode) for mode in modes], (ending, text))

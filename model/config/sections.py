@@ -166,7 +166,7 @@ class TrainConfig(Strict):
         return self.steps * self.batch_size * self.sequence_length
 
 
-AXES = ("replicate", "shard", "context", "tensor")  # of processes; those of the last are neighbours
+AXES = ("replicate", "shard", "context", "tensor")  # processes along the last are neighbours
 
 
 class ParallelConfig(Strict):

@@ -49,7 +49,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         sync: False where many files are written and brought to disk together before anything relies on them.
     """
     aside = temporary(path)
-    # Where others may write too, somebody could have put a link there, to a file that only we can write to.
+    # If others may write here too, somebody could have put a link here to a file that only we can write to.
     aside.unlink(missing_ok=True)
     os.close(no_link(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     try:

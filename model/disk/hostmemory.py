@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# Of both versions of control groups: the limit, the use, and which of its statistics can be given up.
+# In both versions of control groups: the limit, the use, and the statistic of what can be given up.
 _FILES = {
     "": ("memory.max", "memory.current", "inactive_file"),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 Direction = Literal["forward", "backward", "both"]
 Mode = Literal["eager", "graph"]
 Ending = Literal["completed", "unsupported", "wrong", "oom_gpu", "oom_host", "failed"]
-DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # that are timed; `both` is their sum
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # these are timed; `both` is their sum
 MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager",)}
 
 

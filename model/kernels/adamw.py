@@ -15,7 +15,7 @@ from torch import Tensor
 
 BLOCK = 1024  # elements that a program of the step updates
 SUMMED = 8192  # elements that a program of the norm sums
-WIDTH = 1024  # such sums that the next program adds at a time
+WIDTH = 1024  # sums that the next program adds at a time
 
 
 @triton.jit

@@ -26,7 +26,7 @@ _WARM_SECONDS = {"cuda": 0.3, "cpu": 0.0}
 _FEWEST, _MOST = 5, 30  # repeats
 _LAUNCHES = 1000  # a repeat
 _LOAD_SECONDS = 0.6  # while nvidia-smi answers
-_SLEEP_CYCLES = 20_000_000  # of the device: some 10 ms, longer than to enqueue all repeats takes
+_SLEEP_CYCLES = 20_000_000  # some 10 ms of the device, longer than it takes to enqueue all repeats
 _EIGHT = 8  # tensor cores need tokens in a multiple of it
 _MOST_WEIGHTS = {"cuda": 2**40, "cpu": 2**20}  # of a product: to fill a large weight takes a CPU seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-# By bit of NVML's word, as nvidia-smi calls them. That the GPU is idle (bit 0) holds back nothing.
+# The bits of NVML's word, with nvidia-smi's names. Bit 0, an idle GPU, holds back nothing.
 _REASONS = {
     0x2: "applications_clocks_setting",
     0x4: "sw_power_cap",

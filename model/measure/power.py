@@ -33,7 +33,7 @@ class Window:
     """
 
     def __init__(self) -> None:
-        self._joules: float | None = None  # where it opened
+        self._joules: float | None = None  # used when the window opened
         self._since = self._paused_at = 0.0
         self._steps = 0
 

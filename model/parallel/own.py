@@ -34,7 +34,7 @@ class Marks(Protocol):
         """Seconds from each mark to the next; waits for the last."""
 
 
-MOST_STEPS = 32  # of an interval, which are counted: a GPU's marks are kept until the record
+MOST_STEPS = 32  # steps of an interval that are counted: a GPU's marks are kept until the record
 
 
 class Own:

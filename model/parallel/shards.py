@@ -137,7 +137,7 @@ def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
     with _own_errors(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="torch.distributed is disabled"
-        )  # as a run that is alone has it
+        )  # as a single process has it
         dcp.load(
             tensors | random,
             storage_reader=reader,

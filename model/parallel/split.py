@@ -56,7 +56,7 @@ def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     ddp: Any = nn.parallel.DistributedDataParallel
     ddp._set_params_and_buffers_to_ignore_for_model(module, tables)
     found: nn.Module = ddp(module, gradient_as_bucket_view=True)
-    _around(found, ("_pre_forward",), world)  # where all agree on their buckets, at the second step
+    _around(found, ("_pre_forward",), world)  # all agree on their buckets there, at the second step
     return found
 
 
@@ -93,7 +93,7 @@ def _shard(modules: list[nn.Module], train: TrainConfig, world: World, reshard: 
     _leave_out(modules[0], world)
 
 
-# Where PyTorch waits for other processes, of what it calls a group of parameters.
+# The methods of PyTorch's groups of parameters that wait for other processes.
 _WAITING = ("pre_forward", "pre_backward", "post_backward")
 
 

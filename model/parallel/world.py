@@ -129,7 +129,7 @@ def join(
     )
     replicas, shards, context, tensor = (getattr(parallel, axis) for axis in AXES)
     mesh = init_device_mesh(device.type, (replicas, shards, context, tensor), mesh_dim_names=AXES)
-    own = Own(known=tensor == 1)  # which waits inside of blocks
+    own = Own(known=tensor == 1)  # tensor parallelism waits inside blocks
     if context == 1:
         return World(place, parallel, mesh, mesh, own)
     shape, names = (replicas, shards * context, tensor), ("replicate", "shard", "tensor")

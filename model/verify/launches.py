@@ -29,7 +29,7 @@ _COPIES = ("Memcpy", "Memset")
 # something, which dominates at tiny shapes.
 _ALLOWED_SECONDS = {"cpu": 5e-4, "cuda": 1e-4}
 _SHARE = 0.5
-_TIMINGS = 3  # of which the best counts: on a busy machine, a pause may fall between the kernels
+_TIMINGS = 3  # the best of them counts: on a busy machine, a pause may fall between the kernels
 _WHAT_TO_ADD = (
     "add launches=Launches(cuda=Kernels(forward=..., backward=...)) to its Backend, with regular expressions "
     "for the names that torch.profiler shows (docs/backends.md)"

@@ -7,7 +7,7 @@ scheduler refused or cannot be reached; 130: interrupted; 141: nobody read the o
 import signal
 
 # Until `main` can answer Ctrl-C, it ends the process at once. Python would answer with a traceback.
-# Where the caller ignores it, as a script does for what it runs in the background, it stays ignored.
+# If the caller ignores it, as a script does for its background jobs, it stays ignored.
 ANSWERED = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if ANSWERED:
     signal.signal(signal.SIGINT, signal.SIG_DFL)

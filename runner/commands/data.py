@@ -99,7 +99,7 @@ def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, b
         if path.is_file():
             name = os.fsencode(path.relative_to(folder)).decode(
                 "utf-8", "replace"
-            )  # of another encoding, say
+            )  # for example, in another encoding
             yield name, path.read_bytes()
 
 

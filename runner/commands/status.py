@@ -79,7 +79,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
     found = []
     for state in states:
         last = last_step(state)
-        counts = state.brief.task != "attention"  # which has rounds, and no record of each
+        counts = state.brief.task != "attention"  # that task has rounds, without a record of each
         found.append({
             "study": state.brief.study,
             "run_id": state.brief.run_id,

@@ -36,7 +36,7 @@ def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
-        elif state.job_id in reached and state.phase == "queued":  # of which Slurm may keep no record
+        elif state.job_id in reached and state.phase == "queued":  # Slurm may keep no record of it
             reason = "cancelled before it started"
             ledger.ended(state.folder, state.attempt, Ending(Outcome.CANCELLED, reason))
     told = shared | reached

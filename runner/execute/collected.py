@@ -18,7 +18,7 @@ def collected(root: Path, study: str | None = None, rebuild: bool = False) -> Co
     def settle(runs: list[Key]) -> None:
         from runner.execute.reconcile import reconciled_runs  # slow to import, and seldom needed
 
-        # As the root was given: launchers name their jobs' folders so, which tells whose an sbatch is.
+        # The root as it was given: job folders are named with it, which tells whose an sbatch is.
         reconciled_runs([RunFolder(f"{root}/{name}/{run}") for name, run in runs])
 
     return collect(root, study, rebuild, settle)

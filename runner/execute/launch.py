@@ -59,7 +59,7 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
         SchedulerError: Slurm refused or cannot be reached.
     """
     require("sbatch")
-    client.max_array_size()  # where Slurm does not answer, nothing is written
+    client.max_array_size()  # if Slurm does not answer, nothing is written
     reconciled(plan.root, plan.study.name)
     with alone(plan):
         now, tasks = _next_tasks(plan)

@@ -67,7 +67,7 @@ class Child:
 
     task: Task
     process: subprocess.Popen[bytes]
-    gpus: tuple[str, ...]  # that it alone sees; none if it sees all
+    gpus: tuple[str, ...]  # only this run sees them; empty if it sees all
     deadline: float
     kills: int
     read: int = 0

@@ -14,7 +14,7 @@ from model.measure.nvml import full
 
 _HELD_BACK = "clocks_event_reasons_counters."
 _MICROSECOND = 1e-6
-# By field of Clocks: what nvidia-smi calls it, and its unit there. Fields with several are sums.
+# What nvidia-smi calls each field of Clocks, and its unit there. Fields with several names are sums.
 _FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
     "power_limit_watts": (("enforced.power.limit",), 1.0),
     "sm_mhz": (("clocks.applications.graphics",), 1.0),

@@ -203,7 +203,7 @@ def main() -> None:
     What a wrong backend did to this process must not reach the next one.
     """
     parent, device, asked = sys.argv[1:]
-    # As in a run: a backend must not see that it is on trial.
+    # The same as in a run: a backend must not see that it is on trial.
     sys.argv[:] = [str(Path(__file__).with_name("__main__.py"))]
     die_with(int(parent))
     leaving = QuickExit()

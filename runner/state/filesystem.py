@@ -32,7 +32,7 @@ def promise(folder: Path) -> Promise:
     """What the filesystem of an existing folder promises, from its type and mount options."""
     path = folder.resolve()
     mounts = [each for each in psutil.disk_partitions(all=True) if path.is_relative_to(each.mountpoint)]
-    # Of two mounts at one place, the later one is seen.
+    # If two mounts are at one place, the later one is seen.
     found = max(enumerate(mounts), key=lambda each: (len(each[1].mountpoint), each[0]), default=None)
     return of_mount(found[1].fstype, found[1].opts) if found else of_mount("unknown", "")
 

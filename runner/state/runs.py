@@ -95,7 +95,7 @@ def last_step(state: RunState) -> StepRecord | ImportedStep | None:
     for size in _TAILS:
         try:
             lines = tail(path, size).split(b"\n")[:-1]
-        except OSError:  # none yet, or what cannot be read, of which collect says why
+        except OSError:  # there is none yet, or it cannot be read, and collect says why
             return None
         for line in reversed(lines):
             with suppress(ValidationError):  # a line cut short when the machine crashed, or by the tail

@@ -19,7 +19,7 @@ class Tile(NamedTuple):
     stages: int
 
 
-# By kernel, then by head dim; smaller head dims take those of 64.
+# For each kernel and head dim; smaller head dims take those of 64.
 Tiles = dict[str, dict[int, Tile]]
 HOPPER: Tiles = {  # and data-centre Blackwell: 227 KiB of shared memory
     "forward": {64: Tile(128, 64, 8, 3), 128: Tile(128, 128, 8, 2), 256: Tile(128, 64, 8, 2)},
