@@ -25,7 +25,7 @@ _PRODUCTS = re.compile(
 _ATTENTION = r"flash|fmha|sdpa|_attn_|scaled_dot_product"
 _COPIES = re.compile(r"^Memcpy|^Memset|^aten::copy_$")
 _COMMUNICATION = re.compile(r"nccl|^c10d::|^gloo:", re.IGNORECASE)
-_HIDDEN: tuple[ProfilePart, ...] = ("copies", "communication")  # other work hides these, and copies hide communication
+_HIDDEN: tuple[ProfilePart, ...] = ("copies", "communication")  # other work hides these, copies the latter
 
 
 @dataclass(frozen=True)
