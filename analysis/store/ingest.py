@@ -26,7 +26,7 @@ Row = dict[str, Any]
 # Fields of run.json that are columns of the same name.
 _SAME_NAME = (
     *("study", "run_id", "title", "description", "scale_description", "study_file", "scale", "profile"),
-    "because",
+    *("because", "label"),
     *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
 _SHORT = ("attempt", "gpus", "nodes", "processes", "profiled_steps")  # columns of 32 bits

@@ -120,11 +120,12 @@ WITH alike AS (
         json_array(group_id, scale, attention, last_resort)::VARCHAR || factors AS key,
         -- Where the study's file says its factors: in the order of these places the matrix expands.
         [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
-            FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places
+            FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places,
+        max(label) OVER (PARTITION BY study, group_id) AS given  -- runs that a launch left out may lack it
     FROM run_records
 ), kinds AS (
     SELECT study, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
-        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places
+        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places, any_value(given) AS given
     FROM alike GROUP BY study, key
 ), cells AS (
     SELECT study, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
@@ -146,8 +147,10 @@ WITH alike AS (
         ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
     FROM cells JOIN varying USING (study, axis) LEFT JOIN baselines USING (study, axis) GROUP BY study, kind
 ), filled AS (
-    SELECT k.study, k.key, k.group_id, k.places, coalesce(label, attention, last_resort) AS label
+    SELECT k.study, k.key, k.group_id, k.places,
+        coalesce(given || if(v.axis IS NULL, '', ', scale=' || scale), label, attention, last_resort) AS label
     FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
+    LEFT JOIN varying v ON v.study = k.study AND v.axis = 'scale'
 ), unique_names AS (
     SELECT study, key, places, CASE
         WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
@@ -283,7 +286,7 @@ COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
 COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in seed and repeat.';
-COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline. Where a rule of the study gives the group a label, that.';
 COMMENT ON COLUMN runs.place IS 'Position of the run''s group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';

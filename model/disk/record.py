@@ -119,6 +119,7 @@ class RunRecord(Frozen):
     config: RunConfig
     expected_outcome: Outcome
     because: str | None = Field(description="Why that outcome is expected, where the study says so.")
+    label: str | None = Field(None, description="What the study calls the run's group; None: by its factors.")
     why: list[str] = Field(description="FILE:LINE:COL of what made this cell.")
     scale: str
     profile: str = Field(description="Name of the profile.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.commands._console import say
+from runner.spec.cells.cell import Cell
 from runner.spec.doubts import doubts
-from runner.spec.expansion import Cell, expand
+from runner.spec.expansion import expand
 from runner.spec.study import Study
 
 

@@ -14,8 +14,8 @@ from runner.execute.reconcile import reconciled
 from runner.execute.wait import POLL_SECONDS, states_of
 from runner.plan.plan import Plan, refreshed
 from runner.plan.precision import comparisons, seconds_per_token
+from runner.spec.cells.cell import Cell
 from runner.spec.design import Design, Until
-from runner.spec.expansion import Cell
 from runner.spec.problems import InvalidFile
 from runner.state.runs import in_flight
 

@@ -15,7 +15,7 @@ from model.disk.record import RunRecord
 from model.errors import UserError
 from model.text import Content, Source, load_tokenizer, open_parquet
 from model.units import size
-from runner.spec.expansion import Cell
+from runner.spec.cells.cell import Cell
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.study import Study
 

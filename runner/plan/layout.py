@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.errors import UserError
-from runner.spec.expansion import Cell
+from runner.spec.cells.cell import Cell
 from runner.spec.problems import Mark, Problem
 from runner.spec.profile import Cluster, Profile
 

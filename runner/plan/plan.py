@@ -21,7 +21,7 @@ from model.text import Source
 from runner.plan.data import checked_sources
 from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
-from runner.spec.expansion import Cell
+from runner.spec.cells.cell import Cell
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import Study, read_study
@@ -182,6 +182,7 @@ def _record(
         config=cell.config,
         expected_outcome=cell.expected,
         because=cell.because,
+        label=cell.label,
         why=list(cell.why),
         profile=cluster.name,
         profile_file=str(cluster.file),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from model import attention
 from model.disk.record import Outcome
-from runner.spec.expansion import Cell
+from runner.spec.cells.cell import Cell
 from runner.spec.problems import Problem
 
 

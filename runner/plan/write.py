@@ -45,7 +45,7 @@ def write_runs(plan: Plan) -> list[Task]:
 
 
 # Fields of an already planned run that a study or profile may still change: its limits and descriptions.
-_ABOUT = ("expected_outcome", "because", "title", "description", "scale_description")
+_ABOUT = ("expected_outcome", "because", "label", "title", "description", "scale_description")
 _LIMITS = (
     "profile",
     "profile_file",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from model.units import counted
-from runner.spec.expansion import Cell
+from runner.spec.cells.cell import Cell
 from runner.spec.problems import Problem
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,9 +18,11 @@ from pydantic import ValidationError
 from model import attention
 from model.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig
 from model.disk.files import dumps
-from model.disk.record import Order, Outcome, Override
+from model.disk.record import Order, Outcome
 from model.errors import UserError, did_you_mean
 from runner.spec.cells import baseline, options
+from runner.spec.cells.cell import Cell, Factors
+from runner.spec.cells.labels import LABEL, misleading
 from runner.spec.cells.options import Setting
 from runner.spec.cells.order import places
 from runner.spec.cells.overridden import overridden
@@ -38,37 +39,8 @@ from runner.spec.validation import explain
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-Factors = dict[str, Scalar]
 Axis = list[dict[str, Setting]]  # its steps: the value of a factor, or of several that vary together
 Candidate = tuple[dict[str, Setting], Mark]  # a cell's factors, and the key that produced it
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a study, fully resolved."""
-
-    run_id: str
-    group: str
-    factors: Factors
-    repeat: int
-    config: RunConfig
-    expected: Outcome
-    because: str | None
-    resources: Resources
-    why: tuple[str, ...]
-    overridden: Mapping[str, Override]  # by the scale and by options
-    marks: Mapping[str, Mark] = field(repr=False)  # where each value was set, for later errors
-    origin: Mark = field(repr=False)  # the key that produced the cell
-    position: int = 0  # in the order of starting, from 1
-    block: int | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The cell as `expand --json` prints it."""
-        names = ("run_id", "group", "factors", "repeat", "position", "block", "because", "why")
-        plain = {name: getattr(self, name) for name in names}
-        resources = self.resources.model_dump(exclude_none=True)
-        about = {"expected_outcome": self.expected, "resources": resources}
-        return {**plain, **about, "config": self.config.model_dump()}
 
 
 def expand(
@@ -113,6 +85,7 @@ def expand(
     _refuse_twins(cells)
     _refuse_several_tasks(cells)
     if problems := [
+        *misleading(cells),
         *unmeasured(study, scale, cells[0].config.task),
         *baseline.never_completes(study, scale, ((cell.factors, cell.expected) for cell in cells)),
     ]:
@@ -263,7 +236,8 @@ def _resolve(
 ) -> Cell | list[Problem]:
     settings = _over(common, factors)
     own = {**_marked(study, study.file.base, ("base",)), **factors}
-    expected, because = Outcome.COMPLETED, None
+    expected, because, label = Outcome.COMPLETED, None, None
+    own_marks: dict[str, Mark] = {}
     resources = Resources()
     why = [str(mark) for _, mark in factors.values()]
     for rule, path in rules:
@@ -272,6 +246,8 @@ def _resolve(
             settings = _over(settings, marked)
             own |= marked if path[0] == "rules" else {}
             expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)
+            if rule.label:
+                label, own_marks = rule.label, {LABEL: study.document.mark((*path, "label"))}
             resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
             why.append(str(study.document.mark(path)))
     settings = _over(settings, overrides)
@@ -294,10 +270,11 @@ def _resolve(
         config=config,
         expected=expected,
         because=because,
+        label=label,
         resources=resources,
         why=tuple(why),
         overridden=overridden(settings, own, overrides, scale),
-        marks={dotted: mark for dotted, (_, mark) in settings.items()},
+        marks={dotted: mark for dotted, (_, mark) in settings.items()} | own_marks,
         origin=origin,
     )
 

@@ -20,6 +20,7 @@ from runner.spec.validation import validated
 
 MAX_CELLS = 100_000
 MAX_NAME = 100
+MAX_LABEL = 60
 
 
 def _name(name: str) -> str:
@@ -34,6 +35,12 @@ def _name(name: str) -> str:
 def _one_line(text: str) -> str:
     if not text.strip() or "\n" in text or "\t" in text:
         raise ValueError("a title is one line of text")
+    return text
+
+
+def _label(text: str) -> str:
+    if not text.isprintable() or text != text.strip() or not 0 < len(text) <= MAX_LABEL:
+        raise ValueError(f"a label is one line of at most {MAX_LABEL} characters, without spaces around it")
     return text
 
 
@@ -52,11 +59,14 @@ class Rule(Frozen):
     )
     expect: Outcome | None = Field(None, description="Expected outcome of these runs.")
     because: str | None = Field(None, description="Why that outcome is expected; shown in the report.")
+    label: Annotated[str, AfterValidator(_label)] | None = Field(
+        None, description="What charts and tables call this group, in place of its factors."
+    )
 
     @model_validator(mode="after")
     def _does_something(self) -> Self:
-        if not (self.set or self.expect or self.resources != Resources()):
-            raise ValueError("a rule without effect: give it `set`, `resources` or `expect`")
+        if not (self.set or self.expect or self.label or self.resources != Resources()):
+            raise ValueError("a rule without effect: give it `set`, `resources`, `expect` or `label`")
         if self.because and not self.expect:
             raise ValueError("`because` says why an outcome is expected: add `expect`")
         return self

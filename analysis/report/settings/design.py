@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from analysis.findings.groups import declared, looks
 from analysis.report.said.ran import varying
 from analysis.report.said.sentence import listed
 from analysis.report.settings.values import Row, Setting, capped, groups, options, value
+from analysis.stats.verdict import name
 from model.units import counted
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
     runs = facts.runs
     for topic, said, changed in (
         ("Varied", _varied(facts), _only(runs)),
+        ("Labels", _labels(runs), ""),
         ("Scale", value(runs, lambda run: run["scale"], "the runs were imported"), ""),
         ("Seeds", _numbers({run["seed"] for run in runs}), ""),
         ("Repeats", _repeats(runs), "; ".join(f"`--repeats {each}`" for each in _given(runs, "--repeats"))),
@@ -31,7 +33,8 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
         ("Margins", value(runs, _margins, "none was stated before the runs"), ""),
         ("Stopping rule", _stopping(runs), ""),
     ):
-        yield Setting(topic, said, changed, PART)
+        if said:
+            yield Setting(topic, said, changed, PART)
 
 
 def _varied(facts: Facts) -> str:
@@ -39,6 +42,25 @@ def _varied(facts: Facts) -> str:
     if not axes:
         return "nothing: all runs have one configuration, seed and repeat apart"
     return f"{listed([f'`{axis}`' for axis in axes])}: {counted(len(facts.groups), 'group')}"
+
+
+def _labels(runs: Sequence[Row]) -> str:
+    """What the labels that the study gives stand for; empty if it gives none."""
+    axes, groups = varying(runs), dict[str, Row]()
+    for run in runs:
+        if run["given_label"]:
+            groups.setdefault(run["label"], run["factors"] | {"scale": run["scale"]})
+    said = [
+        f"{name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
+        for label, given in groups.items()
+    ]
+    return "; ".join(capped(said, "labels"))
+
+
+def _factors(given: Mapping[str, Any]) -> str:
+    """Each as a study writes it."""
+    written = (str(value).lower() if isinstance(value, bool) else value for value in given.values())
+    return ", ".join(f"`{axis}` {value}" for axis, value in zip(given, written, strict=True))
 
 
 def _only(runs: Sequence[Row]) -> str:
@@ -72,7 +94,7 @@ def _repeats(runs: Sequence[Row]) -> str:
 
 def _baseline(runs: Sequence[Row]) -> str:
     found = declared(runs)
-    return ", ".join(f"`{axis}` {value}" for axis, value in found.items()) if found else "none declared"
+    return _factors(found) if found else "none declared"
 
 
 def _margins(run: Row) -> str | None:

@@ -56,6 +56,7 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
     fields = {
         "expected_outcome": "completed",
         "because": None,
+        "given_label": None,
         "reason": None,
         "config": {"model": MODEL, "data": DATA, "train": train},
         "planned_steps": train["steps"],

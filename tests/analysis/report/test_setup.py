@@ -25,6 +25,15 @@ def changes(runs: list[Row]) -> dict[str, str]:
     return {line.topic: line.changed for line in setup(facts(runs), comparison(runs)) if line.changed}
 
 
+def test_what_labels_stand_for_is_said_where_the_study_gives_them() -> None:
+    fast = {"given_label": "fast", "factors": {"train.compile": True, "seed": 0}}
+    slow = {"given_label": None, "factors": {"train.compile": False, "seed": 0}}
+    assert (
+        table([planned("fast", **fast), planned("slow", **slow)])["Labels"] == "`fast`: `train.compile` true"
+    )
+    assert "Labels" not in table([planned("slow", **slow)])
+
+
 def test_the_workload_is_all_there() -> None:
     said = table([planned("cudnn"), planned("flash", seed=1)])
     assert said == said | {

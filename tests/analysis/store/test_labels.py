@@ -38,6 +38,46 @@ def test_of_many_factors_a_label_has_those_that_differ_from_the_baseline(root: P
     assert labels == ["baseline", "compile=true", "loss=joined, train.lr=0.2", "model.lr=2"]
 
 
+def test_a_label_that_the_study_gives_takes_the_place_of_the_factors(root: Path, sql: Ask) -> None:
+    for number, label in enumerate(("eager", "compiled", None)):
+        factors = {"train.compile": number, "seed": 0}
+        Folder(root, plan(f"r{number}", factors=factors, group=f"g{number}", label=label))
+    collect(root)
+    rows = sql(
+        "SELECT r.label, a.label AS given FROM runs r JOIN run_records a USING (run_id) ORDER BY run_id"
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("eager", "eager"),
+        ("compiled", "compiled"),
+        ("compile=2", None),
+    ]
+
+
+def test_a_group_of_which_a_launch_left_out_some_runs_keeps_one_label(root: Path, sql: Ask) -> None:
+    for seed, label in enumerate(("fast", None)):
+        Folder(root, plan(f"r{seed}", seed=seed, factors={"seed": seed}, group="g", label=label))
+    collect(root)
+    assert sql("SELECT label, count(*) AS runs FROM runs GROUP BY label") == [{"label": "fast", "runs": 2}]
+
+
+def test_a_given_label_says_the_scale_where_scales_vary(root: Path, sql: Ask) -> None:
+    for scale in ("full", "small"):
+        Folder(root, plan(scale, scale=scale, group=scale, label="fast"))
+    collect(root)
+    labels = {row["label"] for row in sql("SELECT label FROM runs")}
+    assert labels == {"fast, scale=full", "fast, scale=small"}
+
+
+def test_a_given_label_that_another_group_has_by_its_factors_is_told_apart(root: Path, sql: Ask) -> None:
+    for number, label in enumerate(("compile=1", None)):
+        Folder(
+            root, plan(f"r{number}", factors={"train.compile": number}, group=f"{number}" * 6, label=label)
+        )
+    collect(root)
+    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id")]
+    assert labels == ["compile=1 #000000", "compile=1 #111111"]
+
+
 def test_where_runs_do_not_agree_on_a_baseline_labels_have_all_factors(root: Path, sql: Ask) -> None:
     for number, value in enumerate((False, True)):
         factors = {"train.compile": value, "train.loss": number, "seed": 0, "train.steps": number}

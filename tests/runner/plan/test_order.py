@@ -79,6 +79,13 @@ def test_a_margin_that_is_stated_after_the_runs_is_not_recorded_in_them_and_a_ba
         assert state.run.design.baseline == {"attention": "auto"}
 
 
+def test_a_label_can_be_given_after_the_runs_and_taken_back(launched, root):
+    complete(launched(TWO))
+    for rule, label in (("rules: [{where: {attention: auto}, label: PyTorch}]\n", "PyTorch"), ("", None)):
+        assert launched(TWO + rule) == []
+        assert {state.run.label for state in states(root) if state.run.config.attention == "auto"} == {label}
+
+
 @pytest.mark.fault
 def test_until_that_is_taken_out_of_the_study_stays_in_the_runs_that_it_looked_at(launched, root):
     complete(launched(TWO + "baseline: {attention: auto}\nuntil: {tokens_per_second: 1%, at_most: 3}\n"))

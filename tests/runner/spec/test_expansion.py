@@ -276,3 +276,22 @@ def test_a_cell_remembers_what_the_study_says_where_a_scale_or_an_option_says_ot
         "train.learning_rate": (1e-2, "`--set`"),
     }, "a value that is the study's own is not listed"
     assert (tiled.overridden["train.batch_size"].own, tiled.config.train.batch_size) == (3, 5)
+
+
+def test_the_last_matching_rule_that_has_a_label_gives_it(study):
+    path = study(
+        "matrix: {attention: [auto, tiled, math], seed: [0, 1]}\n"
+        "rules:\n"
+        "  - {where: {attention: auto}, label: PyTorch's choice}\n"
+        "  - {where: {attention: tiled}, label: a loop}\n"
+        "  - {where: {attention: tiled}, label: tiles in a loop}\n"
+        "  - {where: {attention: tiled}, set: {train.steps: 2}}\n"
+    )
+    labels = [cell.label for cell in expand(read_study(path))]
+    assert labels == ["PyTorch's choice"] * 2 + ["tiles in a loop"] * 2 + [None] * 2
+
+
+def test_a_label_is_not_part_of_a_runs_id(study):
+    text = "matrix: {attention: [auto, tiled]}\nrules: [{where: {attention: auto}, %s}]\n"
+    plain = expand(read_study(study(text % "expect: completed")))
+    assert [c.run_id for c in expand(read_study(study(text % "label: x")))] == [c.run_id for c in plain]
