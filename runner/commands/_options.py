@@ -29,6 +29,13 @@ ProfileName = Annotated[
     str | None,
     typer.Option("--profile", "-p", help="A profile's name or file [env: RUNNER_PROFILE; default: local]."),
 ]
+OtherProfile = Annotated[
+    str | None,
+    typer.Option("--profile", "-p", help="Another profile's name or file [default: that of the launch]."),
+]
+Timeout = Annotated[
+    int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0 for never.")
+]
 ScaleName = Annotated[
     str | None, typer.Option("--scale", "-s", help="A scale of the study [default: the profile's].")
 ]

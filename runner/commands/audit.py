@@ -18,7 +18,7 @@ import typer
 
 from model.units import counted, visible
 from runner.commands._console import print_json, say, show
-from runner.commands._options import AsJson, Settings
+from runner.commands._options import AsJson, Settings, Timeout
 
 if TYPE_CHECKING:
     from analysis.audit.audit import Audit
@@ -37,9 +37,7 @@ def command(
         bool,
         typer.Option("--folders", help="Also hold the records against the run folders under --root."),
     ] = False,
-    timeout: Annotated[
-        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0 for never.")
-    ] = 600,
+    timeout: Timeout = 600,
     memory: Annotated[
         float,
         typer.Option("--memory", metavar="GIB", min=1, max=4096, help="Use at most this much memory."),

@@ -11,7 +11,7 @@ import typer
 
 from model.disk.record import Manifest
 from runner.commands._console import say, table
-from runner.commands._options import ProfileName, RunName, Settings
+from runner.commands._options import OtherProfile, RunName, Settings
 from runner.commands._progress import watcher
 from runner.job import tasks
 from runner.job.tasks._compared import DIFFERS, SAME, UNKNOWN, Row, row
@@ -22,7 +22,7 @@ from runner.state.runs import name_of
 
 def command(
     run: RunName,
-    profile: ProfileName = None,
+    profile: OtherProfile = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A different root for the repeat.")] = None,
 ) -> None:
     from runner.execute import repeat

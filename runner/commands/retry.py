@@ -17,7 +17,7 @@ from model.config import AXES
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say
-from runner.commands._options import ProfileName, Settings, Wait, study_name
+from runner.commands._options import OtherProfile, Settings, Wait, study_name
 from runner.commands._select import by_outcome
 from runner.state.ledger import RunState
 
@@ -30,7 +30,7 @@ def command(
     outcome: Annotated[
         list[str] | None, typer.Option(help="Runs with this outcome; repeatable [default: all unexpected].")
     ] = None,
-    profile: ProfileName = None,
+    profile: OtherProfile = None,
     sets: Annotated[
         list[str] | None,
         typer.Option(

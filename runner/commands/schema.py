@@ -15,7 +15,10 @@ from runner.commands._console import print_json, show
 
 
 def command(
-    kind: Annotated[Literal["study", "profile", "mapping", "database"], typer.Argument(help="Of what.")],
+    kind: Annotated[
+        Literal["study", "profile", "mapping", "database"],
+        typer.Argument(metavar="KIND", help="What to print."),
+    ],
 ) -> None:
     if kind == "database":
         from analysis.store.dictionary import dictionary

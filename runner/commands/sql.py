@@ -15,7 +15,7 @@ import typer
 
 from model.errors import UserError
 from runner.commands._console import table
-from runner.commands._options import Settings
+from runner.commands._options import Settings, Timeout
 
 _DUCKDB_SHARE = 0.5  # of the memory; the rest is for what DuckDB does not count, and for writing
 
@@ -32,9 +32,7 @@ def command(
         str | None, typer.Option("--study", metavar="STUDY", help="The study that @NAME is about.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the queries that have a name.")] = False,
-    timeout: Annotated[
-        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0 for never.")
-    ] = 300,
+    timeout: Timeout = 300,
     memory: Annotated[
         float,
         typer.Option("--memory", metavar="GIB", min=0.25, max=4096, help="Use at most this much memory."),

@@ -27,6 +27,14 @@ def test_every_verb_explains_itself_and_is_documented(cli, verb):
     assert f"`runner {verb}" in (REPOSITORY / "docs" / "command-line.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("verb", "default"),
+    [("launch", "local"), ("retry", "that of the launch"), ("reproduce", "that of the launch")],
+)
+def test_help_says_which_profile_a_verb_takes_by_default(cli, verb, default):
+    assert f"default: {default}]" in " ".join(cli(verb, "--help").out.split())
+
+
 def test_the_version_is_that_of_the_distribution(cli):
     from importlib.metadata import version
 
