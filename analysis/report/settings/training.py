@@ -20,9 +20,10 @@ def settings(runs: Sequence[Row], infers: bool) -> Iterator[Setting]:
     """The three parts, in this order."""
     started = [run for run in runs if run["device"] or run["imported"]]
     padded = [run for run in started if run["training_tokens_percentage"] is not None]
-    sharded = [run for run in runs if _gathered(run)]
     training = [("Training", _TRAINING, runs), ("Training", _DONE, started)]
-    training += [("Training", _SHARDED, sharded)] if sharded else []
+    for topics, of in ((_SEVERAL, _reduced), (_SHARDED, _gathered)):
+        mine = [run for run in runs if of(run)]
+        training += [("Training", topics, mine)] if mine else []
     for part, topics, mine in (
         ("Model", _MODEL, runs),
         *((("Inference", inference.TOPICS, runs),) if infers else training),
@@ -179,8 +180,8 @@ _TRAINING: tuple[_Topic, ...] = (
     ("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
     ("`torch.compile`", _compiled, ("train.compile",)),
     ("Activations", _activations, ("train.checkpoint_activations",)),
-    ("Gradients of several processes", _reduced, ("train.reduce",)),
 )
+_SEVERAL: tuple[_Topic, ...] = (("Gradients of several processes", _reduced, ("train.reduce",)),)
 _SHARDED: tuple[_Topic, ...] = (("Sharded parameters", _gathered, ("parallel.reshard",)),)
 _DONE: tuple[_Topic, ...] = (("Steps", _steps, ("train.steps",)),)
 _DATA: tuple[_Topic, ...] = (

@@ -243,6 +243,15 @@ def test_how_sharded_parameters_are_gathered_is_said(parallel: dict[str, Any], s
     assert "Sharded parameters" not in table([planned("cudnn")])
 
 
+@pytest.mark.parametrize("reduce", ["dtype", "float32"])
+def test_how_gradients_of_several_processes_are_added_up_is_said(reduce: str) -> None:
+    split = planned("cudnn", train={"reduce": reduce})
+    split["config"] = {**split["config"], "parallel": {"replicate": 2}}
+    precision = "float32" if reduce == "float32" else "the precision of the parameters"
+    assert table([split])["Gradients of several processes"] == f"added up in {precision}"
+    assert "Gradients of several processes" not in table([planned("cudnn")])
+
+
 def test_options_of_the_training_loop_are_said() -> None:
     chosen = {
         "compile": True, "loss": "linear_cross_entropy", "optimizer": "adamw_one_pass",
