@@ -176,8 +176,12 @@ class Ranks:
                 self._others.changed.wait(POLL_SECONDS)
 
     def _watch(self) -> None:
+        before = time.monotonic()
         while not self._closed.wait(POLL_SECONDS):
             now = time.monotonic()
+            if now - before > ASK_SECONDS:  # this process was stopped, perhaps with all others
+                self._standstill.since += now - before
+            before = now
             with self._others.changed:
                 self._ask(now)
                 ending = self._ending(now)

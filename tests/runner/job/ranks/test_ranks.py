@@ -5,8 +5,10 @@ import os
 import signal
 import socket
 import threading
+import time
 from contextlib import closing
 from queue import Queue
+from types import SimpleNamespace
 
 import pytest
 
@@ -349,6 +351,22 @@ def test_a_process_that_does_not_answer_while_the_others_wait_ends_the_attempt_a
     assert outcome == "failed"
     assert reason.startswith("hangs: nothing has moved for ")
     assert "rank 1 on n2 does not answer" in reason
+
+
+@pytest.mark.fault
+def test_a_run_of_which_all_processes_were_stopped_for_a_while_goes_on(ranks, join, endings, monkeypatch):
+    """As by `scontrol suspend`: rank 0 looks before another process can have answered."""
+    clock = SimpleNamespace(sleep=time.sleep, ahead=0.0)
+    clock.monotonic = lambda: time.monotonic() + clock.ahead
+    monkeypatch.setattr(first, "time", clock)
+    monkeypatch.setattr(first, "place", lambda _: WAITS)
+    monkeypatch.setattr(others.Other, "now_at", None)
+    ranks._standstill = Standstill(hang_seconds=1000.0)
+    ranks.go()[1].close()
+    since = until(lambda: ranks._standstill.since, 0.01)
+    clock.ahead = 5000.0
+    until(lambda: endings or ranks._standstill.since >= since + 5000, 0.01)
+    assert not endings
 
 
 def test_a_run_that_hangs_when_it_is_told_to_stop_was_cancelled(ranks, join, endings):
