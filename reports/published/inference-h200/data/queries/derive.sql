@@ -43,7 +43,8 @@ LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.atte
 
 INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, measured_attempt, noted, decided, started_at, given_up) FROM shared;
 
--- If several attempts cover a step, the latest wins, and what it covers takes the place of all that was there.
+-- An attempt takes the place of all that earlier ones did after the step that it went on from, or of all of it where it
+-- started over, also as long as it has not come as far. Of several lines of a step the last wins.
 -- A run whose records are one ascending series, as nearly all are, has nothing to replace. An attempt of inference starts
 -- over, and goes on from none: only the deciding one counts.
 UPDATE step_lines SET superseded = true WHERE rowid IN (
@@ -60,11 +61,11 @@ WITH ordered AS (
     SELECT l.rowid AS id, run, attempt, step, steps, time, given_up
     FROM step_lines l JOIN shared USING (file) SEMI JOIN several USING (run)
 ), spans AS (
-    SELECT run, attempt, min(step - steps) AS start, max(step) AS last
+    SELECT run, attempt, min(step - steps) AS start
     FROM doubtful WHERE given_up IS NOT TRUE GROUP BY run, attempt
 ), standing AS (
     SELECT id FROM doubtful s WHERE given_up IS NOT TRUE AND NOT EXISTS (
-        FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start AND s.step <= l.last)
+        FROM spans l WHERE l.run = s.run AND l.attempt > s.attempt AND s.step > l.start)
     QUALIFY row_number() OVER (PARTITION BY run, step ORDER BY attempt DESC, time DESC, id DESC) = 1
 )
 SELECT id FROM doubtful ANTI JOIN standing USING (id)
@@ -73,7 +74,11 @@ SELECT id FROM doubtful ANTI JOIN standing USING (id)
 -- The rule of `counted` is that of the view step_records.
 CREATE TEMP VIEW derived AS
 SELECT l.*, a.run, a.attempt, a.measured_attempt, a.decided,
-    l.step - l.steps >= a.warmup_steps AND l.step - l.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted
+    l.step - l.steps >= a.warmup_steps AND l.step - l.steps IS DISTINCT FROM a.resumed_step AND a.same_device AS counted,
+    l.step - coalesce(l.power_steps, l.steps) AS drawn_from,
+    CASE WHEN counted AND drawn_from >= a.warmup_steps AND drawn_from IS DISTINCT FROM a.resumed_step
+        THEN coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END) END AS drawn_joules,
+    coalesce(power_seconds, step_seconds * steps) AS drawn_seconds
 FROM step_lines l JOIN shared a ON a.file = l.file;
 
 -- Rates come from seconds and counts, never from averages of rates.
@@ -95,9 +100,9 @@ SELECT run,
     -- Rounded: the last bits of a sum depend on the order of its terms.
     round(sum(step_seconds * steps), 6) AS training_seconds,
     CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
-    -- Only of intervals of a second and more, as in the view steps.
-    round(sum(energy_joules) FILTER (counted AND step_seconds * steps >= 1)
-        / sum(step_seconds * steps) FILTER (counted AND step_seconds * steps >= 1 AND energy_joules IS NOT NULL), 3) AS power_watts,
+    -- The first reading of each attempt's may have been late by 0.1 s, as in the view steps.
+    round(sum(drawn_joules) / (sum(drawn_seconds) FILTER (drawn_joules IS NOT NULL)
+        + 0.1 * count(DISTINCT attempt) FILTER (drawn_joules IS NOT NULL)), 3) AS power_watts,
     round(100 * sum(data_wait_seconds) FILTER (counted)
         / sum(step_seconds * steps) FILTER (counted AND data_wait_seconds IS NOT NULL), 4) AS data_wait_percentage,
     min(sm_mhz) FILTER (counted) AS sm_mhz_low, max(sm_mhz) FILTER (counted) AS sm_mhz_high

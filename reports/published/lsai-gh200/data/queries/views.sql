@@ -54,7 +54,10 @@ COMMENT ON COLUMN step_records.throttle_reasons IS 'What held back the GPU''s cl
 COMMENT ON COLUMN step_records.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_records.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
-COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead; in task inference, whose attempts start over, whether another attempt decides.';
+COMMENT ON COLUMN step_records.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_records.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
+COMMENT ON COLUMN step_records.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead. In task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the measured attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
 COMMENT ON COLUMN step_records.gpus IS 'Number of GPUs, of its attempt; 0 on a CPU.';
@@ -71,10 +74,12 @@ SELECT
     flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
-    energy_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules / (step_seconds * steps) END AS power_watts, sm_mhz, throttle_reasons,
+    energy_joules, coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END)
+        / (coalesce(power_seconds, step_seconds * steps) + 0.1) AS power_watts,
+    sm_mhz, throttle_reasons,
     slowest_rank, slowest_rank_seconds, other_ranks_seconds
 FROM step_records WHERE NOT superseded;
-COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: if several attempts cover it, the latest wins; in task inference, the one that decides.';
+COMMENT ON VIEW steps IS 'Step records with their rates. Each step appears once: of what an attempt did after the step that a later one went on from, nothing is here; in task inference, the attempt that decides is.';
 COMMENT ON COLUMN steps.study IS 'Name of the study.';
 COMMENT ON COLUMN steps.run_id IS 'Id of the run.';
 COMMENT ON COLUMN steps.attempt IS 'Number of the attempt.';
@@ -98,7 +103,7 @@ COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of t
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
 COMMENT ON COLUMN steps.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN steps.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in the interval in watts: energy_joules / (step_seconds x steps). NULL of an interval shorter than a second, for which energy_joules is too coarse; if unknown; and on a CPU.';
+COMMENT ON COLUMN steps.power_watts IS 'Mean power of all GPUs of the run in watts, pauses of up to 0.1 s between steps included: power_joules / (power_seconds + 0.1) of step_records, in its last power_steps steps, which last a second or more. As NVML''s counter can be late by 0.1 s, it is at most what was drawn, and up to 0.1 s of the time lower. Of a record of a version without these, of its own interval if that lasts a second. NULL of other records; if unknown; and on a CPU.';
 COMMENT ON COLUMN steps.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN steps.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
@@ -115,11 +120,12 @@ WITH alike AS (
         json_array(group_id, scale, attention, last_resort)::VARCHAR || factors AS key,
         -- Where the study's file says its factors: in the order of these places the matrix expands.
         [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
-            FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places
+            FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places,
+        max(label) OVER (PARTITION BY study, group_id) AS given  -- runs that a launch left out may lack it
     FROM run_records
 ), kinds AS (
     SELECT study, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
-        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places
+        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places, any_value(given) AS given
     FROM alike GROUP BY study, key
 ), cells AS (
     SELECT study, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
@@ -141,8 +147,10 @@ WITH alike AS (
         ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
     FROM cells JOIN varying USING (study, axis) LEFT JOIN baselines USING (study, axis) GROUP BY study, kind
 ), filled AS (
-    SELECT k.study, k.key, k.group_id, k.places, coalesce(label, attention, last_resort) AS label
+    SELECT k.study, k.key, k.group_id, k.places,
+        coalesce(given || if(v.axis IS NULL, '', ', scale=' || scale), label, attention, last_resort) AS label
     FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
+    LEFT JOIN varying v ON v.study = k.study AND v.axis = 'scale'
 ), unique_names AS (
     SELECT study, key, places, CASE
         WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
@@ -278,7 +286,7 @@ COMMENT ON COLUMN runs.created_at IS 'When the run was planned, UTC.';
 COMMENT ON COLUMN runs.started_at IS 'When its first attempt started, UTC.';
 COMMENT ON COLUMN runs.ended_at IS 'When its last attempt ended, UTC; NULL while in flight.';
 COMMENT ON COLUMN runs.group_id IS 'Id shared by runs that differ only in seed and repeat.';
-COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline.';
+COMMENT ON COLUMN runs.label IS 'What charts call the run''s group: the factors that vary in the study, except seed and repeat. Where three or more vary and the study has a baseline, those in which the group differs from it; the baseline itself is called baseline. Where a rule of the study gives the group a label, that.';
 COMMENT ON COLUMN runs.place IS 'Position of the run''s group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
 COMMENT ON COLUMN runs.title IS 'Title of the study.';
 COMMENT ON COLUMN runs.description IS 'What the study asks.';
@@ -313,7 +321,7 @@ COMMENT ON COLUMN runs.device_users IS 'Other processes that used the GPU when t
 COMMENT ON COLUMN runs.gpu_uuid IS 'UUID of the GPU of the measured attempt: which one of its kind it was. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.ceiling_tflops IS 'Measured rate of all matrix products of a step together on this device, in TFLOP/s: their FLOP over the sum of their times. NULL if it was not measured.';
 COMMENT ON COLUMN runs.ceiling_percentage IS 'Percent: 100 x tflops / ceiling_tflops, the share of the measured ceiling where mfu is the share of the vendor''s peak. NULL if it was not measured.';
-COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured.';
+COMMENT ON COLUMN runs.floor_seconds IS 'The least seconds that a step, or a prefill, can take by the measured ceilings of its device, of one process''s share of the work: the sum of the parts of phase step in step_floor. NULL if they were not measured, or are unsure (see nodes.unsure).';
 COMMENT ON COLUMN runs.floor_percentage IS 'Percent: 100 x floor_seconds / step_seconds, what the step would have to be of its present time to reach its floor.';
 COMMENT ON COLUMN runs.audits IS 'Number of audits during the run, over all attempts: its own attention calls, held to float64 (see the table audits). NULL if there are none, as in records that are older than audits.';
 COMMENT ON COLUMN runs.audits_passed IS 'Number of those that passed. A run ends failed with the first that does not; an attempt after it starts over.';
@@ -322,10 +330,10 @@ COMMENT ON COLUMN runs.task IS 'What the run does: training, inference or attent
 COMMENT ON COLUMN runs.decoded_tokens IS 'Positions decoded with a KV cache, of which decode_seconds is the median. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_seconds IS 'Median seconds of a decoded position, one token of each sample: see decoding. NULL if nothing was decoded.';
 COMMENT ON COLUMN runs.decode_tokens_per_second IS 'batch_size / decode_seconds: decoded tokens per second, all samples together.';
-COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured or nothing was decoded.';
+COMMENT ON COLUMN runs.decode_floor_seconds IS 'The least seconds that a decoded position can take by the measured ceilings of its device, with the median number of keys: the sum of the parts of phase decode in step_floor. NULL if they were not measured, are unsure (see nodes.unsure), or nothing was decoded.';
 COMMENT ON COLUMN runs.decode_floor_percentage IS 'Percent: 100 x decode_floor_seconds / decode_seconds.';
 COMMENT ON COLUMN runs.imported IS 'For a run that another program made: where its log came from and what was found in it (see run_records.imported). NULL for a run of this program.';
-COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count and are of a second or more (see steps.power_watts). NULL if none is, if unknown, and on a CPU.';
+COMMENT ON COLUMN runs.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN runs.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz_high IS 'Highest clock of the same, in MHz.';

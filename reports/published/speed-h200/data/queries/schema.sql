@@ -25,7 +25,7 @@ CREATE TABLE run_records (
     attention VARCHAR, seed BIGINT, repeat BIGINT DEFAULT 1, factors JSON, config JSON, scale VARCHAR, profile VARCHAR,
     position BIGINT, block BIGINT, design JSON, overridden JSON,
     planned_steps BIGINT, sequence_length BIGINT, batch_size BIGINT, processes INTEGER,
-    expected_outcome VARCHAR, because VARCHAR, why JSON,
+    expected_outcome VARCHAR, because VARCHAR, label VARCHAR, why JSON,
     memory_limit_bytes BIGINT, time_limit_seconds BIGINT, data_file VARCHAR, tokenizer VARCHAR, data_fingerprint VARCHAR,
     command JSON, version VARCHAR, git_sha VARCHAR, git_dirty BOOLEAN, git_diff VARCHAR, code VARCHAR, created_at TIMESTAMP, imported JSON,
     PRIMARY KEY (study, run_id)
@@ -55,6 +55,7 @@ COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all proc
 COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one a GPU. NULL in an imported run, and in records of versions in which every run was one process.';
 COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects.';
 COMMENT ON COLUMN run_records.because IS 'Why the study expects that outcome, if it says so.';
+COMMENT ON COLUMN run_records.label IS 'What the study calls the run''s group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.';
 COMMENT ON COLUMN run_records.why IS 'FILE:LINE:COL of each entry in the study that led to this run: a JSON array.';
 COMMENT ON COLUMN run_records.memory_limit_bytes IS 'Limit on the run''s host memory in bytes.';
 COMMENT ON COLUMN run_records.time_limit_seconds IS 'Time limit in seconds.';
@@ -123,7 +124,7 @@ COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, lik
 COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
-COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known; NULL if they are, if the attempt ended before, and in older records.';
+COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known, or why no floor is stated from them (see nodes.unsure); NULL if one is, if the attempt ended before, and in older records.';
 COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
 COMMENT ON COLUMN attempts.no_profile IS 'Why no step could be profiled; NULL if some were, or if that was not tried.';
 COMMENT ON COLUMN attempts.rank_nodes IS 'Name of the node of each of its processes, from rank 0; NULL of one process, and of an attempt whose processes did not meet.';
@@ -153,6 +154,7 @@ CREATE TABLE step_lines (
     step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
     energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
     slowest_rank INTEGER, slowest_rank_seconds DOUBLE, other_ranks_seconds DOUBLE,
+    power_joules DOUBLE, power_seconds DOUBLE, power_steps BIGINT,
     superseded BOOLEAN NOT NULL DEFAULT false
 );
 COMMENT ON TABLE step_lines IS 'What the lines of these files say, one row per line. Use the view step_records.';
@@ -177,7 +179,10 @@ COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s cloc
 COMMENT ON COLUMN step_lines.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
-COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt, or a later line, covers the step too and counts instead.';
+COMMENT ON COLUMN step_lines.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
+COMMENT ON COLUMN step_lines.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
+COMMENT ON COLUMN step_lines.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead.';
 
 -- `rows` is an SQL keyword.
 CREATE TABLE audits (
@@ -235,7 +240,7 @@ COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged 
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
 COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
-COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts over the records that count and are of a second or more (see steps.power_watts). NULL if none is, if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
@@ -388,7 +393,7 @@ COMMENT ON COLUMN kernels.measured_at IS 'When the shape was measured, UTC.';
 CREATE TABLE nodes (
     study VARCHAR NOT NULL, key VARCHAR NOT NULL, node VARCHAR NOT NULL, device VARCHAR NOT NULL, gpu VARCHAR, gpu_uuid VARCHAR,
     gpus INTEGER, driver VARCHAR, software JSON, dtype VARCHAR, graphics_clock_mhz DOUBLE, memory_clock_mhz DOUBLE, power_limit_watts DOUBLE,
-    matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, measured JSON,
+    matmul_tflops DOUBLE, bandwidth_gigabytes_per_second DOUBLE, launch_microseconds DOUBLE, unsure VARCHAR, measured JSON,
     seconds DOUBLE, measured_at TIMESTAMP, PRIMARY KEY (study, key)
 );
 COMMENT ON TABLE nodes IS 'STUDY/.nodes/KEY.json, one row per record: the measured ceilings of one device of a node, for the shapes of one model. Measured before the first run of a study computes there.';
@@ -408,6 +413,7 @@ COMMENT ON COLUMN nodes.power_limit_watts IS 'Power limit in watts. NULL if unkn
 COMMENT ON COLUMN nodes.matmul_tflops IS 'Highest rate of a matrix product of the model in TFLOP/s: 2 x tokens x inputs x columns FLOP in the median time.';
 COMMENT ON COLUMN nodes.bandwidth_gigabytes_per_second IS 'Memory bandwidth in GB/s: what c = a + b reads and writes, of arrays larger than a GPU''s caches, in the median time.';
 COMMENT ON COLUMN nodes.launch_microseconds IS 'Microseconds from one smallest operation to the next in a row of 1000, PyTorch''s share included: median.';
+COMMENT ON COLUMN nodes.unsure IS 'Which of the products and the bandwidth were measured so unsteadily, their upper quartile above 1.5 times their lower one, that no floor is stated from them. NULL if none.';
 COMMENT ON COLUMN nodes.measured IS 'Every measurement, with its shape, median and quartiles in seconds, and repeats: a JSON object of products, traffic, launch and clocks.';
 COMMENT ON COLUMN nodes.seconds IS 'Seconds that it took to measure, the start of the process that did included.';
 COMMENT ON COLUMN nodes.measured_at IS 'When the node was measured, UTC.';
@@ -416,7 +422,7 @@ CREATE TABLE step_floor (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL, phase VARCHAR NOT NULL DEFAULT 'step',
     part VARCHAR NOT NULL, flop BIGINT, bytes BIGINT, seconds DOUBLE NOT NULL
 );
-COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt, phase and part; the formulas are in model/measure/floor.py, and of task inference in floor_inference.py beside it. Attempts without ceilings have none.';
+COMMENT ON TABLE step_floor IS 'The least time that a step can take by the ceilings of its device, of one process''s share of the work, one row per attempt, phase and part; the formulas are in model/measure/floor.py, and of task inference in floor_inference.py beside it. Attempts without ceilings, or with unsure ones, have none.';
 COMMENT ON COLUMN step_floor.study IS 'Name of the study.';
 COMMENT ON COLUMN step_floor.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_floor.attempt IS 'Number of the attempt.';
