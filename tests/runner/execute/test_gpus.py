@@ -1,0 +1,78 @@
+"""Runs on this machine see the GPUs that the queue gives them, and no others."""
+
+import pytest
+
+from model.disk.folder import RunFolder
+from model.errors import UserError
+from runner.execute import local
+from runner.spec.profile import Profile
+from runner.state.tasks import Shape, Task
+from tests.analysis.fabricate import Folder, plan
+
+# Stands in for a run: writes which GPUs it sees.
+SEES = """#!/bin/sh
+echo "$CUDA_VISIBLE_DEVICES" > "$PWD/gpus"
+until [ "$(ls "$RUNS"/*/attempt-1/gpus | wc -l)" -ge "$TOGETHER" ]; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def seen(root, tmp_path, monkeypatch):
+    """The GPUs that runs of so many processes see; each ends when `together` runs have been started."""
+    (job := tmp_path / "job").write_text(SEES)
+    job.chmod(0o755)
+
+    def see(*processes, together=1, visible="4,5,6", **keys):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        env = {"RUNS": str(root / "backends"), "TOGETHER": str(together)}
+        profile = Profile.model_validate(
+            {"executor": "local", "gpus": 1, "python": str(job), "env": env} | keys
+        )
+        folders = [RunFolder(Folder(root, plan(f"r{number}")).path) for number in range(len(processes))]
+        tasks = [
+            Task(folder, 1, folder.path.name, 1, Shape(None, None, None, count))
+            for folder, count in zip(folders, processes, strict=True)
+        ]
+        local.run_queue(tasks, profile, local.Watcher())
+        return [(folder.attempt(1).path / "gpus").read_text().strip() for folder in folders]
+
+    return see
+
+
+def test_parallel_runs_get_gpus_of_their_own(seen):
+    assert seen(1, 1, together=2, max_parallel=2) == ["4", "5"]
+
+
+def test_a_run_gets_a_gpu_for_each_process(seen):
+    assert seen(2, 1, 3) == ["4,5", "4", "4,5,6"]
+
+
+def test_a_run_waits_until_enough_gpus_are_free_for_it(seen):
+    """The first two run at once; were the third to start beside them, it would have no GPUs of its own."""
+    assert seen(1, 2, 3, together=2, max_parallel=3) == ["4", "5,6", "4,5,6"]
+
+
+def test_a_run_that_is_alone_sees_what_the_launcher_sees(seen):
+    assert seen(1, 1) == ["4,5,6", "4,5,6"]
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("processes", "keys", "says"),
+    [
+        ([1], {"max_parallel": 4}, "max_parallel 4 x gpus 1 is more than the 3 GPUs of this machine"),
+        ([1, 4], {}, "a run of 4 processes, one a GPU, is more than the 3 GPUs of this machine"),
+        (
+            [3],
+            {"gpus_per_node": 2},
+            "3 processes are more than this machine takes, since `gpus_per_node` is 2",
+        ),
+        ([9], {"gpus": 0}, "9 processes are more than this machine takes, since `processes_per_node` is 8"),
+    ],
+)
+def test_runs_that_need_more_than_there_is_are_refused_before_any_is_claimed(
+    root, seen, processes, keys, says
+):
+    with pytest.raises(UserError, match=says):
+        seen(*processes, **keys)
+    assert not list(root.glob("backends/*/attempt-*"))
