@@ -11,11 +11,12 @@ from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
 from model.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
-from runner.job.ranks.meeting import Meeting, found, place_of, publish
+from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
 from runner.job.ranks.start import Follower, stand_by
 from runner.job.slurm import ending_before_restart, is_over
 from runner.state import ledger
 from runner.state.code import snapshot
+from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
 
 # Outcomes of an attempt that was stopped by a Slurm requeue or by the time limit.
@@ -64,13 +65,25 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
     """Be a process of a run other than rank 0, which says what there is to do."""
     path, local = place_of(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
     here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
-    meeting = found(path, is_over=partial(is_over, local - rank) if here else lambda: False)
+    try:
+        meeting = found(path, is_over=partial(is_over, local - rank) if here else lambda: False)
+    except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
+        _note(run, error)
+        raise
     if not meeting.attempt:
         return "nothing left to do"
     planned = run.attempt(meeting.attempt).planned
     options = snapshot.options(run.path.parent, planned.provenance.code)
     stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, options))
     return f"rank {rank}"
+
+
+def _note(run: RunFolder, error: NobodyCame) -> None:
+    """Record that rank 0 did not come, unless the attempt has ended."""
+    newest = run.attempts()[-1]
+    if newest.settled is None:
+        where = f"; it is on {newest.manifest.host}" if newest.manifest else ""
+        ledger.ended(run, newest.number, Ending(Outcome.FAILED, f"{error}{where}"))
 
 
 def _dismiss(run: RunFolder, number: int, slot: int) -> None:

@@ -1,9 +1,13 @@
 """A job runs only the attempts that are its own, once."""
 
+from functools import partial
+
 import pytest
 
+from model.config import RunConfig
 from model.disk.folder import RunFolder
 from runner.job.entry import _place, run_slot
+from runner.job.ranks.meeting import NobodyCame, found
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -73,3 +77,25 @@ def test_a_task_has_a_slot_and_a_rank_in_it_and_one_too_many_has_a_slot_that_no_
     for name, value in where.items():
         monkeypatch.setenv(name, value)
     assert _place(runs, processes) == place
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("began", [False, True])
+def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monkeypatch, began):
+    """Slurm names the task that fails."""
+    monkeypatch.setattr("runner.job.ranks.meeting.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("runner.job.entry.found", partial(found, patience_seconds=0.01))
+    for name, value in {"JOB_ID": "7", "PROCID": "1", "LOCALID": "0", "NODEID": "1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    config = RunConfig(data={"path": "x"}, device="cpu", train={"batch_size": 2}, parallel={"shard": 2})
+    folder = Folder(root, plan("r1", study="tiny", config=config))
+    folder.event("claimed", executor="slurm")
+    (folder.path.parent / ".submitit").mkdir()
+    folder.start(host="n1") if began else (folder.path / "attempt-1").mkdir()
+    for _ in range(2):
+        with pytest.raises(NobodyCame):
+            run(folder)
+    assert [event.event for event in RunFolder(folder.path).ledger] == ["claimed", "ended"]
+    outcome, reason = RunFolder(folder.path).attempt(1).settled
+    said = "rank 0 did not say within 0.01 s where it listens: no 7_0_0.meeting"
+    assert (outcome, reason) == ("failed", f"{said}; it is on n1" if began else said)
