@@ -105,8 +105,8 @@ class Profiled:
         if unlike := slower({**row, "seconds": whole(row)} for row in rows):
             how += (
                 f" In {len(unlike)} of {counted(len(by_label(rows)), 'group')} these took over "
-                f"{SLOWER:.0f} % longer than the timed ones (the table has both): where the time of those "
-                "goes is not shown."
+                f"{SLOWER:.0f} % longer than the timed ones (the table has both), "
+                "whose own time may go elsewhere."
             )
         return (
             f"The time of a {self.noun} by its parts. The bar is the run of the group whose {self.noun} is "

@@ -17,14 +17,14 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     """One for each figure that is of slower steps than those that were timed."""
     for phase, noun in (("step", "prefill" if facts.infers else "step"), ("decode", "decoded token")):
         if found := slower(row for row in facts.profiles if row["phase"] == phase):
-            groups = listed([f"{name(label)} ({more:.0f} %)" for label, more in found.items()])
+            groups = listed([f"{name(label)} ({more:.1f} %)" for label, more in found.items()])
             numbers = (
                 Number(f"profiled {noun} over timed {noun} of {label}, change", more, None, None, "percent")
                 for label, more in found.items()
             )
             yield Sentence(
-                f"The figure of where the time of a {noun} goes is of {noun}s after the run. Those of "
-                f"{groups} took over {SLOWER:.0f} % longer than the timed ones: where the time of these "
-                "goes, it does not show.",
+                f"The figure of where the time of a {noun} goes shows {noun}s after the run. Those of "
+                f"{groups} took over {SLOWER:.0f} % longer than the timed ones, "
+                "so it does not show where the timed ones' time went.",
                 tuple(numbers),
             )

@@ -155,7 +155,9 @@ def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed
     profile(folder, decoded={"products": 0.01}, products=0.15)
     collect(tmp_path)
     made = build_report(tmp_path, "inference", tmp_path / "out").parent
-    assert "is of prefills after the run. Those of custom (50 %) took over 10 %" in words(made / "index.html")
+    assert "shows prefills after the run. Those of custom (50.0 %) took over 10 %" in words(
+        made / "index.html"
+    )
     assert "In 1 of 2 groups these took over 10 % longer" in words(made / "prefill.html")
     assert not audit(made).findings
 

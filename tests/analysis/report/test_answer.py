@@ -310,8 +310,8 @@ def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_fi
     training = repeats("tiled", 1)
     assert said(training, step=0.439) == []
     assert said(training, step=0.6132) == [
-        "The figure of where the time of a step goes is of steps after the run. Those of `tiled` (53 %) took over "
-        "10 % longer than the timed ones: where the time of these goes, it does not show."
+        "The figure of where the time of a step goes shows steps after the run. Those of `tiled` (53.3 %) took "
+        "over 10 % longer than the timed ones, so it does not show where the timed ones' time went."
     ]
     read = facts(training, profiles=profiles(step=0.6, decode=0.6))
     nouns = ("a step", "a decoded token")
