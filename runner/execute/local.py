@@ -322,6 +322,7 @@ def _stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) 
     """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
     for child in children:
         child.process.terminate()
+        child.process.send_signal(signal.SIGCONT)  # one that was stopped would not hear it
     grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)
     until = time.monotonic() + grace
     while (

@@ -51,6 +51,8 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
 def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
     """Send a signal to a recorded process on this machine; returns False if it is not running.
 
+    One that was stopped goes on, and so hears it, as Slurm has it.
+
     Raises:
         UserError: it belongs to another user.
     """
@@ -58,6 +60,7 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
         return False
     try:
         os.kill(process.pid, by)
+        os.kill(process.pid, signal.SIGCONT)
     except ProcessLookupError:
         return False
     except PermissionError as error:

@@ -181,6 +181,21 @@ def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(
     assert again.wait(PATIENCE_SECONDS) == 130
 
 
+@pytest.mark.parametrize("by", ["cancel", "SIGINT"])
+def test_a_run_whose_rank_0_was_stopped_is_cancelled_with_a_checkpoint(launch, root, runner, by):
+    launched = launch()
+    first, second = both(root)
+    first.suspend()
+    if by == "cancel":
+        runner("cancel", "tiny", rc=0)
+    else:
+        launched.send_signal(signal.SIGINT)
+    assert launched.wait(PATIENCE_SECONDS) == (1 if by == "cancel" else 130)
+    assert result(root)["outcome"] == "cancelled"
+    assert "a checkpoint was saved at step" in result(root)["reason"]
+    until(lambda: nobody(first, second))
+
+
 def test_a_process_that_is_told_to_end_stops_all_of_them_after_a_checkpoint(launch, root):
     launched = launch()
     _, second = both(root)
