@@ -15,19 +15,17 @@ import pytest
 from model.config import RunConfig
 from model.disk.record import Outcome
 from model.errors import Diverged, Interrupted, UserError
-from runner.job import slurm
 from runner.job.ranks import first, meeting, others
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meet import _own_gpus
-from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
-from runner.job.ranks.standstill import Silence, Standstill
+from runner.job.ranks.meeting import Meeting, NobodyCame
+from runner.job.ranks.standstill import Standstill
 from runner.job.ranks.start import own_gpu, share_cores
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Vanished
 from runner.state.endings import Ending
 from runner.state.endings import of_exception as ending_of
-from runner.state.slurm import NoAnswer
 from tests.conftest import until
 
 GLOO = RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:40391")
@@ -254,74 +252,6 @@ def test_an_error_may_be_an_echo_if_torch_says_that_a_partner_is_gone(error, ech
     assert is_echo(error) == echo
 
 
-AT_WORK, LATER = Place(6, "trainer.py:80", waits=False), Place(6, "trainer.py:81", waits=False)
-WAITS = Place(7, "world.py:60", waits=True)
-NODES = {0: "n1", 1: "n2"}
-
-
-@pytest.mark.parametrize(
-    ("places", "hangs_after"),
-    [
-        ({0: WAITS, 1: None}, 10),
-        ({0: WAITS, 1: WAITS}, 10),
-        ({0: WAITS, 1: AT_WORK}, 60),
-        ({0: AT_WORK, 1: AT_WORK}, None),
-    ],
-    ids=["one does not answer", "all wait", "one stands at work", "all are at work"],
-)
-def test_a_hang_is_that_nothing_moves_and_nobody_works(places, hangs_after):
-    still = Standstill(hang_seconds=10, limit_seconds=60)
-    assert still.reason(0.0, places, NODES) is None
-    if hangs_after is None:
-        assert still.reason(1e6, places, NODES) is None
-        return
-    assert still.reason(hangs_after - 0.1, places, NODES) is None
-    assert still.reason(hangs_after + 0.1, places, NODES).startswith(
-        f"hangs: nothing has moved for {hangs_after} s"
-    )
-
-
-def test_a_slow_step_is_no_hang():
-    still = Standstill(hang_seconds=10, limit_seconds=60)
-    for now in range(0, 1000, 5):
-        assert still.reason(now, {0: WAITS, 1: (AT_WORK, LATER)[now // 5 % 2]}, NODES) is None
-
-
-def test_a_run_that_is_to_stop_and_does_not_move_has_less_time():
-    still = Standstill(hang_seconds=60, stop_seconds=10, limit_seconds=600)
-    places = {0: WAITS, 1: None}
-    assert still.reason(0.0, places, NODES, stopping=True) is None
-    assert still.reason(10.1, places, NODES) is None
-    assert still.reason(10.1, places, NODES, stopping=True).startswith("hangs: nothing has moved for 10 s")
-    at_work = {0: WAITS, 1: AT_WORK}  # as one that writes its part of a checkpoint
-    assert still.reason(20.0, at_work, NODES, stopping=True) is None
-    assert still.reason(80.0, at_work, NODES, stopping=True) is None
-
-
-def test_a_hang_names_first_who_did_not_come():
-    still = Standstill(hang_seconds=10, limit_seconds=60)
-    still.reason(0.0, {0: WAITS, 1: AT_WORK}, NODES)
-    assert still.reason(61.0, {0: WAITS, 1: AT_WORK}, NODES) == (
-        "hangs: nothing has moved for 61 s; rank 1 on n2 is after step 6, at trainer.py:80; "
-        "rank 0 on n1 waits for the others after step 7, at world.py:60"
-    )
-
-
-@pytest.mark.parametrize(("begun", "turns"), [(True, 24), (False, 108)], ids=["trains", "loads libraries"])
-def test_rank_0_hangs_if_it_says_nothing_while_another_process_stands_still(begun, turns):
-    silence = Silence(begun=begun)
-    assert [silence.turn(WAITS) for _ in range(turns + 1)] == [False] * turns + [True]
-    assert silence.seconds == 5 * turns
-
-
-def test_rank_0_does_not_hang_while_it_asks_or_the_process_that_listens_moves():
-    silence = Silence(begun=True)
-    for _ in range(100):
-        silence.heard = True
-        assert not silence.turn(WAITS)
-    assert not any(silence.turn((AT_WORK, LATER)[turn % 2]) for turn in range(100))
-
-
 @pytest.mark.fault
 def test_a_process_hears_that_rank_0_has_stopped(monkeypatch):
     monkeypatch.setattr("runner.job.ranks.leader.TURN_SECONDS", 0.0)
@@ -359,7 +289,7 @@ def test_a_run_of_which_all_processes_were_stopped_for_a_while_goes_on(ranks, jo
     clock = SimpleNamespace(sleep=time.sleep, ahead=0.0)
     clock.monotonic = lambda: time.monotonic() + clock.ahead
     monkeypatch.setattr(first, "time", clock)
-    monkeypatch.setattr(first, "place", lambda _: WAITS)
+    monkeypatch.setattr(first, "place", lambda _: Place(7, "world.py:60", waits=True))
     monkeypatch.setattr(others.Other, "now_at", None)
     ranks._standstill = Standstill(hang_seconds=1000.0)
     ranks.go()[1].close()
@@ -391,58 +321,6 @@ def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
     join(2)
     place = world["gather"]()
     assert (place.steps, place.waits) == (20, True)
-
-
-def test_rank_0_is_found_by_its_user_alone_and_by_name(tmp_path):
-    path = tmp_path / "12_0_0.meeting"
-    with pytest.raises(NobodyCame, match=r"12_0_0\.meeting"):
-        found(path, 0.01)
-    meeting = Meeting.at(2, "n1", 4711)
-    publish(path, meeting)
-    assert found(path) == meeting
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert json.loads(path.read_text())["token"] == meeting.token
-
-
-@pytest.mark.fault
-def test_who_looks_for_a_rank_0_that_has_ended_has_nothing_left_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(meeting, "ASK_SECONDS", 0.0)
-    asked = []
-    assert found(tmp_path / "12_0_0.meeting", is_over=lambda: asked.append(1) or len(asked) > 1).attempt == 0
-    assert len(asked) == 2
-
-
-LISTED = """\
-PID      JOBID    STEPID   LOCALID GLOBALID
-18811    7        0        1       1
-18812    7        0        2       2
-18815    7        0        -       -
-"""
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize(
-    ("answer", "over"),
-    [
-        (LISTED, [True, False, False, True]),
-        (LISTED.replace(" 2       2", " 0       0"), [False] * 4),  # it does not even list who asks
-        ("", [False] * 4),
-        (NoAnswer("scontrol is not on PATH"), [False] * 4),
-    ],
-    ids=["listed", "not the one that asks", "nothing", "no answer"],
-)
-def test_a_task_has_ended_if_its_node_no_longer_lists_it_beside_the_one_that_asks(answer, over, monkeypatch):
-    def ask(*command):
-        assert command == ("scontrol", "listpids", "7.0", "n1")
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(slurm, "ask", ask)
-    for name, value in {"JOB_ID": "7", "STEP_ID": "0", "LOCALID": "2"}.items():
-        monkeypatch.setenv(f"SLURM_{name}", value)
-    monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    assert [slurm.is_over(task) for task in range(4)] == over
 
 
 @pytest.mark.parametrize(
