@@ -44,7 +44,9 @@ def test_the_verbs_that_read_a_study_say_their_doubts(study, verb, capsys):
 
 
 def test_the_study_of_the_readme_is_the_one_that_init_writes():
-    studies = re.findall(r"```yaml\n(# yaml-language-server.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    studies = re.findall(
+        r"```yaml\n(# yaml-language-server.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL
+    )
     assert studies == [STUDY]
 
 
