@@ -45,12 +45,12 @@ def lead(
     """
     size = run.config.processes
     ranks = Ranks(size, attempt, HERE if slot is None else my_name(), steps, lost)
-    have_own_gpu(run.config, local_rank(slot))
     if slot is None:
         share_cores(run.config)
-        start_here(ranks, size, folder, options)
+        start_here(ranks, size, folder, options)  # while this process sees all GPUs, as theirs are among them
     else:
         ranks.publish(place_of(jobs_folder(folder.path.parent), slot))
+    have_own_gpu(run.config, local_rank(slot))
     return ranks
 
 

@@ -13,9 +13,10 @@ from types import SimpleNamespace
 import pytest
 
 from model.config import RunConfig
+from model.disk.folder import RunFolder
 from model.disk.record import Outcome
 from model.errors import Diverged, Interrupted, UserError
-from runner.job.ranks import first, meeting, others
+from runner.job.ranks import first, meet, meeting, others
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meet import _own_gpus
@@ -330,6 +331,22 @@ def test_a_process_says_where_its_main_thread_stands(ranks, join, monkeypatch):
 def test_a_process_leaves_itself_the_gpu_of_its_place(local_rank, devices, own):
     """One that sees a single GPU has been given it by Slurm."""
     assert own_gpu(local_rank, devices).get("CUDA_VISIBLE_DEVICES") == own
+
+
+def test_each_process_that_rank_0_starts_beside_itself_has_a_gpu_of_its_own(tmp_path, monkeypatch):
+    """They inherit what rank 0 sees, which has to be all of the run's GPUs until they have started."""
+    seen = []
+    monkeypatch.setattr(meet, "start_here", lambda *_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    heard = signal.getsignal(signal.SIGTERM)
+    shared = {"data": {"path": "x"}, "device": "cuda", "train": {"batch_size": 3}, "parallel": {"shard": 3}}
+    run = SimpleNamespace(config=RunConfig.model_validate(shared))
+    with closing(meet.lead(RunFolder(tmp_path), 1, run, [], None, lambda: 0, lambda _: None)):
+        pass
+    signal.signal(signal.SIGTERM, heard)
+    inherited = seen[0].split(",")
+    own = [own_gpu(rank, inherited)["CUDA_VISIBLE_DEVICES"] for rank in (1, 2)]
+    assert [os.environ["CUDA_VISIBLE_DEVICES"], *own] == ["4", "5", "6"]
 
 
 @pytest.mark.parametrize("given", [None, "", "0", "banana"])
