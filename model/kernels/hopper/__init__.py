@@ -77,23 +77,22 @@ def backward(
     _check(q_BTHD, k_BTKD, v_BTKD, query_offset, do_BTHD, o_BTHD)
     B, T, H, D = q_BTHD.shape
     T_K, K = k_BTKD.shape[1:3]
-    whole = D <= 128  # dQ's sums are whole tiles in the order of registers
-    own = _backward if whole else _backward_wide
+    own = _backward if D <= 128 else _backward_wide
     queries = _backward.queries(D, deterministic)  # head dim 256 has as many as 128
-    packed = whole and queries == 64  # the statistics of a tile in one place
+    packed = D <= 128 and queries == 64  # the statistics of a tile in one place
     passes_grid = (-(-T // queries), H, B)
     padded = queries * passes_grid[0]
     delta_BHS = stats_2BHS.new_empty(B, H, 4 * padded if packed else _padded(T))
-    dq_BHTD = stats_2BHS.new_empty(B, H, padded if whole else T, D)
+    dq_BHTD = stats_2BHS.new_empty(B, H, padded, D)
     key = (q_BTHD.device, q_BTHD.dtype, D, deterministic)
     launch(
         passes._backward_before_kernel, key, passes_grid,
         o_BTHD, do_BTHD, delta_BHS, dq_BHTD, stats_2BHS, T, _padded(T), B * H, H,
-        *_units(o_BTHD), *_units(do_BTHD), D, queries, whole, packed,
+        *_units(o_BTHD), *_units(do_BTHD), D, queries, packed,
     )  # fmt: skip
     processors = _processors(q_BTHD.device)
     blocks = -(-T_K // own.KEYS)
-    heads = schedule.heads_per_block(blocks, B * K, H // K, processors)
+    heads = 1 if deterministic else schedule.heads_per_block(blocks, B * K, H // K, processors)
     parts = H // heads
     turn = schedule.at_once(blocks, B * parts, 4 * _bytes(q_BTHD) // (B * parts), processors)  # Q, dO, dQ32
     dk_BTPD, dv_BTPD = (
@@ -109,14 +108,11 @@ def backward(
         tiles(do_BTHD, queries), tiles(dq_BHTD.transpose(1, 2), queries, D // own.DQ_BOXES),
         tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
         rows(stats_2BHS.view(2 * B, H, -1), T, queries), of_delta, turns,
-        T, T_K, query_offset, H // K, heads, parts, B, turn, D**-0.5 * LOG2_E, D**-0.5, causal, D, deterministic,
-        *((queries,) if whole else ()),
+        T, T_K, query_offset, H // K, heads, parts, B, turn, D**-0.5 * LOG2_E, D**-0.5, causal, D, deterministic, queries,
         num_warps=4,
     )  # fmt: skip
     dq_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
-    launch(
-        passes._backward_after_kernel, key, passes_grid, dq_BHTD, dq_BTHD, T, H, D**-0.5, D, queries, whole
-    )
+    launch(passes._backward_after_kernel, key, passes_grid, dq_BHTD, dq_BTHD, T, H, D**-0.5, D, queries)
     return dq_BTHD, _sum_parts(dk_BTPD, K), _sum_parts(dv_BTPD, K)
 
 

@@ -21,7 +21,15 @@ from model.kernels.hopper._tma import (
     reduce_add,
     wait_for_turn,
 )
-from model.kernels.hopper.schedule import block_of_keys, cut, sees, tile_at, tiles_of_queries
+from model.kernels.hopper.schedule import (
+    block_of_keys,
+    cut,
+    first_tile,
+    next_tile,
+    sees,
+    tile_at,
+    tiles_of_queries,
+)
 
 KEYS = 128  # of a block, 64 to a warpgroup
 BOX = 128  # of them in one TMA instruction
@@ -113,7 +121,7 @@ def _move(
     total = tiles * HEADS
     for n in range(0, total + 1):
         if n < total:
-            head, row = tile_at(n, first_head, first, tiles, QUERIES)
+            head, row = tile_at(n, first_head, first, tiles, ORDERED, QUERIES)
             stage = n % 2
             full = q_full.index(stage)
             if n > 1:
@@ -137,7 +145,7 @@ def _move(
                 )
             tma.async_copy_global_to_shared(do_desc, [batch, head, row, 0], full, do_smem.index(stage))
         if n > 0:
-            head, row = tile_at(n - 1, first_head, first, tiles, QUERIES)
+            head, row = tile_at(n - 1, first_head, first, tiles, ORDERED, QUERIES)
             meet_at(_DQ_FULL + 0 * n)
             if ORDERED:
                 turn = TURNS + turn_at(batch, head, row, T_Q, HEADS, PARTS, QUERIES)
@@ -162,8 +170,8 @@ def _compute(
     dk_desc, dv_desc,
     k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, stats_smem,
     kv_full, q_full, dq_free,
-    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale, CAUSAL: gl.constexpr, D: gl.constexpr,
-    QUERIES: gl.constexpr,
+    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale,
+    CAUSAL: gl.constexpr, D: gl.constexpr, ORDERED: gl.constexpr, QUERIES: gl.constexpr,
 ):  # fmt: skip
     """Both warpgroups: dK and dV of 128 keys in registers, dQ handed on (FA2 algorithm 2).
 
@@ -189,7 +197,7 @@ def _compute(
     key = block * _KEYS + gl.arange(0, _KEYS, gl.SliceLayout(1, ST_LAYOUT))
     first, tiles = tiles_of_queries(block, T_Q, OFFSET, CAUSAL, _KEYS, QUERIES)
     ragged = (block + 1) * _KEYS > T_K
-    i = first
+    i = first_tile(first, tiles, ORDERED)
     mbarrier.wait(kv_full.index(0), 0)
     total = tiles * HEADS
     for n in range(0, total):
@@ -234,9 +242,7 @@ def _compute(
         arrive_at(_DQ_FULL + 0 * n)
         dv, dk = warpgroup_mma_wait(0, deps=(dv_pending, dk_pending))
         arrive_at(_Q_FREE + stage)
-        i += 1
-        if i == first + tiles:
-            i = first
+        i = next_tile(i, first, tiles, ORDERED)
     # K and V are not needed any more: their shared memory takes dK and dV, and TMA clips what has no key.
     block_barrier()
     k_smem.store((dk * scale).to(q_smem.dtype))
@@ -263,18 +269,13 @@ def _backward_kernel(
     # Of each stage: the rows' maximum, log2 of their sum, and delta.
     STATS: gl.constexpr = 4 if QUERIES == 64 else 1  # a power of two: the fourth is not used
     stats_smem = gl.allocate_shared_memory(gl.float32, [2 if QUERIES == 64 else 6, STATS * QUERIES], ROW)
-    # Named barriers have the part of q_free and dq_full, which stay as they were measured.
     kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    dq_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     dq_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     mbarrier.init(kv_full.index(0), count=1)
-    mbarrier.init(dq_full.index(0), count=1)
     mbarrier.init(dq_free.index(0), count=1)
     for stage in gl.static_range(2):
         mbarrier.init(q_full.index(stage), count=1)
-        mbarrier.init(q_free.index(stage), count=1)
     fence_async_shared()
     # A fourth partition would round up to 16 warps, hence 128 registers, and ptxas would serialize wgmma.
     gl.warp_specialize([
@@ -284,5 +285,6 @@ def _backward_kernel(
                  T_Q, T_K, OFFSET, GROUP, HEADS, PARTS, BATCH, AT_ONCE, CAUSAL, ORDERED, QUERIES)),
         (_compute, (dk_desc, dv_desc, k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, stats_smem,
                     kv_full, q_full, dq_free,
-                    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale, CAUSAL, D, QUERIES)),
+                    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale,
+                    CAUSAL, D, ORDERED, QUERIES)),
     ], [8], [240])  # fmt: skip

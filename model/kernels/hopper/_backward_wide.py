@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from model.kernels.hopper._backward import mask, turn_at
+from model.kernels.hopper._backward import arrive_at, in_register_order, mask, meet_at, turn_at
 from model.kernels.hopper._tma import (
     ROW,
     SWIZZLED,
@@ -27,7 +27,14 @@ from model.kernels.hopper._tma import (
     reduce_add,
     wait_for_turn,
 )
-from model.kernels.hopper.schedule import block_of_keys, cut, tile_at, tiles_of_queries
+from model.kernels.hopper.schedule import (
+    block_of_keys,
+    cut,
+    first_tile,
+    next_tile,
+    tile_at,
+    tiles_of_queries,
+)
 
 KEYS = 64  # of a block
 BOX = 64  # of them in one TMA instruction
@@ -36,12 +43,17 @@ QUERIES = 64  # of a tile
 _KEYS = gl.constexpr(KEYS)
 _QUERIES = gl.constexpr(QUERIES)
 
+# Named barriers, as _backward's.
+_DQ_FULL = gl.constexpr(8)  # twice for each tile of dQ: once for each half of its columns
+_DO_FREE = gl.constexpr(9)
+_Q_FREE = gl.constexpr(10)  # and 11, of the other stage
+
 
 @gluon.jit
 def _move(
     q_desc, k_desc, v_desc, do_desc, dq_desc, stats_desc, delta_desc, TURNS,
     k_smem, v_smem, q_smem, do_smem, dq_smem, stats_smem, delta_smem,
-    kv_full, q_full, q_free, do_full, do_free, dq_full, dq_free,
+    kv_full, q_full, do_full, dq_free,
     T_Q, T_K, OFFSET, GROUP, HEADS, PARTS, BATCH, AT_ONCE,
     CAUSAL: gl.constexpr, D: gl.constexpr, ORDERED: gl.constexpr,
 ):  # fmt: skip
@@ -59,10 +71,11 @@ def _move(
     total = tiles * HEADS
     for n in range(0, total + 1):
         if n < total:
-            head, row = tile_at(n, first_head, first, tiles, _QUERIES)
+            head, row = tile_at(n, first_head, first, tiles, ORDERED, _QUERIES)
             stage = n % 2
             full = q_full.index(stage)
-            mbarrier.wait(q_free.index(stage), ((n // 2) & 1) ^ 1)
+            if n > 1:
+                meet_at(_Q_FREE + stage)
             mbarrier.expect(full, q_desc.block_type.nbytes + 2 * stats_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(q_desc, [batch, head, row, 0], full, q_smem.index(stage))
             tma.async_copy_global_to_shared(stats_desc, [batch, head, row], full, stats_smem.index(stage * 2))
@@ -70,30 +83,37 @@ def _move(
                 stats_desc, [batch + BATCH, head, row], full, stats_smem.index(stage * 2 + 1)
             )
             full = do_full.index(0)
-            mbarrier.wait(do_free.index(0), (n & 1) ^ 1)
+            if n > 0:
+                meet_at(_DO_FREE + 0 * n)
             mbarrier.expect(full, do_desc.block_type.nbytes + delta_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(do_desc, [batch, head, row, 0], full, do_smem)
             tma.async_copy_global_to_shared(delta_desc, [batch, head, row], full, delta_smem.index(0))
         if n > 0:
-            head, row = tile_at(n - 1, first_head, first, tiles, _QUERIES)
+            head, row = tile_at(n - 1, first_head, first, tiles, ORDERED, _QUERIES)
             if ORDERED:
                 turn = TURNS + turn_at(batch, head, row, T_Q, HEADS, PARTS, _QUERIES)
                 wait_for_turn(turn, block)
             for half in gl.static_range(2):
-                mbarrier.wait(dq_full.index(0), half)
+                meet_at(_DQ_FULL + 0 * n)
                 reduce_add(dq_desc, [batch, head, row, half * (D // 2)], dq_smem)
                 tma.store_wait(0)
                 mbarrier.arrive(dq_free.index(0), count=1)
             if ORDERED:
                 pass_turn_on(turn)
+    # Take what has arrived at the barriers of the last tiles.
+    if total > 0:
+        meet_at(_DO_FREE + 0 * total)
+    for n in range(max(total - 2, 0), total):
+        meet_at(_Q_FREE + n % 2)
 
 
 @gluon.jit
 def _compute(
     dk_desc, dv_desc,
     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, stats_smem, delta_smem,
-    kv_full, q_full, q_free, do_full, do_free, dq_full, dq_free,
-    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale, CAUSAL: gl.constexpr, D: gl.constexpr,
+    kv_full, q_full, do_full, dq_free,
+    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale,
+    CAUSAL: gl.constexpr, D: gl.constexpr, ORDERED: gl.constexpr,
 ):  # fmt: skip
     """Both warpgroups: each half of the columns of S^T, dP^T (64 keys, 64 queries), dK, dV (64 keys, D) and dQ."""
     ST_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, _QUERIES // 2, 16])
@@ -110,7 +130,7 @@ def _compute(
     key = block * _KEYS + gl.arange(0, _KEYS, gl.SliceLayout(1, ST_LAYOUT))
     first, tiles = tiles_of_queries(block, T_Q, OFFSET, CAUSAL, _KEYS, _QUERIES)
     ragged = (block + 1) * _KEYS > T_K
-    i = first
+    i = first_tile(first, tiles, ORDERED)
     mbarrier.wait(kv_full.index(0), 0)
     for n in range(0, tiles * HEADS):
         stage = n % 2
@@ -144,22 +164,20 @@ def _compute(
         )
         dk_pending = warpgroup_mma(ds_smem, q, dk, is_async=True)  # dK += dS^T Q
         dv = warpgroup_mma_wait(3, deps=(dv_pending,))
-        mbarrier.arrive(do_free.index(0), count=1)
+        arrive_at(_DO_FREE + 0 * n)
         left = warpgroup_mma_wait(2, deps=(left_pending,))
         mbarrier.wait(dq_free.index(0), 1)
-        dq_smem.store(left)
+        dq_smem.store(in_register_order(left, D // 2, _QUERIES))
         fence_async_shared()
-        mbarrier.arrive(dq_full.index(0), count=1)
+        arrive_at(_DQ_FULL + 0 * n)
         right = warpgroup_mma_wait(1, deps=(right_pending,))
         mbarrier.wait(dq_free.index(0), 0)
-        dq_smem.store(right)
+        dq_smem.store(in_register_order(right, D // 2, _QUERIES))
         fence_async_shared()
-        mbarrier.arrive(dq_full.index(0), count=1)
+        arrive_at(_DQ_FULL + 0 * n)
         dk = warpgroup_mma_wait(0, deps=(dk_pending,))
-        mbarrier.arrive(q_free.index(stage), count=1)
-        i += 1
-        if i == first + tiles:
-            i = first
+        arrive_at(_Q_FREE + stage)
+        i = next_tile(i, first, tiles, ORDERED)
     # K and V are not needed any more: their shared memory takes dK and dV, and TMA clips what has no key.
     block_barrier()
     k_smem.store((dk * scale).to(q_smem.dtype))
@@ -175,7 +193,7 @@ def _compute(
 def _backward_kernel(
     q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, stats_desc, delta_desc, TURNS,
     T_Q, T_K, OFFSET, GROUP, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale,
-    CAUSAL: gl.constexpr, D: gl.constexpr, ORDERED: gl.constexpr,
+    CAUSAL: gl.constexpr, D: gl.constexpr, ORDERED: gl.constexpr, QUERIES: gl.constexpr,  # noqa: ARG001 - one launch for both
 ):  # fmt: skip
     k_smem = gl.allocate_shared_memory(q_desc.dtype, [_KEYS, D], SWIZZLED)
     v_smem = gl.allocate_shared_memory(q_desc.dtype, [_KEYS, D], SWIZZLED)
@@ -189,28 +207,22 @@ def _backward_kernel(
     delta_smem = gl.allocate_shared_memory(gl.float32, [1, _QUERIES], ROW)
     kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     do_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    do_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
-    # Twice for each tile of dQ: once for each half of its columns.
-    dq_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     dq_free = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     mbarrier.init(kv_full.index(0), count=1)
     mbarrier.init(do_full.index(0), count=1)
-    mbarrier.init(do_free.index(0), count=1)
-    mbarrier.init(dq_full.index(0), count=1)
     mbarrier.init(dq_free.index(0), count=1)
     for stage in gl.static_range(2):
         mbarrier.init(q_full.index(stage), count=1)
-        mbarrier.init(q_free.index(stage), count=1)
     fence_async_shared()
     gl.warp_specialize([
         (_move, (q_desc, k_desc, v_desc, do_desc, dq_desc, stats_desc, delta_desc, TURNS,
                  k_smem, v_smem, q_smem, do_smem, dq_smem, stats_smem, delta_smem,
-                 kv_full, q_full, q_free, do_full, do_free, dq_full, dq_free,
+                 kv_full, q_full, do_full, dq_free,
                  T_Q, T_K, OFFSET, GROUP, HEADS, PARTS, BATCH, AT_ONCE, CAUSAL, D, ORDERED)),
         (_compute, (dk_desc, dv_desc,
                     k_smem, v_smem, q_smem, do_smem, p_smem, ds_smem, dq_smem, stats_smem, delta_smem,
-                    kv_full, q_full, q_free, do_full, do_free, dq_full, dq_free,
-                    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale, CAUSAL, D)),
+                    kv_full, q_full, do_full, dq_free,
+                    T_Q, T_K, OFFSET, HEADS, PARTS, BATCH, AT_ONCE, scale_log2, scale,
+                    CAUSAL, D, ORDERED)),
     ], [8], [240])  # fmt: skip

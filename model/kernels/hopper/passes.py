@@ -16,11 +16,11 @@ def _as_rows(dq, ROWS: tl.constexpr, D: tl.constexpr):
 @triton.jit(do_not_specialize=("T", "T_STATS", "BH", "H", "o_b", "o_t", "o_h", "do_b", "do_t", "do_h"))
 def _backward_before_kernel(
     O, DO, DELTA, DQ, STATS, T, T_STATS, BH, H, o_b, o_t, o_h, do_b, do_t, do_h,
-    D: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, PACKED: tl.constexpr,
+    D: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """delta = rowsum(dO * O), of which every gradient takes a part (FA2 section 2.3.2); and dQ = 0.
 
-    WHOLE: dQ's sums are whole tiles of ROWS. PACKED: a tile's three statistics get one place.
+    dQ's sums are whole tiles of ROWS. PACKED: a tile's three statistics get one place.
     """
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
@@ -48,18 +48,14 @@ def _backward_before_kernel(
         tl.store(out + 2 * ROWS, delta)
     else:
         tl.store(DELTA + row * T_STATS + position, delta, mask=inside)
-    zeros = tl.zeros([ROWS, D], tl.float32)
-    if WHOLE:
-        tl.store(DQ + (row * tiles * ROWS + wide) * D + column, zeros)
-    else:
-        tl.store(DQ + (row * T + wide) * D + column, zeros, mask=inside[:, None])
+    tl.store(DQ + (row * tiles * ROWS + wide) * D + column, tl.zeros([ROWS, D], tl.float32))
 
 
 @triton.jit(do_not_specialize=("T", "H"))
-def _backward_after_kernel(DQ32, DQ, T, H, scale, D: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr):
-    """dQ from its float32 sums in (B, H, T, D) to the inputs' precision in (B, T, H, D).
+def _backward_after_kernel(DQ32, DQ, T, H, scale, D: tl.constexpr, ROWS: tl.constexpr):
+    """dQ from its float32 sums to the inputs' precision in (B, T, H, D).
 
-    WHOLE: the sums are whole tiles of ROWS, in the order of registers.
+    The sums are (B, H, T rounded up to whole tiles of ROWS, D), each tile in the order of registers.
     """
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
@@ -67,11 +63,7 @@ def _backward_after_kernel(DQ32, DQ, T, H, scale, D: tl.constexpr, ROWS: tl.cons
     inside = (position < T)[:, None]
     wide = position.to(tl.int64)[:, None]
     column = tl.arange(0, D)[None, :]
-    if WHOLE:
-        tiles = (T + ROWS - 1) // ROWS
-        dq = tl.load(DQ32 + ((batch * H + head) * tiles * ROWS + wide) * D + column)
-        dq = _as_rows((dq * scale).to(DQ.dtype.element_ty), ROWS, D)
-    else:
-        dq = tl.load(DQ32 + ((batch * H + head) * T + wide) * D + column, mask=inside)
-        dq = (dq * scale).to(DQ.dtype.element_ty)
+    tiles = (T + ROWS - 1) // ROWS
+    dq = tl.load(DQ32 + ((batch * H + head) * tiles * ROWS + wide) * D + column)
+    dq = _as_rows((dq * scale).to(DQ.dtype.element_ty), ROWS, D)
     tl.store(DQ + ((batch * T + wide) * H + head) * D + column, dq, mask=inside)

@@ -60,9 +60,39 @@ def tiles_of_queries(block, T_Q, OFFSET, CAUSAL: gl.constexpr, KEYS: gl.constexp
 
 
 @gluon.jit
-def tile_at(n, first_head, first, tiles, QUERIES: gl.constexpr):
-    """(head, first row) of the n-th tile of queries that a block of keys reads, head by head."""
-    return first_head + n // tiles, (first + n % tiles) * QUERIES
+def tile_at(n, first_head, first, tiles, ORDERED: gl.constexpr, QUERIES: gl.constexpr):
+    """(head, first row) of the n-th tile of queries that a block of keys reads, head by head.
+
+    The last queries come first where blocks take turns: all blocks see those, so that each begins one tile after
+    the block before it, and not as late as its own first query.
+    """
+    place = n % tiles
+    if ORDERED:
+        place = tiles - 1 - place
+    return first_head + n // tiles, (first + place) * QUERIES
+
+
+@gluon.jit
+def first_tile(first, tiles, ORDERED: gl.constexpr):
+    """The tile of queries that `tile_at` begins with."""
+    tile = first + 0
+    if ORDERED:
+        tile = first + tiles - 1
+    return tile
+
+
+@gluon.jit
+def next_tile(tile, first, tiles, ORDERED: gl.constexpr):
+    """The tile of queries after this one in `tile_at`, without its division."""
+    if ORDERED:
+        tile -= 1
+        if tile < first:
+            tile = first + tiles - 1
+    else:
+        tile += 1
+        if tile == first + tiles:
+            tile = first + 0
+    return tile
 
 
 @gluon.jit

@@ -9,8 +9,8 @@ from model.kernels.hopper import passes
 
 B, T, H = 2, 150, 3
 STATISTICS = 152  # places of a row: T rounded up to 4
-# Head dim, rows of a tile, whether dQ's sums are whole tiles in the order of registers, whether statistics are packed.
-USED = [(64, 128, True, False), (64, 64, True, True), (128, 64, True, True), (256, 64, False, False)]
+# Head dim, rows of a tile, whether statistics are packed.
+USED = [(64, 128, False), (64, 64, True), (128, 64, True), (256, 64, False)]
 
 
 def place(row: int, column: int) -> tuple[int, int]:
@@ -29,16 +29,16 @@ def drawn(D, device):
     return whole[:, :, 3 : T + 3, H:].unbind()
 
 
-@pytest.mark.parametrize(("D", "rows", "whole", "packed"), USED)
-def test_the_pass_before_gives_delta_beside_the_statistics_and_zeros(device, D, rows, whole, packed) -> None:
+@pytest.mark.parametrize(("D", "rows", "packed"), USED)
+def test_the_pass_before_gives_delta_beside_the_statistics_and_zeros(device, D, rows, packed) -> None:
     o, do = drawn(D, device)
     tiles = -(-T // rows)
     stats = torch.randn(2, B, H, STATISTICS, device=device)
     delta = torch.full((B, H, 4 * tiles * rows if packed else STATISTICS), torch.nan, device=device)
-    dq = torch.full((B, H, tiles * rows if whole else T, D), torch.nan, device=device)
+    dq = torch.full((B, H, tiles * rows, D), torch.nan, device=device)
     units = [stride // 8 for x in (o, do) for stride in x.stride()[:3]]
     passes._backward_before_kernel[(tiles, H, B)](
-        o, do, delta, dq, stats, T, STATISTICS, B * H, H, *units, D, rows, whole, packed
+        o, do, delta, dq, stats, T, STATISTICS, B * H, H, *units, D, rows, packed
     )
     assert not dq.any()
     expected = (o.float() * do.float()).sum(-1).transpose(1, 2)
@@ -59,18 +59,16 @@ def unpacked(x_BHN4R):
     return rows.flatten(-2).transpose(2, 3).flatten(-2).unbind(2)[:3]
 
 
-@pytest.mark.parametrize(("D", "rows", "whole"), [each[:3] for each in USED])
-def test_the_pass_after_scales_dq_and_undoes_the_order_of_registers(device, D, rows, whole) -> None:
+@pytest.mark.parametrize(("D", "rows"), [each[:2] for each in USED])
+def test_the_pass_after_scales_dq_and_undoes_the_order_of_registers(device, D, rows) -> None:
     tiles = -(-T // rows)
     wanted = torch.randn(B, H, tiles * rows, D, device=device)
-    sums = wanted[:, :, :T].contiguous()
-    if whole:
-        sums = torch.empty_like(wanted)
-        at = torch.tensor([[place(row, column) for column in range(D)] for row in range(rows)])
-        for tile in range(tiles):
-            piece = slice(tile * rows, (tile + 1) * rows)
-            sums[:, :, piece][:, :, at[..., 0], at[..., 1]] = wanted[:, :, piece]
+    sums = torch.empty_like(wanted)
+    at = torch.tensor([[place(row, column) for column in range(D)] for row in range(rows)])
+    for tile in range(tiles):
+        piece = slice(tile * rows, (tile + 1) * rows)
+        sums[:, :, piece][:, :, at[..., 0], at[..., 1]] = wanted[:, :, piece]
     dq = torch.full((B, T, H, D), torch.nan, device=device, dtype=torch.bfloat16)
-    passes._backward_after_kernel[(tiles, H, B)](sums, dq, T, H, 0.25, D, rows, whole)
+    passes._backward_after_kernel[(tiles, H, B)](sums, dq, T, H, 0.25, D, rows)
     expected = (wanted[:, :, :T] * 0.25).transpose(1, 2)
     torch.testing.assert_close(dq.float(), expected, rtol=1e-2, atol=1e-2)

@@ -107,6 +107,18 @@ def test_blocks_that_take_turns_at_a_tile_wait_for_none_that_starts_later(length
             added[part, tile] += 1
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_tiles_come_head_by_head_and_the_last_queries_first_where_blocks_take_turns(ordered) -> None:
+    first, tiles, heads = 3, 4, 2
+    found = [schedule.tile_at(n, 5, first, tiles, ordered, 10) for n in range(tiles * heads)]
+    rows = [60, 50, 40, 30] if ordered else [30, 40, 50, 60]
+    assert found == list(product([5, 6], rows))
+    tile = schedule.first_tile(first, tiles, ordered)
+    for _, row in found:
+        assert tile * 10 == row
+        tile = schedule.next_tile(tile, first, tiles, ordered)
+
+
 def test_a_block_sums_up_as_many_heads_as_leave_enough_blocks() -> None:
     assert schedule.heads_per_block(blocks=128, kv_heads=8, group=4, processors=132) == 4
     assert schedule.heads_per_block(blocks=32, kv_heads=8, group=4, processors=132) == 4
