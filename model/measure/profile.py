@@ -124,7 +124,9 @@ def _profiled(
     _mark(done.model, inside=compiles == (phase == "decode"))  # once
     if unwatched is not None:
         watched(device, work)  # the first time, the tracer starts
-    slowed, events = watched(device, lambda: _timed(device, work, steps))
+    several = done.config.processes > 1
+    slowed, seen = watched(device, lambda: _counted(device, work, steps, several))
+    events = counted(seen)
     seconds = slowed if unwatched is None else unwatched
     pieces = _operators(events) if unwatched is None else _kernels(events)
     names = f"{kernels.forward}|{kernels.backward}" if kernels and not kernels.operators else _NOTHING
@@ -132,6 +134,28 @@ def _profiled(
 
 
 _NOTHING = r"(?!)"
+
+
+def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -> float:
+    """As `_timed`, with a mark before the first.
+
+    Args:
+        several: processes. As their profilers do not start together, they wait for each other in a step
+            before it.
+    """
+    if several:
+        work()
+        _wait(device)
+    _note("counted")
+    return _timed(device, work, steps)
+
+
+def counted(events: list[Any]) -> list[Any]:
+    """What came after the mark of `_counted`."""
+    (mark,) = (
+        event for event in events if event.name == f"{MARK}counted" and event.device_type == DeviceType.CPU
+    )
+    return [event for event in events if event.time_range.start > mark.time_range.start]
 
 
 def _timed(device: str, work: Callable[[], None], steps: int) -> float:

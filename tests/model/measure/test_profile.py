@@ -2,6 +2,7 @@
 
 import itertools
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from model.config import ParallelConfig, RunConfig
 from model.disk.profile import StepProfile
 from model.inference.infer import infer
 from model.measure.parts import PARTS, part_of
-from model.measure.profile import _kernels, _operators, _spans, profiled
+from model.measure.profile import _kernels, _operators, _spans, counted, profiled
 from model.measure.profiler import watched
 from model.parallel.world import ALONE
 from model.text import Source
@@ -90,6 +91,33 @@ def _profile_together(world, config, corpus):
     run = train(config, Source(corpus), lambda record: None, world=world)
     found = profiled(run, "r1", 1, None)
     return {each.part: (each.seconds, each.hidden_seconds) for each in found.parts}
+
+
+def _steps_seen(world, config, corpus):
+    """Names of the steps that a profile sees, and of those that it counts."""
+    run = train(config, Source(corpus), lambda record: None, world=world)
+    step, steps = run.step, []
+
+    def marked():
+        steps.append(len(steps))
+        with torch.autograd.profiler.record_function(f"step {steps[-1]}"):
+            step()
+
+    run.step, seen = marked, []
+    with patch("model.measure.profile.counted", lambda events: seen.append(events) or counted(events)):
+        profiled(run, "r1", 1, None)
+    return [
+        [event.name for event in events if event.name.startswith("step ")]
+        for events in (*seen, counted(seen[0]))
+    ]
+
+
+def test_processes_wait_for_each_others_profilers_in_a_step_that_is_not_counted(corpus):
+    config = run_config("math", steps=2)
+    assert _steps_seen(ALONE, config, corpus) == [["step 0"]] * 2
+    config = config.model_copy(update={"parallel": ParallelConfig(replicate=2)})
+    for found in together(_steps_seen, config, corpus, replicate=2):
+        assert found == [["step 0", "step 1"], ["step 1"]]
 
 
 @pytest.mark.parametrize("way", [{"replicate": 2}, {"shard": 2}, {"tensor": 2}, {"context": 2}], ids=str)
