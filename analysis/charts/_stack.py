@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
+_BAR = 14  # pixels of its height
 _LEGEND = 18  # pixels above the head of the column, for the row of each part
 
 
@@ -30,7 +31,11 @@ def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Seque
     span = ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
     ended = {row["label"]: row["end"] for row in bars}  # the last part of each
     totals = [{"label": label, "total": ended[label]} for label in labels]
-    drawing = [_bars(bars, labels, parts, unit, span), _wholes(wholes, labels, unit, span)]
+    drawing = [
+        _bars(bars, labels, parts, unit, span),
+        _edges(bars, labels, unit, span),
+        _wholes(wholes, labels, unit, span),
+    ]
     layers = [*drawing, *_column(totals, labels)]
     return fitted(drawn(layers, height(labels)), PADDING | {"top": PADDING["top"] + _LEGEND * len(parts)})
 
@@ -61,16 +66,21 @@ def _bars(
         alt.Tooltip("part:N"),
         alt.Tooltip("value:Q", title=unit, format=",.2f"),
     ]
-    mark: alt.Chart = chart(rows).mark_bar(height=14, stroke=INK, strokeWidth=0.8)
+    mark: alt.Chart = chart(rows).mark_bar(height=_BAR)
     return mark.encode(
         x=_x("start", unit, span),
         x2="end:Q",
         y=y_of(labels, grid=False),
         color=alt.Color("part:N", scale=colours, sort=list(parts), legend=legend),
-        # Without a sort, Vega-Lite warns on the page's console.
-        fillOpacity=alt.FillOpacity("part:N", scale=opacities, sort=list(parts), legend=legend),
+        # Without a sort, Vega-Lite warns on the page's console. Legends show opacity, and not fillOpacity.
+        opacity=alt.Opacity("part:N", scale=opacities, sort=list(parts), legend=legend),
         tooltip=tips,
     )
+
+
+def _edges(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
+    mark: alt.Chart = chart(rows).mark_bar(height=_BAR, fillOpacity=0, stroke=INK, strokeWidth=0.8)
+    return mark.encode(x=_x("start", unit, span), x2="end:Q", y=y_of(labels, grid=False))
 
 
 def _wholes(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float, float]) -> alt.Chart:
