@@ -10,7 +10,7 @@ from analysis.charts._parts import NAMES, columns, middle, whole
 from analysis.charts._scaling import noun
 from analysis.charts._stack import plot
 from analysis.charts._values import UNKNOWN, number
-from analysis.findings.scaling import Family, families, parallel, processes
+from analysis.findings.scaling import Family, families, once, parallel, processes
 from analysis.stats import by_label
 
 _SQL = f"""\
@@ -129,7 +129,7 @@ def _short(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:
 def _named(row: Row, rows: list[Row], length: bool) -> str:
     count = processes(row)
     way = "".join(f" {axis}" for axis in parallel(row))
-    said = f"{count} {noun(rows, many=count > 1)}{way}, batch {row['batch_size']}"
+    said = f"{count} {noun(rows, many=count > 1)}{way}{once(row)}, batch {row['batch_size']}"
     return f"{said}, {row['sequence_length']:,} tokens" if length else said
 
 

@@ -158,8 +158,12 @@ def processes(run: Row) -> int:
 
 def _way(run: Row) -> str:
     """How its processes share the work, in words; empty for a process that is alone."""
-    axes = " x ".join(_WAYS[axis] for axis in parallel(run))
-    return axes if (run["config"].get("parallel") or {}).get("reshard", True) else f"{axes}, gathered once"
+    return " x ".join(_WAYS[axis] for axis in parallel(run)) + once(run)
+
+
+def once(run: Row) -> str:
+    """What is said of parameters that are gathered once a step; empty where they are gathered again."""
+    return "" if (run["config"].get("parallel") or {}).get("reshard", True) else ", gathered once"
 
 
 def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")) -> str:
