@@ -1,0 +1,7 @@
+SELECT r.label, r.run_id, p.phase, sum(p.seconds) AS seconds,
+  any_value(if(p.phase = 'decode', r.decode_seconds, r.step_seconds)) AS timed_seconds
+FROM runs r
+JOIN step_profile p ON p.study = r.study AND p.run_id = r.run_id AND p.attempt = r.measured_attempt
+WHERE r.study = 'backends' AND r.outcome = 'completed'
+GROUP BY r.label, r.run_id, r.place, p.phase
+ORDER BY r.place, r.run_id, p.phase
