@@ -58,9 +58,8 @@ def answer(
         trust: the certificates of its backends.
         differences: what the guard found among its completed runs.
     """
-    speed = rates.sentences(facts, comparison)
+    speed = [*scaling.sentences(facts, comparison), *rates.sentences(facts, comparison)]
     loss = [] if facts.infers else losses.sentences(facts, comparison)
-    speed += [*scaling.sentences(facts, comparison)]
     speed += calls.sentences(facts)
     speed += [*decoding.sentences(facts), *decoding.floors(facts)] if facts.infers else []
     unclear = [each for each in (*speed, *loss) if each.kind in ("inconclusive", "withheld")]
