@@ -43,4 +43,6 @@ def _say_who_goes_on(told: Sequence[RunState]) -> None:
     """Name the local launches of these runs: they start their next run."""
     claims = [state.event("claimed") for state in told if not state.job_id]
     for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
-        say(f"their launch, process {pid}, starts the runs that are left: `kill {pid}` ends it")
+        continued = f"; it is suspended, and does either once `kill -CONT {pid}` continues it"
+        ends = f"their launch, process {pid}, starts the runs that are left: `kill {pid}` ends it"
+        say(ends + (continued if process.suspended(pid) else ""))

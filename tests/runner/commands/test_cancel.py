@@ -1,11 +1,15 @@
 """What `cancel` says of what it could and could not end."""
 
+import signal
+import subprocess
+
 import pytest
 from typer.testing import CliRunner
 
 from runner.cli.app import app
 from runner.state import process
 from tests.analysis.fabricate import Folder, plan
+from tests.conftest import until
 
 
 @pytest.mark.parametrize(("target", "says"), [("tiny", True), ("tiny/r1", False)])
@@ -20,3 +24,23 @@ def test_a_cancelled_study_names_the_local_launch_that_starts_the_next_run(
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
     assert "in flight, of " in done.stderr
     assert (f"`kill {process.me()['pid']}` ends it" in done.stderr) == says
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_local_launch_that_is_suspended_is_said_to_hear_nothing_until_it_is_continued(
+    tmp_path, monkeypatch, suspended
+):
+    monkeypatch.setattr(process, "terminate", lambda manifest: True)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as launch:
+        itself = process.me() | {"pid": launch.pid, "pid_started": process.started(launch.pid)}
+        if suspended:
+            launch.send_signal(signal.SIGSTOP)
+            until(lambda: process.suspended(launch.pid), 0.01)
+        for name in ("r1", "r2"):
+            run = Folder(tmp_path, plan(name, study="tiny"))
+            run.start(**process.me())
+            run.event("claimed", executor="local", **itself)
+        done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", "tiny"])
+        launch.kill()
+    assert f"`kill {launch.pid}` ends it" in done.stderr
+    assert (f"`kill -CONT {launch.pid}` continues it" in done.stderr) == suspended
