@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+import time
 import traceback
 
 import torch
@@ -53,7 +54,11 @@ def _answer(pipe):
 
 
 def _child(pipe, place, parallel, device, listening, function, given):
-    """Leaves without tearing torch down: gloo aborts if other processes are gone already."""
+    """Leaves without tearing torch down: gloo aborts if other processes are gone already.
+
+    Where it succeeds, it stays until it is killed: others may still meet by the store that rank 0 has.
+    """
+    parent = os.getppid()
     torch.set_num_threads(1)
     try:
         if device == "cuda":
@@ -61,6 +66,8 @@ def _child(pipe, place, parallel, device, listening, function, given):
         own = torch.device(device, place.local_rank if device == "cuda" else None)
         world = join(place, parallel, own, listening)
         pipe.send((False, function(world, *given)))
+        while os.getppid() == parent:
+            time.sleep(0.1)
     except BaseException:
         pipe.send((True, traceback.format_exc()))
     pipe.close()

@@ -1,9 +1,12 @@
 """Processes of a run meet, and hear each other."""
 
 import torch
+from torch import distributed
+from torch.distributed import device_mesh
 
 from model.config import RunConfig
 from model.parallel.world import ALONE
+from tests.conftest import until
 from tests.model.parallel.processes import together
 
 
@@ -17,6 +20,27 @@ def test_processes_know_their_parts_and_hear_each_other():
     found = together(said, shard=2, context=2)
     assert [mine for mine, *_ in found] == [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)]
     assert {tuple(map(str, rest)) for _, *rest in found} == {("(True, False)", "[0, 1, 2, 3]", "8.0")}
+
+
+def left(world, ended):
+    """Of the first pair, whose own part of the run is over."""
+    if world.is_first:
+        ended.touch()
+    return world.place.rank
+
+
+def test_a_process_that_joins_late_finds_the_others_although_they_have_answered(tmp_path, monkeypatch):
+    """By the store of rank 0, which goes with its process."""
+    first, meshes, ended = device_mesh.init_device_mesh, [], tmp_path / "ended"
+
+    def late(*given, **more):
+        meshes.append(given)
+        if distributed.get_rank() == 3 and len(meshes) == 2:
+            until(ended.exists)
+        return first(*given, **more)
+
+    monkeypatch.setattr(device_mesh, "init_device_mesh", late)
+    assert together(left, ended, shard=2, context=2) == [0, 1, 2, 3]
 
 
 def test_what_torchrun_left_in_the_shell_is_not_of_this_run(monkeypatch):
