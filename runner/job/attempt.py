@@ -117,7 +117,9 @@ class _Conclusion:
             peak = machine.peak_memory_bytes(self._device)
             try:
                 write(self._attempt / "result.json", _result(self._progress, ending, peak))
-            except OSError:  # also where the main thread is stuck, and nothing else would end it
+            except OSError as error:  # also where the main thread is stuck, and nothing else would end it
+                reason = f": {ending.reason}" if ending.reason else ""
+                say(f"could not write the result ({error.strerror}), which is {ending.outcome.value}{reason}")
                 os._exit(UNWRITTEN)
             self.recorded = time.monotonic()
             return True

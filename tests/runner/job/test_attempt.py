@@ -23,7 +23,7 @@ from runner.job import admission, attempt
 from runner.job.attempt import Ending, Progress, _ending, _result
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
-from runner.state.endings import Terminated
+from runner.state.endings import UNWRITTEN, Terminated
 from tests.analysis.fabricate import plan
 from tests.model.conftest import run_config
 
@@ -196,3 +196,20 @@ def test_a_result_has_the_peak_of_the_process_that_needs_most():
     progress = Progress(first_manifest("r1", 1), memory_bytes=7)
     ending = Ending(Outcome.COMPLETED)
     assert [_result(progress, ending, own).peak_memory_bytes for own in (5, 9)] == [7, 9]
+
+
+def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatch, capsys):
+    """Else nobody learns that it was another process that failed."""
+
+    def leave(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    killed = Ending(Outcome.FAILED, "rank 1 on n1: killed by SIGKILL")
+    conclusion = attempt._Conclusion(plan("r1"), tmp_path / "gone", Progress(first_manifest("r1", 1)))
+    with pytest.raises(SystemExit) as left:
+        conclusion.record(killed)
+    assert left.value.code == UNWRITTEN
+    assert capsys.readouterr().err == (
+        "could not write the result (No such file or directory), which is failed: rank 1 on n1: killed by SIGKILL\n"
+    )
