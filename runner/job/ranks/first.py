@@ -96,8 +96,9 @@ class Ranks:
         self._notice = notice
 
     def started(self, rank: int, child: subprocess.Popen[bytes]) -> None:
-        """Note a process of the run that this one has started."""
-        self._others.by_rank[rank].process = child
+        """Note a process of the run that this one has started, which may end before it says where it is."""
+        other = self._others.by_rank[rank]
+        other.process, other.node = child, node()
 
     def gathered(self) -> list[Other]:
         """Wait until all are ready to begin.

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from contextlib import closing
@@ -177,6 +178,13 @@ def test_a_process_that_was_killed_is_named_with_what_its_slurm_task_saw(ranks, 
 def test_a_process_that_ends_before_it_says_who_it_is_ends_the_attempt_too(join, endings):
     join(2, "task").died(1, oom=False)
     assert concluded(endings) == ("failed", f"rank 2 on {node()}: exited with code 1 without a result")
+
+
+def test_a_process_that_is_killed_before_it_says_who_it_is_was_where_rank_0_started_it(ranks, endings):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        ranks.started(1, child)
+        child.kill()
+        assert concluded(endings) == ("failed", f"rank 1 on {node()}: killed by SIGKILL")
 
 
 def test_where_process_and_slurm_task_are_gone_and_slurm_ends_nobody_the_node_has_failed(join, endings):
