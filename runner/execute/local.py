@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -23,7 +22,7 @@ from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node
 from runner.plan.layout import layout
 from runner.spec.profile import Profile
-from runner.state import guard, ledger
+from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending, of_exit
 from runner.state.process import oom_kills
@@ -150,10 +149,10 @@ def _run(
         if watcher.stop_early:
             waiting.clear()
         while waiting and len(children) < profile.max_parallel and not received:
-            if (gpus := _free(devices, children, waiting[0])) is None:
+            if (own := _free(devices, children, waiting[0])) is None:
                 break
             if _claimed(task := waiting.pop(0)):
-                children.append(_start(task, profile, gpus))
+                children.append(_start(task, profile, own))
                 watcher.started(task)
         time.sleep(POLL_SECONDS)
         children[:] = [child for child in children if not _finished(child, watcher)]
@@ -218,10 +217,10 @@ def _gpus(profile: Profile, tasks: Sequence[Task]) -> tuple[str, ...]:
     several = profile.max_parallel > 1 or any(task.shape.processes > 1 for task in tasks)
     if not (profile.gpus and several):
         return ()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    numbers = sorted(path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
-    devices = tuple(visible.split(",") if visible else numbers)
-    here = f"is more than the {counted(len(devices), 'GPU')} of this machine"
+    environment = {**os.environ, **profile.env}
+    devices, named = gpus.visible(environment), environment.get(gpus.VARIABLE)
+    where = "" if named is None else f" that {gpus.VARIABLE} '{named}' shows"
+    here = f"is more than the {counted(len(devices), 'GPU')} of this machine{where}"
     if profile.max_parallel * profile.gpus > len(devices):
         raise UserError(f"max_parallel {profile.max_parallel} x gpus {profile.gpus} {here}")
     if (most := max(task.shape.processes for task in tasks)) > len(devices):
@@ -237,8 +236,8 @@ def _free(devices: Sequence[str], children: Sequence[Child], task: Task) -> tupl
     return tuple(free[:wanted]) if len(free) >= wanted else None
 
 
-def _start(task: Task, profile: Profile, gpus: tuple[str, ...]) -> Child:
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+def _start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
+    visible = {gpus.VARIABLE: ",".join(own)} if own else {}  # some of those that the profile's `env` names
     folder = task.folder.attempt(task.attempt).path
     command = [
         *profile.python_command,
@@ -254,7 +253,7 @@ def _start(task: Task, profile: Profile, gpus: tuple[str, ...]) -> Child:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**os.environ, **visible, **profile.env, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **profile.env, **visible, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -264,7 +263,7 @@ def _start(task: Task, profile: Profile, gpus: tuple[str, ...]) -> Child:
         raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
     limit = task.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    return Child(task, process, gpus, deadline, oom_kills())
+    return Child(task, process, own, deadline, oom_kills())
 
 
 def _finished(child: Child, watcher: Watcher) -> bool:

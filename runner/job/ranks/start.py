@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from model.config import RunConfig
 from model.disk.folder import RunFolder
@@ -19,7 +18,7 @@ from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import Meeting
-from runner.state import process
+from runner.state import gpus, process
 
 STOPPED = 75  # exit code of a process that found rank 0 stopped; EX_TEMPFAIL in sysexits.h
 
@@ -107,9 +106,7 @@ def have_own_gpu(config: RunConfig, local_rank: int) -> None:
     Before torch is imported: CUDA looks once.
     """
     if config.device == "cuda":
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        here = [path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")]
-        os.environ.update(own_gpu(local_rank, visible.split(",") if visible else sorted(here, key=int)))
+        os.environ.update(own_gpu(local_rank, gpus.visible(os.environ)))
 
 
 def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
@@ -119,7 +116,7 @@ def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
     """
     if len(devices) <= 1:
         return {}
-    return {"CUDA_VISIBLE_DEVICES": devices[local_rank % len(devices)]}
+    return {gpus.VARIABLE: devices[local_rank % len(devices)]}
 
 
 def share_cores(config: RunConfig) -> None:

@@ -24,7 +24,7 @@ def seen(root, tmp_path, monkeypatch):
 
     def see(*processes, together=1, visible="4,5,6", **keys):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        env = {"RUNS": str(root / "backends"), "TOGETHER": str(together)}
+        env = {"RUNS": str(root / "backends"), "TOGETHER": str(together)} | keys.pop("env", {})
         profile = Profile.model_validate(
             {"executor": "local", "gpus": 1, "python": str(job), "env": env} | keys
         )
@@ -56,12 +56,20 @@ def test_a_run_that_is_alone_sees_what_the_launcher_sees(seen):
     assert seen(1, 1) == ["4,5,6", "4,5,6"]
 
 
+def test_gpus_that_the_profile_names_are_shared_out(seen):
+    env = {"CUDA_VISIBLE_DEVICES": "GPU-a, GPU-b,GPU-c"}
+    assert seen(1, 2, together=2, max_parallel=2, env=env) == ["GPU-a", "GPU-b,GPU-c"]
+
+
 @pytest.mark.refused
 @pytest.mark.parametrize(
     ("processes", "keys", "says"),
     [
         ([1], {"max_parallel": 4}, "max_parallel 4 x gpus 1 is more than the 3 GPUs of this machine"),
         ([1, 4], {}, "a run of 4 processes, one a GPU, is more than the 3 GPUs of this machine"),
+        ([2], {"visible": ""}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '' shows"),
+        ([3], {"visible": "4,5,"}, "the 2 GPUs of this machine that CUDA_VISIBLE_DEVICES '4,5,' shows"),
+        ([2], {"visible": "-1"}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '-1' shows"),
         (
             [3],
             {"gpus_per_node": 2},

@@ -17,7 +17,7 @@ from model.config import RunConfig
 from model.disk.folder import RunFolder
 from model.disk.record import Outcome
 from model.errors import Diverged, Interrupted, UserError
-from runner.job.ranks import first, meet, meeting, others
+from runner.job.ranks import first, meet, meeting, others, start
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meet import _own_gpus
@@ -26,6 +26,7 @@ from runner.job.ranks.standstill import Standstill
 from runner.job.ranks.start import own_gpu, share_cores
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Vanished
+from runner.state import gpus
 from runner.state.endings import Ending
 from runner.state.endings import of_exception as ending_of
 from tests.conftest import until
@@ -355,6 +356,15 @@ def test_each_process_that_rank_0_starts_beside_itself_has_a_gpu_of_its_own(tmp_
     inherited = seen[0].split(",")
     own = [own_gpu(rank, inherited)["CUDA_VISIBLE_DEVICES"] for rank in (1, 2)]
     assert [os.environ["CUDA_VISIBLE_DEVICES"], *own] == ["4", "5", "6"]
+
+
+def test_a_process_takes_no_gpu_that_its_user_hid(tmp_path, monkeypatch):
+    (tmp_path / "nvidia0").touch()
+    (tmp_path / "nvidia1").touch()
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    start.have_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize("given", [None, "", "0", "banana"])
