@@ -73,7 +73,8 @@ SetupLine = Annotated[Inert, AfterValidator(_setup_line)]
 def at_most_one(gpus: int) -> int:
     """Check a profile's `gpus`. Raises ValueError."""
     if gpus > 1:
-        raise ValueError(f"gpus: {gpus} would leave GPUs idle, since a process uses at most one; {_PACKING}")
+        idle = f"gpus: {gpus} would leave GPUs idle, since a process uses at most one"
+        raise ValueError(f"{idle}; {_PACKING}, or on this machine `max_parallel`")
     return gpus
 
 

@@ -83,18 +83,17 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     if detail["type"] == "value_error":
         message = detail["msg"].removeprefix("Value error, ")
         return message[:1].lower() + message[1:]
-    return f"'{name}' {_must(kind, detail)}, got {shown(detail['input'])}"
+    return f"'{name}' {_must(kind, detail, name)}, got {shown(detail['input'])}"
 
 
-def _must(kind: type[BaseModel], detail: ErrorDetails) -> str:
+def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     """What a value must be, in the words of YAML rather than of Python."""
     message, got = detail["msg"], detail["input"]
     first, last = (detail["loc"][0], str(detail["loc"][-1])) if detail["loc"] else ("", "")
     if first in _OF_VALUES and (last in _BRANCHES or last.startswith("list[")):
         said = "can only take values that are text, a finite number, true or false"
-        axis = next((str(each) for each in detail["loc"][1:] if isinstance(each, str)), "")
-        apart = isinstance(got, dict) and axis and next(iter(got), None)
-        return f"{said}; write an axis of its own for each, such as {axis}.{apart}: [...]" if apart else said
+        apart = isinstance(got, dict) and next(iter(got), None)
+        return f"{said}; write an axis of its own for each, such as {name}.{apart}: [...]" if apart else said
     match detail["type"]:
         case "list_type" if {"matrix", "zip"} & {*detail["loc"][:-1]} and isinstance(got, dict) and got:
             return f"must be a list; write an axis as one word, such as {last}.{next(iter(got))}"

@@ -92,10 +92,9 @@ def hold_gpu(uuid: str | None) -> socket.socket | None:
         held.bind(f"\0assay-gpu-{uuid}")
     except OSError as error:
         held.close()
-        bind = (
-            "give each run its own, for example with `srun_args: [--gpus-per-task=1]`, or lower max_parallel"
-        )
-        raise UserError(f"GPU {uuid} is in use by another run on this machine: {bind}") from error
+        bind = "with CUDA_VISIBLE_DEVICES for each launch, or on Slurm `srun_args: [--gpus-per-task=1]`"
+        text = f"GPU {uuid} is in use by another run on this machine: give each run its own, {bind}"
+        raise UserError(f"{text}; or lower max_parallel") from error
     return held
 
 

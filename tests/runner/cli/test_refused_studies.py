@@ -100,6 +100,8 @@ ADDED = {
     "axis is a section": ("matrix: {train: [1]}\n", "7:10", "'train' is a section"),
     "axis is one value": ("matrix: {seed: 0}\n", "7:10", "'seed' must be a list, such as [0], got 0"),
     "axes in one": ("matrix: {parallel: [{shard: 2}]}\n", "7:21", "write an axis of its own for each, such as parallel.shard: [...]"),
+    "nested in where": ("rules: [{where: {parallel: {shard: 2}}, expect: failed}]\n", "7:18", "such as parallel.shard: [...]"),
+    "nested in a scale": ("scales: {s: {matrix: {parallel: [{shard: 2}]}}}\n", "7:34", "such as parallel.shard: [...]"),
     "nested axis": ("matrix: {train: {steps: [1]}}\n", "7:10", "write an axis as one word, such as train.steps"),
     "list where a rule is": ("rules: {where: {seed: 0}}\n", "7:1", "'rules' must be a list, got"),
     "axis is empty": ("matrix: {seed: []}\n", "7:10", "'seed' must have at least 1 item"),

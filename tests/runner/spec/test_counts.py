@@ -66,6 +66,7 @@ def test_a_line_of_setup_that_sbatch_reads_as_an_option(refused, line):
 def test_more_than_one_gpu(refused, gpus, more):
     said = refused(f"gpus: {gpus}", *(more or ["slurm: {}"]))
     assert f"c.yaml:2:1: gpus: {gpus} would leave GPUs idle" in said
+    assert "and `slurm.exclusive`, or on this machine `max_parallel`" in said
 
 
 @pytest.mark.refused
