@@ -66,6 +66,13 @@ class Interrupted(AssayError):
         return at if self.saved else f"nothing is kept of its {self.step} {self.unit}, so that it starts over"
 
 
+def one_line(error: BaseException, most: int = 300) -> str:
+    """What an exception says, in one line; its text is cut to `most` characters, and an ellipsis shows it."""
+    text = " ".join(str(error).split())
+    shown = text if len(text) <= most else text[: most - 4].rstrip() + " ..."
+    return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+
+
 def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) -> str:
     """List the valid choices, after the nearest one: `(did you mean 'a'? valid: a, b, c)`.
 

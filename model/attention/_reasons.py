@@ -13,6 +13,7 @@ from importlib import import_module
 import torch
 
 from model.attention import Case, Supports
+from model.errors import one_line
 
 Capability = tuple[int, int]
 
@@ -111,7 +112,7 @@ def package(module: str, symbol: str, install: str) -> list[str]:
     except AttributeError:
         return [f"the installed `{module}` has no `{symbol}`, so it is a different package: {install}"]
     except Exception as error:  # a foreign binary may raise anything
-        return [f"`{module}` cannot be loaded ({_one_line(error)}): {install}"]
+        return [f"`{module}` cannot be loaded ({one_line(error)}): {install}"]
     return []
 
 
@@ -187,7 +188,3 @@ def _heads_divide(case: Case) -> list[str]:
     return [
         f"{case.heads} heads cannot share {case.kv_heads} key/value heads: set model.kv_heads to a divisor"
     ]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -19,7 +19,7 @@ from model.bench.check import checked
 from model.bench.device import CACHE_BYTES, PRODUCT_SIZE, Cpu, Cuda, Timed, device
 from model.bench.passes import Eager, Graphs, Inputs, Passes
 from model.disk.kernels import DIRECTIONS, MODES, Direction, Ending, KernelCheck, KernelTime, Mode
-from model.errors import Interrupted
+from model.errors import Interrupted, one_line
 from model.verify.call import is_out_of_memory
 
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
@@ -64,12 +64,11 @@ class _Bench:
         try:
             yield
         except Exception as error:
-            text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             ending: Ending = otherwise
             # If a capture ends for lack of memory, ending it may raise, too.
             if any(each and is_out_of_memory(each) for each in (error, error.__context__)):
                 ending = "oom_gpu" if self.case.device == "cuda" else "oom_host"
-            self.ended |= dict.fromkeys([(name, mode) for mode in modes], (ending, text))
+            self.ended |= dict.fromkeys([(name, mode) for mode in modes], (ending, one_line(error)))
         if any((name, mode) in self.ended for mode in modes):
             self.device.release()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model import attention
 from model.attention import Backend, Case
-from model.errors import Unsupported
+from model.errors import Unsupported, one_line
 from model.verify.certificate import Check, describe
 from model.verify.numbers import compare
 from model.verify.reference import STEPS, Exact, Inputs
@@ -67,9 +67,7 @@ class Subject:
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            self.note(
-                "runs", what, False, f"raised {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            self.note("runs", what, False, f"raised {one_line(error)}")
 
     def numbers(
         self, name: str, results: dict[str, Tensor], exact: Exact, plain: dict[str, Tensor], times: int = 1

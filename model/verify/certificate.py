@@ -17,6 +17,7 @@ from model.attention import Case
 from model.config import Frozen
 from model.disk.files import dumps
 from model.disk.record import SCHEMA_VERSION, Version
+from model.units import counted
 
 Verdict = Literal["right", "wrong", "unsupported"]
 
@@ -103,13 +104,12 @@ def describe(case: Case) -> str:
 
     Where there are fewer queries than keys, `B2 Q1 T257 ...`; where processes share the tokens, `over 4
     processes`; where tokens are decoded, `then 20 tokens`.
-    For many sizes: `any size, 4 heads a key head, D64 bfloat16 causal`.
+    For many sizes: `any size, 4 query heads per KV head, D64 bfloat16 causal`.
     """
     mask = ("causal" if case.causal else "no mask") + ", compiled" * case.compile
     if case.any_size:
-        return (
-            f"any size, {case.heads // case.kv_heads} heads a key head, D{case.head_dim} {case.dtype} {mask}"
-        )
+        share = counted(case.heads // case.kv_heads, "query head")
+        return f"any size, {share} per KV head, D{case.head_dim} {case.dtype} {mask}"
     length = (
         f"T{case.sequence_length}" if case.queries is None else f"Q{case.queries} T{case.sequence_length}"
     )

@@ -1,10 +1,10 @@
-"""A refusal of numbers that do not go together names those that would."""
+"""What errors say: a refusal of numbers that do not go together names those that would."""
 
 import pytest
 from pydantic import ValidationError
 
 from model.config import RunConfig
-from model.errors import multiples
+from model.errors import multiples, one_line
 from tests.model.conftest import run_config
 
 
@@ -31,3 +31,9 @@ def test_a_batch_that_processes_cannot_share_names_what_they_could():
     )
     with pytest.raises(ValidationError, match=said):
         RunConfig.model_validate({**parts, "parallel": {"shard": 3}})
+
+
+def test_an_exception_is_told_in_one_line_which_shows_where_it_was_cut():
+    assert one_line(RuntimeError("out of\n  memory")) == "RuntimeError: out of memory"
+    assert one_line(KeyError()) == "KeyError"
+    assert one_line(ValueError("a word " * 9), most=20) == "ValueError: a word a word a ..."

@@ -14,10 +14,17 @@ _PYTORCH = ("at::native::", "Memset", "Memcpy")  # fills, copies and sums, which
 
 @dataclass(frozen=True)
 class Verdict:
-    """One certificate of a backend: its verdict and the key by which its page lists it."""
+    """What certificates of a backend say on one device.
+
+    Attributes:
+        key: by which the page of certificates lists the first of them.
+        certificates: how many say so.
+        device: None where all certificates of the backend are of one.
+    """
 
     verdict: str
     key: str
+    certificates: int
     device: str | None
 
 
@@ -72,10 +79,21 @@ def _line(name: str, runs: Sequence[Row], trust: Backends) -> Line:
         name=name,
         summary=said.summary if said and not imported else None,
         packages=" / ".join(dict.fromkeys(_packages(name, row, runs) for row in certificates)),
-        verdicts=tuple(Verdict(row["verdict"], row["key"], row["device_name"]) for row in certificates),
+        verdicts=_verdicts(certificates),
         kernels=_kernels(certificates),
         runs=len(runs),
         without=sum(len(group.runs) for group in trust.without if group.attention == name),
+    )
+
+
+def _verdicts(certificates: Sequence[Row]) -> tuple[Verdict, ...]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in certificates:
+        groups.setdefault((row["verdict"], row["device_name"] or "no device"), []).append(row["key"])
+    several = len({device for _, device in groups}) > 1
+    return tuple(
+        Verdict(verdict, keys[0], len(keys), device if several else None)
+        for (verdict, device), keys in groups.items()
     )
 
 

@@ -12,7 +12,7 @@ from model.attention import Case
 from model.disk.files import write
 from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes
 from model.disk.record import now
-from model.errors import AssayError, Unsupported
+from model.errors import AssayError, Unsupported, one_line
 from model.verify import cases
 from model.verify.certificate import Certificate
 from runner.job import admission, phase
@@ -97,7 +97,7 @@ def _ending(error: Exception, device: str) -> tuple[Ending, str]:
         return "unsupported", text
     if isinstance(error, Refused):
         return "wrong", text
-    said = f"{type(error).__name__} in its trial: {text[:300]}"
+    said = f"in its trial, {one_line(error)}"
     if isinstance(error, Killed) or is_out_of_memory(error):
         return ("oom_gpu" if device == "cuda" and not isinstance(error, Killed) else "oom_host"), said
     return "failed", said

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.report.backends import Backends, Without
-from analysis.report.settings.backends import lines
+from analysis.report.settings.backends import Verdict, lines
 from analysis.report.settings.values import options
 from analysis.report.setup import setup
 from model.attention import load, names
@@ -201,6 +201,22 @@ def test_a_backend_is_told_with_its_package_its_verdict_and_its_kernels() -> Non
     assert (flash3.kernels["forward"].others, list(flash3.kernels)) == (1, ["forward"])
     assert (flash3.verdicts[0].verdict, flash3.verdicts[0].key) == ("right", "key of flash3")
     assert (late.verdicts, late.without) == ((), 2)
+
+
+def test_certificates_that_say_the_same_are_counted_and_not_listed() -> None:
+    many = [certificate("flash3", key=f"k{n}") for n in range(4)]
+    many += [
+        certificate("flash3", key="bad", verdict="wrong"),
+        certificate("flash3", key="cpu", device_name=None),
+    ]
+    (one,) = lines([planned("flash3")], Backends(many[:4], [], []))
+    assert one.verdicts == (Verdict("right", "k0", 4, None),)
+    (several,) = lines([planned("flash3")], Backends(many, [], []))
+    assert several.verdicts == (
+        Verdict("right", "k0", 4, "NVIDIA H200"),
+        Verdict("wrong", "bad", 1, "NVIDIA H200"),
+        Verdict("right", "cpu", 1, "no device"),
+    )
 
 
 def test_a_package_whose_version_was_not_recorded_is_not_passed_over() -> None:

@@ -26,7 +26,7 @@ def test_calls_that_differ_in_size_alone_share_a_case_and_others_do_not():
     mine = cases.shared(CASE)
     assert all(cases.shared(other) == mine for other in ALIKE)
     assert len({mine, *map(cases.shared, UNLIKE)}) == 1 + len(UNLIKE)
-    assert describe(mine) == "any size, 2 heads a key head, D16 float32 causal"
+    assert describe(mine) == "any size, 2 query heads per KV head, D16 float32 causal"
 
 
 def test_a_certificate_of_one_size_is_not_taken_for_that_of_many():
