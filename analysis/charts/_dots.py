@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from analysis import stats
 from analysis.charts import Figure, Row, Styles
 from analysis.charts._axis import ends
-from analysis.charts._rows import PADDING, head, height, right, y_of
-from analysis.charts._style import INK, chart, colours, drawn, fitted, packed, shapes
+from analysis.charts._rows import TOP, column, height, y_of
+from analysis.charts._style import INK, chart, colours, drawn, packed, shapes
 from analysis.charts._values import estimates_table, fitting, number, of_estimates, range_of
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ def _plot(
         *_medians(rows, styles, axis, span),
         *_intervals([row for row in rows if row["low"] is not None], styles, axis, span),
         _runs(points, styles, axis, span),
-        *_column(rows, styles, axis),
+        *column(rows, y_of(list(styles)), "median", "median", axis.number),
         *([_broken()] if span[0] else []),
     ]
-    return fitted(drawn(layers, height(list(styles))), PADDING)
+    return drawn(layers, height(list(styles)), TOP)
 
 
 def _x(field: str, axis: Axis, span: Span) -> alt.X:
@@ -154,14 +154,6 @@ def _intervals(rows: list[Row], styles: Styles, axis: Axis, span: Span) -> list[
     line = chart(rows).mark_rule(strokeWidth=2.5, strokeCap="round")
     x, y = _x("low", axis, span), y_of(list(styles))
     return [line.encode(x=x, x2="high:Q", y=y, color=colours(styles), tooltip=tips)]
-
-
-def _column(rows: list[Row], styles: Styles, axis: Axis) -> list[alt.Chart]:
-    """The medians as a column of numbers to the right."""
-    import altair as alt
-
-    text = right(rows).encode(y=y_of(list(styles)), text=alt.Text("median:Q", format=axis.number))
-    return [text, head("median")]
 
 
 def _runs(points: list[Point], styles: Styles, axis: Axis, span: Span) -> alt.Chart:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row, Styles, Table
 from analysis.charts._labels import MOST, OUTERMOST, named, names, places, room_of
-from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, fitted, packed, right_edge
+from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, packed, right_edge
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import number
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _HEIGHT = 360
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
-_PADDING = {"left": 2, "top": 6, "right": 2, "bottom": 4}
 _COLUMNS = 5  # steps that a table shows
 _COINCIDE = 0.02  # of the axis: lines that stay as close look like one
 
@@ -85,7 +84,7 @@ def plot(lines: Lines, styles: Styles) -> dict[str, Any]:
         layers.append(_quiet(lines, [row for row in lines.rows if row["label"] not in named]))
         styles = styles_of([label for label in styles if label in named])
     layers += [*_faint(lines, styles), _lines(lines, styles), *_names(lines, styles), *_ends(lines, styles)]
-    return fitted(drawn(layers, lines.height), _PADDING)
+    return drawn(layers, lines.height, top=6)
 
 
 def table(lines: Lines, styles: Styles) -> Table:

@@ -11,7 +11,7 @@ from analysis.charts._style import INK, chart, right_edge
 if TYPE_CHECKING:
     import altair as alt
 
-PADDING = {"left": 2, "top": 22, "right": 2, "bottom": 4}
+TOP = 22  # pixels above the rows, for the head of the column
 _LINE = 14  # pixels of a line of a row's name
 _LONGEST = 230  # pixels of a name, beyond which it is cut: pages write a number there, and the names below
 _LONG = 20  # characters, beyond which a name is broken at its commas
@@ -35,18 +35,19 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
     return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)
 
 
-def right(rows: list[Row]) -> alt.Chart:
-    """Text in a column to the right of the plot."""
-    return _at_right(rows).encode(x=right_edge())
+def column(rows: list[Row], y: alt.Y, head: str, field: str, number: str) -> list[alt.Chart]:
+    """A column of numbers to the right of the plot, with a head.
 
-
-def head(text: str) -> alt.Chart:
-    """The head of that column."""
+    Args:
+        y: of `y_of`.
+        number: d3 format.
+    """
     import altair as alt
 
     top: Any = alt.YValue
-    mark = _at_right([{"text": text}], opacity=0.8)
-    return mark.encode(x=right_edge(), y=top(-12), text="text:N")
+    text = _at_right(rows).encode(x=right_edge(), y=y, text=alt.Text(f"{field}:Q", format=number))
+    above = _at_right([{"text": head}], opacity=0.8)
+    return [text, above.encode(x=right_edge(), y=top(-12), text="text:N")]
 
 
 def _at_right(rows: list[Row], **how: Any) -> alt.Chart:

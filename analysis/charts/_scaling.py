@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Figure, Row, Styles, Table
 from analysis.charts._labels import names, places
-from analysis.charts._style import INK, chart, colours, dashes, drawn, fitted, shapes, styles
+from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
 from analysis.charts._values import UNKNOWN
 from analysis.findings.scaling import Curve, Kind, Point, curves
 from analysis.stats.paired import RECORDS
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 _HEIGHT = 320
-_PADDING = {"left": 2, "top": 8, "right": 2, "bottom": 4}
 _MARKS: dict[str, dict[str, Any]] = {
     "finding": {"filled": True, "size": 65},
     "observed": {"filled": False, "size": 65, "strokeWidth": 2},
@@ -192,7 +191,7 @@ def _plot(found: dict[str, Curve], title: str, value: Value, form: str, what: st
     if len(found) > 1:
         last = {name: value(curve.points[-1], curve.points[-1].ratio.ratio) for name, curve in found.items()}
         layers += names(places(last, 0.0, top, _HEIGHT), looks, y("end"), y("at"))
-    return fitted(drawn(layers, _HEIGHT), _PADDING)
+    return drawn(layers, _HEIGHT, top=8)
 
 
 def _line(name: str, curve: Curve, value: Value) -> list[Row]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row
 from analysis.charts._axis import ends
-from analysis.charts._rows import PADDING, head, height, right, y_of
-from analysis.charts._style import COLOURS, INK, chart, drawn, fitted
+from analysis.charts._rows import TOP, column, height, y_of
+from analysis.charts._style import COLOURS, INK, chart, drawn
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,13 +31,13 @@ def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Seque
     span = ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
     ended = {row["label"]: row["end"] for row in bars}  # the last part of each
     totals = [{"label": label, "total": ended[label]} for label in labels]
-    drawing = [
+    layers = [
         _bars(bars, labels, parts, unit, span),
         _edges(bars, labels, unit, span),
         _wholes(wholes, labels, unit, span),
+        *column(totals, y_of(labels, grid=False), "whole", "total", ",.2f"),
     ]
-    layers = [*drawing, *_column(totals, labels)]
-    return fitted(drawn(layers, height(labels)), PADDING | {"top": PADDING["top"] + _LEGEND * len(parts)})
+    return drawn(layers, height(labels), TOP + _LEGEND * len(parts))
 
 
 def _x(field: str, unit: str, span: tuple[float, float]) -> alt.X:
@@ -53,7 +53,7 @@ def _bars(
     import altair as alt
 
     legend = alt.Legend(
-        orient="none", columns=1, legendX=0, legendY=-PADDING["top"] - _LEGEND * len(parts), title=None,
+        orient="none", columns=1, legendX=0, legendY=-TOP - _LEGEND * len(parts), title=None,
         labelColor=INK, labelFontSize=12, labelLimit=0,
         symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
     )  # fmt: skip
@@ -93,10 +93,3 @@ def _wholes(rows: list[Row], labels: Sequence[str], unit: str, span: tuple[float
     ]
     mark: alt.Chart = chart(rows).mark_point(color=INK, size=30, strokeWidth=1.2, opacity=1)
     return mark.encode(x=_x("value", unit, span), y=y_of(labels, grid=False), tooltip=tips)
-
-
-def _column(totals: list[Row], labels: Sequence[str]) -> list[alt.Chart]:
-    import altair as alt
-
-    text = right(totals).encode(y=y_of(labels, grid=False), text=alt.Text("total:Q", format=",.2f"))
-    return [text, head("whole")]

@@ -56,12 +56,12 @@ def colours(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.C
     return alt.Color("label:N", scale=scale, legend=legend)
 
 
-def shapes(styles: dict[str, Style]) -> alt.Shape:
-    """The shape of a mark's label."""
+def shapes(styles: dict[str, Style], legend: alt.Legend | None = None) -> alt.Shape:
+    """The shape of a mark's label, likewise."""
     import altair as alt
 
     scale = alt.Scale(domain=list(styles), range=[style.shape for style in styles.values()])
-    return alt.Shape("label:N", scale=scale, legend=None)
+    return alt.Shape("label:N", scale=scale, legend=legend)
 
 
 def dashes(styles: dict[str, Style]) -> alt.StrokeDash:
@@ -106,28 +106,32 @@ def packed(rows: list[dict[str, Any]], *shared: str) -> alt.Chart:
     return chart(list(groups.values())).transform_flatten(lists)
 
 
-def drawn(layers: Sequence[Any], height: int) -> dict[str, Any]:
-    """The layers as Vega-Lite, as wide as the page.
+def drawn(layers: Sequence[Any], height: int, top: int) -> dict[str, Any]:
+    """The layers as Vega-Lite, as wide as the page, with the configuration of every figure.
 
     As `alt.layer` gives them, which takes three times as long, because it copies each layer several times.
+    Only the width follows the page: fitting the height too would squeeze a figure's rows.
+
+    Args:
+        height: of the plot, in pixels.
+        top: pixels above it.
     """
     parts = [layer.to_dict(validate=False) for layer in layers]
     datasets = {name: list(rows) for part in parts for name, rows in part.pop("datasets", {}).items()}
-    config, schema = ([part.pop(name) for part in parts] for name in ("config", "$schema"))
-    size = {"height": height, "width": "container"}
-    return {"config": config[0], "layer": parts, **size, "$schema": schema[0], "datasets": datasets}
+    _, schema = ([part.pop(name) for part in parts] for name in ("config", "$schema"))
+    return {
+        "config": _config(),
+        "layer": parts,
+        "height": height,
+        "width": "container",
+        "$schema": schema[0],
+        "datasets": datasets,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "padding": {"left": 2, "top": top, "right": 2, "bottom": 4},
+    }
 
 
-def fitted(spec: dict[str, Any], padding: dict[str, int]) -> dict[str, Any]:
-    """The drawing with the configuration of every figure.
-
-    Only its width follows the page: fitting the height too would squeeze its rows.
-    """
-    fit = {"type": "fit-x", "contains": "padding"}
-    return spec | {"config": config(), "autosize": fit, "padding": padding}
-
-
-def config() -> dict[str, Any]:
+def _config() -> dict[str, Any]:
     """Vega-Lite configuration of every figure."""
     axis = {
         "labelColor": INK, "titleColor": INK, "tickColor": INK, "domainColor": INK, "gridColor": INK,

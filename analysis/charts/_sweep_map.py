@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Figure
 from analysis.charts import _sweep_words as words
 from analysis.charts._quantities import Quantity, fitted
-from analysis.charts._style import INK, chart, config, drawn
+from analysis.charts._style import INK, chart, drawn
 from analysis.charts._sweep import Axis, Cell, Sweep, axes, sweep
 
 if TYPE_CHECKING:
@@ -108,11 +108,7 @@ def _spec(panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Qua
     names = [{"band": _band(place), "label": name} for place, name in enumerate(panels)]
     y = _y(bands, down)
     layers = [*_cells(marks, (across, down), quantity, y), _names(names, y)]
-    return drawn(layers, _ROW * len(bands)) | {
-        "config": config(),
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"left": 2, "top": 6, "right": 2, "bottom": 4},
-    }
+    return drawn(layers, _ROW * len(bands), top=6)
 
 
 def _band(panel: int, value: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import _sweep_words as words
 from analysis.charts._labels import LONGEST
 from analysis.charts._quantities import Quantity
-from analysis.charts._style import INK, QUIET, chart, colours, config, drawn, right_edge
+from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, right_edge, shapes
 from analysis.charts._sweep import Axis, Cell
 
 if TYPE_CHECKING:
@@ -116,11 +116,7 @@ def spec(plot: Plot) -> dict[str, Any]:
     """The figure as Vega-Lite, with no more layers than have something to draw."""
     layers = [*_grey(plot), *_joined(plot), *_intervals(plot), *_marks(plot), *_names(plot), *_strip(plot)]
     height = _HEIGHT + (_LINE * len(plot.strip) + 10 if plot.strip else 0)
-    return drawn(layers, height) | {
-        "config": config(),
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"left": 2, "top": 6, "right": 2, "bottom": 4},
-    }
+    return drawn(layers, height, top=6)
 
 
 def _x(plot: Plot) -> alt.X:
@@ -140,13 +136,6 @@ def _y(plot: Plot, field: str = "value") -> alt.Y:
     kind: dict[str, Any] = {"type": "log"} if plot.log else {"zero": False}
     scale = alt.Scale(domain=[plot.low, plot.high], range=[_HEIGHT, 0], nice=False, **kind)
     return alt.Y(f"{field}:Q", title=plot.quantity.title, scale=scale, axis=alt.Axis(tickCount=6))
-
-
-def _shape(plot: Plot) -> alt.Shape:
-    import altair as alt
-
-    shapes = alt.Scale(domain=list(plot.styles), range=[style.shape for style in plot.styles.values()])
-    return alt.Shape("label:N", scale=shapes, legend=None)
 
 
 def _grey(plot: Plot) -> list[alt.Chart]:
@@ -179,15 +168,11 @@ def _stretches(points: list[Row]) -> list[Row]:
 
 
 def _joined(plot: Plot) -> list[alt.Chart]:
-    import altair as alt
-
     joined = _stretches(plot.points)
     if not joined:
         return []
-    dashes = alt.Scale(domain=list(plot.styles), range=[list(style.dash) for style in plot.styles.values()])
-    dash = alt.StrokeDash("label:N", scale=dashes, legend=None)
     line = chart(joined).mark_line(strokeWidth=1.8)
-    colour = colours(plot.styles)
+    colour, dash = colours(plot.styles), dashes(plot.styles)
     return [line.encode(x=_x(plot), y=_y(plot), color=colour, detail="part:O", strokeDash=dash)]
 
 
@@ -215,11 +200,8 @@ def _marks(plot: Plot) -> list[alt.Chart]:
     if not plot.points:
         return []
     mark: alt.Chart = chart(plot.points).mark_point(filled=True, size=60, opacity=1)
-    return [
-        mark.encode(
-            x=_x(plot), y=_y(plot), color=colours(plot.styles), shape=_shape(plot), tooltip=_tips(plot)
-        )
-    ]
+    colour, shape = colours(plot.styles), shapes(plot.styles)
+    return [mark.encode(x=_x(plot), y=_y(plot), color=colour, shape=shape, tooltip=_tips(plot))]
 
 
 def _names(plot: Plot) -> list[alt.Chart]:
@@ -237,7 +219,7 @@ def _names(plot: Plot) -> list[alt.Chart]:
     text = text.encode(text="label:N").properties(name="beside")
     leader = chart(beside).mark_rule(strokeWidth=0.8, opacity=0.6, xOffset=2, x2Offset=10)
     drawn_leader = leader.encode(x=edge, x2=right_edge(2), y=_y(plot), y2="at:Q", color=colour)
-    return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=_shape(plot)), text]
+    return [*([drawn_leader] if beside else []), sample.encode(color=colour, shape=shapes(plot.styles)), text]
 
 
 def _apart(wanted: dict[str, float]) -> dict[str, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts._style import INK, colours, config, drawn, right_edge
+from analysis.charts._rows import TOP
+from analysis.charts._style import INK, colours, drawn, right_edge, shapes
 from analysis.charts._style import chart as over
 from analysis.charts._style import styles as styles_of
 from analysis.charts._values import UNKNOWN, names
@@ -120,16 +121,9 @@ def _mark(row: Row, label: str) -> Row:
 
 
 def _plot(marks: list[Row], worst: dict[str, float]) -> dict[str, Any]:
-
     end = 1.2 if max(worst.values()) <= 1.2 else _END
     layers = [*_limit(), *_largest(worst), _errors(marks, list(worst), end)]
-    spec = drawn(layers, 40 * len(worst) + 12)
-    fit = {"type": "fit-x", "contains": "padding"}
-    return spec | {
-        "config": config(),
-        "autosize": fit,
-        "padding": {"left": 2, "top": 22, "right": 2, "bottom": 4},
-    }
+    return drawn(layers, 40 * len(worst) + 12, TOP)
 
 
 def _y(backends: list[str]) -> alt.Y:
@@ -143,7 +137,6 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
     import altair as alt
 
     made = styles_of(list(NAMES.values()))
-    shapes = alt.Scale(domain=list(made), range=[style.shape for style in made.values()])
     legend = alt.Legend(orient="top", title=None, labelColor=INK, labelFontSize=12, symbolSize=70)
     axis = alt.Axis(grid=False, tickCount=5)
     x_scale = alt.Scale(domain=[0, end], nice=False)
@@ -158,7 +151,7 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
         y=_y(backends),
         yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(made), paddingOuter=0.9)),
         color=colours(made, legend),
-        shape=alt.Shape("label:N", scale=shapes, legend=legend),
+        shape=shapes(made, legend),
         tooltip=tips,
     )
 

@@ -9,8 +9,8 @@ from analysis.charts import _sweep_words as words
 from analysis.charts._axis import ends
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
-from analysis.charts._rows import PADDING, height, y_of
-from analysis.charts._style import COLOURS, INK, drawn, fitted
+from analysis.charts._rows import TOP, height, y_of
+from analysis.charts._style import COLOURS, INK, drawn
 from analysis.charts._style import chart as over
 from analysis.charts._values import UNKNOWN, number, observed_in
 from analysis.query.kernels import KERNEL_TIMES
@@ -89,7 +89,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     ]
     mark: alt.Chart = over(bars).mark_point(filled=True, size=80, opacity=1)
     layer = mark.encode(x=x, y=y_of(labels), color=colour, shape=shape, tooltip=tips)
-    return fitted(drawn([layer], height(labels)), PADDING)
+    return drawn([layer], height(labels), TOP)
 
 
 def _table(bars: list[Row], labels: list[str]) -> Table:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import ORDER
-from analysis.charts._rows import PADDING, head, height, right, y_of
-from analysis.charts._style import INK, colours, drawn, fitted
+from analysis.charts._rows import TOP, column, height, y_of
+from analysis.charts._style import INK, colours, drawn
 from analysis.charts._style import chart as chart_of
 from analysis.charts._values import UNKNOWN, names
 from analysis.findings.groups import stated
@@ -174,7 +174,7 @@ def _plot(found: tuple[Compared, ...], margin: float | None, styles: Styles) -> 
     }
     order, domain = list(styles), _domain(found, margin)
     layers = [*_baseline(margin, domain), *_intervals(marks, domain, styles), *_points(marks, domain, styles)]
-    return fitted(drawn([*layers, *_column(marks, order)], height(order)), PADDING)
+    return drawn([*layers, *column(marks, y_of(order), "ratio", "ratio", _NUMBER)], height(order), TOP)
 
 
 def _domain(found: tuple[Compared, ...], margin: float | None) -> list[float]:
@@ -231,14 +231,6 @@ def _tips(ends: tuple[str, ...]) -> list[alt.Tooltip]:
         alt.Tooltip("verdict:N"),
         alt.Tooltip("pairs:N", title="from"),
     ]
-
-
-def _column(marks: list[Row], order: list[str]) -> list[alt.Chart]:
-    """The ratios as a column of numbers to the right."""
-    import altair as alt
-
-    text = right(marks).encode(y=y_of(order), text=alt.Text("ratio:Q", format=_NUMBER))
-    return [text, head("ratio")]
 
 
 chart = Chart(
