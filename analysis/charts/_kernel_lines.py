@@ -14,6 +14,7 @@ from analysis.charts._kernels import HOW, Over, Point, Slice, mode_of, names, po
 from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._sweep import Axis, Cell, Sweep
 from analysis.charts._sweep_lines import over as lines_over
+from analysis.charts._values import capital
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
@@ -44,10 +45,10 @@ class Measure:
     how: str = ""
 
 
-def quantity(name: str, unit: str, number: str, what: str, zero: bool = True) -> Quantity:
+def quantity(name: str, unit: str, number: str, what: str) -> Quantity:
     """A quantity whose values come from points, not from runs."""
     return Quantity(
-        name, unit, number, what, lambda _rows: {}, zero, MARKS, GONE, "the median of a shape's calls"
+        name, unit, number, what, lambda _rows: {}, True, MARKS, GONE, "the median of a shape's calls"
     )
 
 
@@ -83,7 +84,7 @@ def _figure(rows: list[Row], over: Over, measure: Measure) -> Figure | None:
         return None
     return replace(
         figure,
-        title=f"{words.capital(exact.name)} over {over.title}",
+        title=f"{capital(exact.name)} over {over.title}",
         caption=f"{figure.caption} {measure.how or HOW[mode_of(rows)]}: {shown.fixed}.{_others(every)}",
         used=frozenset(run for each in every for point in each.points for run in point.runs),
         finding=_finding(by_name, x, measure, exact),

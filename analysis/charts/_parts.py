@@ -29,8 +29,3 @@ def columns() -> str:
 def whole(row: Row) -> float:
     """Seconds of the step: all parts. What other work hides is none."""
     return sum(row[part] or 0.0 for part in NAMES)
-
-
-def middle(rows: list[Row]) -> Row:
-    """The run whose step is the median: the parts of one run add up, medians of parts do not."""
-    return sorted(rows, key=lambda row: (whole(row), row["run_id"]))[(len(rows) - 1) // 2]

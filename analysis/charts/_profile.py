@@ -8,11 +8,10 @@ from string import Template
 from analysis.charts import Figure, Row, Styles, Table
 from analysis.charts._dots import called
 from analysis.charts._parts import NAMES, columns, whole
-from analysis.charts._parts import middle as find_middle
-from analysis.charts._stack import plot
-from analysis.charts._values import UNKNOWN, number, observed_in
+from analysis.charts._stack import pieces, plot
+from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.findings.profiles import SLOWER, slower
-from analysis.stats import by_label
+from analysis.stats import by_label, middle
 from model.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
@@ -66,21 +65,21 @@ class Profiled:
             return None
         unit, factor = ("ms", 1e-3) if max(map(whole, rows)) < 10 else ("s", 1.0)
         groups = by_label(rows)
-        middle = {label: find_middle(groups[label]) for label in styles if label in groups}
-        bars = [bar for label, row in middle.items() for bar in _bars(label, row, factor)]
+        middles = {label: middle(groups[label], whole) for label in styles if label in groups}
+        bars = [piece for label, row in middles.items() for piece in _bars(label, row, factor)]
         labels = list(dict.fromkeys(bar["label"] for bar in bars))
-        shown = [name for part, name in NAMES.items() if any(row[part] for row in middle.values())]
+        shown = [name for part, name in NAMES.items() if any(row[part] for row in middles.values())]
         wholes = [{"label": row["label"], "run": called(row), "value": whole(row) / factor} for row in rows]
         return Figure(
             spec=plot(bars, wholes, labels, shown, unit),
             caption=self._caption(rows),
             description=f"Stacked bars of {unit} a {self.noun} by group. "
-            + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middle.items())
+            + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middles.items())
             + ".",
             interval="none: the median run and every run",
             used=frozenset(row["run_id"] for row in rows),
-            finding=self._finding(middle, groups),
-            table=self._table(middle, groups, unit, factor),
+            finding=self._finding(middles, groups),
+            table=self._table(middles, groups, unit, factor),
         )
 
     def _caption(self, rows: list[Row]) -> str:
@@ -119,20 +118,19 @@ class Profiled:
         least = row["floor_seconds"]
         return ", ".join([*said, *([f"floor {number(least / factor, ',.2f')}"] if least is not None else [])])
 
-    def _finding(self, middle: dict[str, Row], groups: dict[str, list[Row]]) -> str:
-        """How much of it is matrix products: an observation where an end of the range is a single run."""
-        shares = {label: (row["products"] or 0.0) / whole(row) for label, row in middle.items() if whole(row)}
-        low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
-        observed = observed_in({label: len(groups[label]) for label in (low, high)})
-        ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
-        start = f"{observed}: m" if observed else "M"
-        return f"{start}atrix products take {' to '.join(ends)} of the {self.noun}"
+    def _finding(self, middles: dict[str, Row], groups: dict[str, list[Row]]) -> str:
+        """How much of it is matrix products."""
+        known = {label: row for label, row in middles.items() if whole(row)}
+        shares = {label: (row["products"] or 0.0) / whole(row) for label, row in known.items()}
+        return f"{shares_of(shares, groups, 'matrix products take')} of the {self.noun}"
 
-    def _table(self, middle: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float) -> Table:
+    def _table(
+        self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float
+    ) -> Table:
         def cell(seconds: float | None) -> str:
             return UNKNOWN if seconds is None else number(seconds / factor, ",.2f")
 
-        hidden = any(row["hidden"] for row in middle.values())
+        hidden = any(row["hidden"] for row in middles.values())
         rows = [
             (
                 label,
@@ -144,7 +142,7 @@ class Profiled:
                 cell(row["floor_seconds"]),
                 number(row["floor_percentage"], ".0f"),
             )
-            for label, row in middle.items()
+            for label, row in middles.items()
         ]
         parts = (f"{NAMES[part]}, {unit}" for part in self.parts)
         hides = (f"hidden communication, {unit}",) if hidden else ()
@@ -155,20 +153,8 @@ class Profiled:
 
 def _bars(label: str, row: Row, factor: float) -> list[Row]:
     """The bar of a group, and the one of its floor where it has one."""
-    mine = [_bar(label, {NAMES[part]: row[part] for part in NAMES}, factor)]
-    if row["floor_seconds"] is not None:
-        least = {NAMES[part]: row[f"least_{part}"] for part in _OF_FLOOR}
-        mine.append(_bar(f"{label}{_FLOOR}", least, factor))
-    return [piece for bar in mine for piece in bar]
-
-
-def _bar(label: str, parts: dict[str, float | None], factor: float) -> list[Row]:
-    pieces, start = [], 0.0
-    for part, seconds in parts.items():
-        if seconds:
-            value = seconds / factor
-            pieces.append(
-                {"label": label, "part": part, "value": value, "start": start, "end": start + value}
-            )
-            start += value
-    return pieces
+    bar = pieces(label, {name: (row[part] or 0.0) / factor for part, name in NAMES.items()})
+    if row["floor_seconds"] is None:
+        return bar
+    least = {NAMES[part]: (row[f"least_{part}"] or 0.0) / factor for part in _OF_FLOOR}
+    return [*bar, *pieces(f"{label}{_FLOOR}", least)]

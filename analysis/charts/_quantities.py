@@ -55,25 +55,17 @@ def fitted(quantity: Quantity, found: Iterable[stats.Estimate]) -> Quantity:
 
 
 def _rate(column: str) -> Callable[[list[Row]], Estimates]:
-    return lambda rows: stats.estimates(_having(column, rows), stats.rate(column))
+    return lambda rows: _timed([row for row in rows if row[column] is not None], stats.rate(column))
 
 
-def _having(column: str, rows: list[Row]) -> list[Row]:
-    return [row for row in rows if row[column] is not None and row["step_seconds"]]
+def _timed(rows: list[Row], value: stats.Quantity) -> Estimates:
+    return stats.estimates([row for row in rows if row["step_seconds"]], value)
 
 
-def _step_seconds(rows: list[Row]) -> Estimates:
-    return stats.estimates(_having("step_seconds", rows), lambda _row, seconds: seconds)
-
-
-def _peak_memory(rows: list[Row]) -> Estimates:
-    found = {label: peak_memory_gib(mine) for label, mine in stats.by_label(rows).items()}
-    return {label: estimate for label, estimate in found.items() if estimate}
-
-
-def _final_loss(rows: list[Row]) -> Estimates:
-    found = {label: final_loss(mine) for label, mine in stats.by_label(rows).items()}
-    return {label: estimate for label, estimate in found.items() if estimate}
+def _of_groups(estimate: Callable[[list[Row]], stats.Estimate | None]) -> Callable[[list[Row]], Estimates]:
+    return lambda rows: {
+        label: found for label, mine in stats.by_label(rows).items() if (found := estimate(mine))
+    }
 
 
 TOKENS = Quantity(
@@ -96,19 +88,19 @@ TFLOPS = Quantity(
 STEP_SECONDS = Quantity(
     "seconds per step", "", ".3g",
     "Seconds per step: the median of a run's step records after the warm-up.",
-    _step_seconds,
+    lambda rows: _timed(rows, lambda _row, seconds: seconds),
 )  # fmt: skip
 PEAK_MEMORY = Quantity(
     "peak memory", "GiB", ",.2f",
     "Peak over the whole run: device memory that PyTorch allocated on a GPU, resident memory of the process "
     "on a CPU.",
-    _peak_memory,
+    _of_groups(peak_memory_gib),
 )  # fmt: skip
 FINAL_LOSS = Quantity(
     "final loss", "nats per token", ".3f",
     "Loss at the last logged step: one step's, not a mean. The median is over seeds; repeats of a seed count "
     "once, as their mean.",
-    _final_loss,
+    _of_groups(final_loss),
     zero=False,
 )  # fmt: skip
 

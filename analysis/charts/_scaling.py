@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.charts import Figure, Row, Styles, Table
 from analysis.charts._labels import names, places
 from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
-from analysis.charts._values import UNKNOWN
+from analysis.charts._values import UNKNOWN, interval
 from analysis.findings.scaling import Curve, Kind, Point, curves
 from analysis.stats.paired import RECORDS
 
@@ -161,8 +161,6 @@ def _table(found: dict[str, Curve], what: str) -> Table:
 
 
 def _row(name: str, point: Point) -> tuple[str, ...]:
-    low, high = (None, None) if point.why_withheld else (point.ratio.low, point.ratio.high)
-    ends = UNKNOWN if low is None or high is None else f"{low:.3f} to {high:.3f}"
     said = point.why_withheld or kind_of(point) + (f" {point.observed}" if point.observed else "")
     said += "." if point.besides and not said.endswith(".") else ""
     return (
@@ -171,7 +169,7 @@ def _row(name: str, point: Point) -> tuple[str, ...]:
         point.label,
         f"{point.tokens_per_second:,.0f}",
         f"{point.ratio.ratio:.3f}",
-        ends,
+        UNKNOWN if point.why_withheld else interval(point.ratio.low, point.ratio.high, ".3f"),
         f"{100 * point.efficiency[0]:.1f}",
         str(point.ratio.n),
         " ".join([said, *point.besides]),

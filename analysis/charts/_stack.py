@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Row
@@ -18,11 +18,22 @@ _BAR = 14  # pixels of its height
 _LEGEND = 18  # pixels above the head of the column, for the row of each part
 
 
+def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:
+    """A row's bar: its parts that are known and not zero, one after the other."""
+    found, start = [], 0.0
+    for part, value in parts.items():
+        if value:
+            place = {"start": start, "end": start + value}
+            found.append({"label": label, "part": part, "value": value} | place)
+            start += value
+    return found
+
+
 def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str) -> Any:
     """Draw the bars as Vega-Lite.
 
     Args:
-        bars: label, part, start, end and value, in the unit.
+        bars: their `pieces`, in the unit.
         wholes: label, run and value, one per run.
         labels: of the rows, from the top.
         parts: in their order from the left.

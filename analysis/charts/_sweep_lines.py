@@ -11,6 +11,7 @@ from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import styles
 from analysis.charts._sweep import Axis, Cell, Sweep, sweep
 from analysis.charts._sweep_plot import Plot, spec
+from analysis.charts._values import capital
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
@@ -59,7 +60,7 @@ def over(found: Sweep, every: dict[str, list[Cell]], quantity: Quantity, note: s
         description=f"Line plot over {x.title}: {words.description(cells, found.axes, quantity)}",
         interval=words.interval(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.runs),
-        title=f"{words.capital(quantity.name)} over {x.title}",
+        title=f"{capital(quantity.name)} over {x.title}",
         note=" ".join([note, *words.notes(found), *_nowhere(plot)]).strip() or None,
         finding=_finding(plot),
         table=words.table(found, quantity),
@@ -151,7 +152,7 @@ def _finding(plot: Plot) -> str | None:
     if not known or any(words.overlap(a, b) for a, b in known):
         return None
     observed = "Observed: " if any(1 in (a.n, b.n) for a, b in known) else ""
-    name = plot.quantity.name if observed else words.capital(plot.quantity.name)
+    name = plot.quantity.name if observed else capital(plot.quantity.name)
     if plot.quantity.zero:
         by = words.between([_times(b.median / a.median) for a, b in known]) + " times that at"
     else:

@@ -11,6 +11,7 @@ from analysis.charts import _sweep_words as words
 from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import INK, chart, drawn
 from analysis.charts._sweep import Axis, Cell, Sweep, axes, sweep
+from analysis.charts._values import capital
 
 if TYPE_CHECKING:
     import altair as alt
@@ -64,7 +65,7 @@ def over(found: Sweep, quantity: Quantity, note: str = "") -> Figure | None:
         description=f"Heat map by {over}: {words.description(cells, found.axes, quantity)}",
         interval=words.interval(cells),
         used=frozenset(run for cell in cells if cell.estimate for run in cell.runs),
-        title=f"{words.capital(quantity.name)} by {over}",
+        title=f"{capital(quantity.name)} by {over}",
         note=" ".join([note, *words.notes(found, every, MOST, "heat maps")]).strip() or None,
         table=words.table(found, quantity),
     )

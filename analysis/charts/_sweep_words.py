@@ -8,14 +8,10 @@ from collections.abc import Collection, Iterable, Sequence
 from analysis.charts import Table
 from analysis.charts._quantities import Quantity
 from analysis.charts._sweep import Axis, Cell, Sweep
+from analysis.charts._values import capital
 from analysis.stats import Estimate
 
 _DASH = "\N{EN DASH}"
-
-
-def capital(text: str) -> str:
-    """With a capital, whatever follows it."""
-    return text[:1].upper() + text[1:]
 
 
 def swept(axes: Sequence[Axis]) -> str:

@@ -34,16 +34,19 @@ def fitting(form: str, values: Iterable[float | None]) -> str:
     return f"{comma}.{places}f" if places <= _MOST_DECIMALS else f"{comma}.3g"
 
 
+def capital(text: str) -> str:
+    """With a capital, whatever follows it."""
+    return text[:1].upper() + text[1:]
+
+
 def of_estimates(found: Iterable[stats.Estimate]) -> list[float | None]:
     """All numbers that a figure shows of estimates: the medians and the ends of their intervals."""
     return [value for it in found for value in (it.median, it.low, it.high)]
 
 
-def interval(found: stats.Estimate, form: str) -> str:
+def interval(low: float | None, high: float | None, form: str) -> str:
     """Both ends; a dash where there is no interval."""
-    if found.low is None or found.high is None:
-        return UNKNOWN
-    return f"{number(found.low, form)} to {number(found.high, form)}"
+    return UNKNOWN if low is None or high is None else f"{number(low, form)} to {number(high, form)}"
 
 
 def names(labels: Sequence[str], most: int = 4) -> str:
@@ -61,6 +64,20 @@ def observed_in(runs: Mapping[str, int]) -> str:
     if len(single) < len(runs):
         return f"Observed, {single[0]} in a single run" if single else ""
     return "Observed in single runs" if len(single) > 1 else "Observed in a single run"
+
+
+def shares_of(shares: Mapping[str, float], groups: Mapping[str, Sequence[object]], what: str) -> str:
+    """The smallest and the largest share, in percent: an observation where one of the two is a single run.
+
+    Args:
+        shares: by label, of 1; at least one.
+        groups: the runs of each label.
+        what: what takes these shares, as the sentence starts.
+    """
+    low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
+    observed = observed_in({label: len(groups[label]) for label in (low, high)})
+    ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
+    return f"{f'{observed}: {what}' if observed else capital(what)} {' to '.join(ends)}"
 
 
 def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
@@ -89,7 +106,7 @@ def estimates_table(
 ) -> Table:
     """The groups with median, interval and how it was made, in the order of the labels."""
     rows = [
-        (label, str(it.n), number(it.median, form), interval(it, form), it.method)
+        (label, str(it.n), number(it.median, form), interval(it.low, it.high, form), it.method)
         for label in labels
         if (it := found.get(label))
     ]

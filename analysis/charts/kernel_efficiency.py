@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
-from analysis.charts import _sweep_words as words
 from analysis.charts._axis import ends
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, names, points
 from analysis.charts._kernels import said as said_of
 from analysis.charts._rows import TOP, height, y_of
 from analysis.charts._style import COLOURS, INK, drawn
 from analysis.charts._style import chart as over
-from analysis.charts._values import UNKNOWN, number, observed_in
+from analysis.charts._values import UNKNOWN, capital, number
 from analysis.query.kernels import KERNEL_TIMES
 
 if TYPE_CHECKING:
     import altair as alt
 
+_VALUE = itemgetter("value")
 _WAYS = {"forward": "circle", "backward": "square"}
 
 
@@ -27,10 +28,9 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     if not bars:
         return None
     labels = [name for name in names(shown) if name in {bar["label"] for bar in bars}]
-    gone = [
-        f"{point.attention} ({', '.join(point.gone())})" for point in shown if point.attention not in labels
-    ]
-    best = {way: max((bar for bar in bars if bar["pass"] == way), key=_value, default=None) for way in _WAYS}
+    gone = [f"{it.attention} ({', '.join(it.gone())})" for it in shown if it.attention not in labels]
+    left_out = f" Without a time there: {', '.join(gone)}." if gone else ""
+    best = {way: max((bar for bar in bars if bar["pass"] == way), key=_VALUE, default=None) for way in _WAYS}
     said = [f"{way} {each['value']:.0f} % ({each['label']})" for way, each in best.items() if each]
     shape = said_of(shown[0])
     return Figure(
@@ -38,14 +38,14 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         caption=(
             "Kernel TFLOP/s in percent of a large matrix product's, timed between the backends in the "
             f"same process and precision. Not comparable with MFU. {HOW[mode_of(rows)]}: {shape}, the shape "
-            f"at which the most backends have a time, and the largest of these.{_left_out(gone)}"
+            f"at which the most backends have a time, and the largest of these.{left_out}"
         ),
         description=f"Dot plot of percent of the measured ceiling by backend and pass, {shape}. "
         + "; ".join(f"{bar['label']} {bar['pass']} {bar['value']:.1f}" for bar in bars)
         + ".",
         interval="none: a ratio of two medians",
         used=frozenset(run for point in shown for run in point.runs),
-        finding=f"{observed_in({'': 1})}: most of the ceiling, {' and '.join(said)}",
+        finding=f"Observed in a single run: most of the ceiling, {' and '.join(said)}",
         table=_table(bars, labels),
     )
 
@@ -59,20 +59,12 @@ def _bars(point: Point) -> list[Row]:
     ]
 
 
-def _value(bar: Row) -> float:
-    return float(bar["value"])
-
-
-def _left_out(gone: list[str]) -> str:
-    return f" Without a time there: {', '.join(gone)}." if gone else ""
-
-
 def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     import altair as alt
 
     ways = list(_WAYS)
     legend = alt.Legend(title=None, orient="top", symbolOpacity=1, labelColor=INK, labelFontSize=12)
-    domain = list(ends(map(_value, bars), zero=True))
+    domain = list(ends(map(_VALUE, bars), zero=True))
     scale = alt.Scale(domain=domain, nice=False)
     x = alt.X(
         "value:Q", title="percent of the measured ceiling", scale=scale, axis=alt.Axis(grid=True, tickCount=5)
@@ -99,9 +91,7 @@ def _table(bars: list[Row], labels: list[str]) -> Table:
         bar = found.get((label, way))
         return number(bar[column], form) if bar else UNKNOWN
 
-    heads = [
-        f"{words.capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the ceiling")
-    ]
+    heads = [f"{capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the ceiling")]
     rows = [
         (
             label,

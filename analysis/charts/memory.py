@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._dots import Axis, called, figure
-from analysis.findings.memory import peak_memory_gib
+from analysis.charts._quantities import PEAK_MEMORY
 
 _SQL = """\
 SELECT label, run_id, seed, repeat, gpus, peak_memory_bytes,
@@ -19,8 +18,6 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     if not rows:
         return None
     points = [(row["label"], called(row), row["peak_memory_gib"]) for row in rows]
-    estimates = {label: peak_memory_gib(mine) for label, mine in stats.by_label(rows).items()}
-    found = {label: estimate for label, estimate in estimates.items() if estimate}
     kinds = {
         "device memory that PyTorch allocated" if row["gpus"] else "resident memory of the process"
         for row in rows
@@ -29,7 +26,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         f"Peak over the whole run: {' or '.join(sorted(kinds))}. Runs that ran out of memory are not shown: "
         "their peak is that of the attempt that failed."
     )
-    return figure(points, found, styles, Axis("GiB of memory at the peak", ",.2f", zero=True), what, rows)
+    axis = Axis("GiB of memory at the peak", ",.2f", zero=True)
+    return figure(points, PEAK_MEMORY.estimates(rows), styles, axis, what, rows)
 
 
 chart = Chart(

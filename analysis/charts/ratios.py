@@ -10,7 +10,7 @@ from analysis.charts._dots import ORDER
 from analysis.charts._rows import TOP, column, height, y_of
 from analysis.charts._style import INK, colours, drawn
 from analysis.charts._style import chart as chart_of
-from analysis.charts._values import UNKNOWN, names
+from analysis.charts._values import interval, names
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared, rates
 from analysis.query.findings import MEASURED_RUNS
@@ -133,19 +133,14 @@ def _table(found: tuple[Compared, ...]) -> Table:
         (
             it.label,
             it.baseline,
-            f"{it.ratio.ratio:.4f}",
-            _ends(it),
+            format(it.ratio.ratio, _NUMBER),
+            interval(it.shown.low, it.shown.high, _NUMBER),
             f"{it.ratio.n} {_pairs(it)}",
             it.verdict.kind,
         )
         for it in found
     ]
     return Table(columns, tuple(rows))
-
-
-def _ends(it: Compared) -> str:
-    low, high = it.shown.low, it.shown.high
-    return UNKNOWN if low is None or high is None else f"{low:.4f} to {high:.4f}"
 
 
 def _pairs(it: Compared) -> str:

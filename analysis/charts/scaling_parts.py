@@ -6,12 +6,12 @@ from collections import Counter
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import called
-from analysis.charts._parts import NAMES, columns, middle, whole
+from analysis.charts._parts import NAMES, columns, whole
 from analysis.charts._scaling import noun
-from analysis.charts._stack import plot
+from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number
 from analysis.findings.scaling import Family, families, once, parallel, processes
-from analysis.stats import by_label
+from analysis.stats import by_label, middle
 
 _SQL = f"""\
 WITH profiles AS (
@@ -34,10 +34,10 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         return None
     groups, what = by_label(rows), noun(rows)
     labels = [label for label in groups if any(label in _labels(family) for family in found)]
-    middles = {label: middle(groups[label]) for label in labels}
+    middles = {label: middle(groups[label], whole) for label in labels}
     unit = f"{noun(rows, many=False)}-seconds per million tokens"
     names = _short(middles, rows)
-    bars = [piece for label, row in middles.items() for piece in _bars(names[label], row)]
+    bars = [piece for label, row in middles.items() for piece in pieces(names[label], _costs(row))]
     wholes = [
         {"label": names[label], "run": called(row), "value": whole(row) * _cost(row)}
         for label in labels
@@ -66,15 +66,9 @@ def _cost(row: Row) -> float:
     return float(processes(row) / row["tokens_per_step"] * _TOKENS)
 
 
-def _bars(label: str, row: Row) -> list[Row]:
-    pieces, start = [], 0.0
-    for part, said in NAMES.items():
-        if value := (row[part] or 0.0) * _cost(row):
-            pieces.append(
-                {"label": label, "part": said, "value": value, "start": start, "end": start + value}
-            )
-            start += value
-    return pieces
+def _costs(row: Row) -> dict[str, float]:
+    """What so many tokens cost of each part."""
+    return {said: (row[part] or 0.0) * _cost(row) for part, said in NAMES.items()}
 
 
 def _caption(rows: list[Row], what: str) -> str:
@@ -111,11 +105,8 @@ def _finding(
 
 def _grown(base: Row, many: Row) -> dict[str, float]:
     """By part, what tokens cost more, in percent of all that they cost at first."""
-    whole_cost = whole(base) * _cost(base)
-    return {
-        said: 100 * ((many[part] or 0.0) * _cost(many) - (base[part] or 0.0) * _cost(base)) / whole_cost
-        for part, said in NAMES.items()
-    }
+    first, then, all_first = _costs(base), _costs(many), whole(base) * _cost(base)
+    return {part: 100 * (then[part] - first[part]) / all_first for part in first}
 
 
 def _short(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:

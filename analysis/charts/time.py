@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import ORDER, called
-from analysis.charts._stack import plot
-from analysis.charts._values import UNKNOWN, number, observed_in
-from analysis.stats import by_label
+from analysis.charts._stack import pieces, plot
+from analysis.charts._values import UNKNOWN, number, shares_of
+from analysis.stats import by_label, middle
 from model.units import counted
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a
@@ -33,11 +33,12 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         return None
     unit, factor = _unit(max(_whole(row) for row in known))
     groups = by_label(known)
-    middle = {label: _middle(groups[label]) for label in styles if label in groups}
-    parts = {label: _parts(row, factor) for label, row in middle.items()}
+    middles = {label: middle(groups[label], _whole) for label in styles if label in groups}
+    parts = {label: _parts(row, factor) for label, row in middles.items()}
+    bars = [piece for label, mine in parts.items() for piece in pieces(label, mine)]
     wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in known]
     return Figure(
-        spec=plot(_bars(parts), wholes, list(middle), list(_PARTS.values()), unit),
+        spec=plot(bars, wholes, list(middles), list(_PARTS.values()), unit),
         caption=(
             f"The whole time of a run of {_steps(known)}, by its parts. The bar is the run of the group "
             "whose whole is the median (the shorter of two in the middle), each mark is a run. Start-up: "
@@ -54,7 +55,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         + ".",
         interval="none: the median run and every run",
         used=frozenset(row["run_id"] for row in known),
-        finding=_finding(middle, groups),
+        finding=_finding(middles, groups),
         table=_table(parts, groups, unit),
     )
 
@@ -76,26 +77,9 @@ def _steps(rows: list[Row]) -> str:
     return f"{counts[0]} to {counts[-1]} steps, not the same work"
 
 
-def _middle(rows: list[Row]) -> Row:
-    """The run whose whole time is the median: the parts of one run add up, medians of parts do not."""
-    return sorted(rows, key=lambda row: (_whole(row), row["run_id"]))[(len(rows) - 1) // 2]
-
-
 def _parts(row: Row, factor: float) -> dict[str, float | None]:
     """The parts of a run's time in the figure's unit; None where unknown."""
     return {part: None if row[name] is None else row[name] / factor for name, part in _PARTS.items()}
-
-
-def _bars(parts: dict[str, dict[str, float | None]]) -> list[Row]:
-    bars = []
-    for label, mine in parts.items():
-        start = 0.0
-        for part, value in mine.items():
-            if value:
-                place = {"start": start, "end": start + value}
-                bars.append({"label": label, "part": part, "value": value} | place)
-                start += value
-    return bars
 
 
 def _gaps(rows: list[Row]) -> str:
@@ -107,20 +91,16 @@ def _said(mine: dict[str, float | None]) -> str:
     return ", ".join(f"{part} {number(value, ',.2f')}" for part, value in mine.items())
 
 
-def _finding(middle: dict[str, Row], groups: dict[str, list[Row]]) -> str | None:
-    """How much of the time is not steps: an observation where an end of the range is a single run."""
+def _finding(middles: dict[str, Row], groups: dict[str, list[Row]]) -> str | None:
+    """How much of the time is not steps."""
     shares = {
         label: 1 - row["steps_seconds"] / _whole(row)
-        for label, row in middle.items()
+        for label, row in middles.items()
         if None not in (row["startup_seconds"], row["rest_seconds"])
     }
     if not shares:
         return None
-    low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
-    observed = observed_in({label: len(groups[label]) for label in (low, high)})
-    start = f"{observed}: s" if observed else "S"
-    ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
-    return f"{start}tart-up, first step and rest take {' to '.join(ends)} of the whole time"
+    return f"{shares_of(shares, groups, 'start-up, first step and rest take')} of the whole time"
 
 
 def _table(parts: dict[str, dict[str, float | None]], groups: dict[str, list[Row]], unit: str) -> Table:

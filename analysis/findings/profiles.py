@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 from analysis.findings.groups import Row
-from analysis.stats import by_label
+from analysis.stats import by_label, middle
 
 SLOWER = 10.0  # percent above the timed step, from which a profile says nothing of that
 
@@ -24,15 +25,14 @@ def slower(rows: Iterable[Row]) -> dict[str, float]:
     """By label, how much longer the group's median profiled step took than its run's timed ones, in percent.
 
     Args:
-        rows: of one phase, as PROFILED gives them. The median run is the one that the figure shows: of two in
-            the middle the shorter.
+        rows: of one phase, as PROFILED gives them. The median run is the one that the figure shows.
 
     Returns:
         Of groups above SLOWER alone.
     """
     found = {}
-    for label, mine in by_label(list(rows)).items():
-        row = sorted(mine, key=lambda row: (row["seconds"], row["run_id"]))[(len(mine) - 1) // 2]
+    for label, mine in by_label(rows).items():
+        row = middle(mine, itemgetter("seconds"))
         if row["timed_seconds"] and (more := 100 * (row["seconds"] / row["timed_seconds"] - 1)) > SLOWER:
             found[label] = more
     return found

@@ -7,7 +7,17 @@ repeats). What each method assumes, and how often its intervals hold the truth, 
 
 from analysis.stats.between import over_runs
 from analysis.stats.estimate import Estimate
-from analysis.stats.rows import Quantity, by_label, estimates, methods, rate
+from analysis.stats.rows import Quantity, by_label, estimates, methods, middle, rate
 from analysis.stats.within import within_run
 
-__all__ = ["Estimate", "Quantity", "by_label", "estimates", "methods", "over_runs", "rate", "within_run"]
+__all__ = [
+    "Estimate",
+    "Quantity",
+    "by_label",
+    "estimates",
+    "methods",
+    "middle",
+    "over_runs",
+    "rate",
+    "within_run",
+]

@@ -43,6 +43,14 @@ def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return groups
 
 
+def middle(rows: Sequence[Row], whole: Callable[[Row], float]) -> Row:
+    """The run whose whole is the median: the parts of one run add up, medians of parts do not.
+
+    Of two in the middle the smaller.
+    """
+    return sorted(rows, key=lambda row: (whole(row), row["run_id"]))[(len(rows) - 1) // 2]
+
+
 def paired_by(runs: Sequence[Row]) -> dict[Hashable, Row]:
     """The runs of one group by what they are paired by: seed and repeat.
 
