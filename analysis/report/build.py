@@ -210,7 +210,7 @@ def _draw_machine(connection: DuckDBPyConnection, formats: tuple[Format, ...]) -
         figure = chart.build(found.records(), {})
     if figure:
         figure.spec["description"] = figure.description
-    return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [], formats)
+    return Drawn("certificates", chart, sql, csv_bytes(found), figure, [], [], formats, "certificates")
 
 
 def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:
@@ -230,7 +230,7 @@ def _check(connection: DuckDBPyConnection, study: str) -> None:
 
 def _write_data(out: Path, drawn: list[Drawn], tables: dict[str, bytes]) -> None:
     _write_assets(out)
-    for name, csv in ({figure.name: figure.csv for figure in drawn} | tables).items():
+    for name, csv in ({figure.data: figure.csv for figure in drawn} | tables).items():
         path = out / "data" / f"{name}.csv"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(csv)

@@ -34,6 +34,7 @@ class Drawn:
         left_out: label, seed, run id and reason of every run that the figure does not show.
         facts: (topic, text) for the list under the caption.
         formats: of its drawings, SVG besides.
+        data: of the first figure with the same query, which names the table of them all.
         number: of the figure in the report, from 1; None where there was nothing to draw.
     """
 
@@ -45,6 +46,7 @@ class Drawn:
     left_out: list[Row]
     facts: list[tuple[str, str]]
     formats: tuple[Format, ...] = ()
+    data: str = ""
     number: int | None = None
 
     @property
@@ -94,10 +96,11 @@ def every(
             drawn.append(each)
             if each.figure:
                 drawer.write(name, each.figure.spec, formats)
-    number, numbered = 0, []
+    number, numbered, first = 0, [], dict[str, str]()
     for each in sorted(drawn, key=lambda one: (one.chart.order, one.name)):
         number += each.figure is not None
-        numbered.append(replace(each, number=number if each.figure else None))
+        data = first.setdefault(each.sql, each.name)
+        numbered.append(replace(each, data=data, number=number if each.figure else None))
     return numbered
 
 

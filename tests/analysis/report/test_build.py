@@ -123,6 +123,19 @@ def test_a_figure_tells_how_it_was_measured(report: Path) -> None:
         assert expected in text, expected
 
 
+def test_figures_with_the_same_query_share_one_table(report: Path) -> None:
+    tables = [path.read_bytes() for path in report.glob("data/*.csv")]
+    linked = {
+        name
+        for page in report.glob("*.html")
+        for name in re.findall(r'href="data/(\w+).csv"', page.read_text())
+    }
+    assert len({*tables}) == len(tables)
+    assert linked <= {path.stem for path in report.glob("data/*.csv")}
+    assert "mfu" not in linked  # its rows are those of tokens_per_second
+    assert linked | {"mfu"} < {path.stem for path in report.glob("data/queries/*.sql")}
+
+
 def test_a_figures_sql_gives_its_csv(demo: Path, report: Path) -> None:
     html = (report / "memory.html").read_text(encoding="utf-8")
     block = re.search(r'<details class="sql">.*?<code>(.*?)</code>', html, re.S)
