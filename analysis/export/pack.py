@@ -10,17 +10,17 @@ from __future__ import annotations
 import gzip
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.store.scan import CERTIFICATES, NODES
+from analysis.store.scan import CERTIFICATES, IN_ATTEMPT, IN_RUN, NODES
 from model.disk.files import Unreadable, replacing
-from model.disk.folder import DECODED, RunFolder, run_folders
-from model.disk.profile import FILE
+from model.disk.folder import Attempt, RunFolder, run_folders
 from model.disk.record import NAME
 
-OF_RUN = {"run.json", "ledger.jsonl"}
-OF_ATTEMPT = {"claim.json", "manifest.json", "steps.jsonl", "audits.jsonl", DECODED, "result.json", FILE}
+OF_RUN = {*IN_RUN}
+OF_ATTEMPT = {"claim.json", *IN_ATTEMPT}
 LOGS = {"stdout.log", "stderr.log"}
 
 
@@ -103,16 +103,19 @@ def _in_flight(folder: RunFolder) -> bool:
 
 
 def _certificates(root: Path, folders: Iterable[RunFolder]) -> list[Path]:
-    keys = set()
-    for folder in folders:
-        for number in folder.numbers():
-            try:
-                manifest = folder.attempt(number).manifest
-            except Unreadable:
-                continue
-            keys |= {manifest.certificate} if manifest and manifest.certificate else set()
-    found = [root / CERTIFICATES / f"{key}.json" for key in keys if NAME.fullmatch(key)]
-    return [path for path in found if _is_plain(path)]
+    attempts = [folder.attempt(number) for folder in folders for number in folder.numbers()]
+    keys = {key for attempt in attempts for key in _named(attempt) if key and NAME.fullmatch(key)}
+    return [path for key in keys if _is_plain(path := root / CERTIFICATES / f"{key}.json")]
+
+
+def _named(attempt: Attempt) -> Iterator[str | None]:
+    """Keys of the certificates that an attempt names, as far as its records can be read."""
+    with suppress(Unreadable):
+        if attempt.manifest:
+            yield attempt.manifest.certificate
+    with suppress(Unreadable):
+        if attempt.kernels:
+            yield from (each.certificate for each in attempt.kernels.times)
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> None:

@@ -29,7 +29,7 @@ FROM (
 ) r JOIN duckdb_columns() c ON c.table_oid = r.id
 ORDER BY r.name, c.column_index"""
 # How a table's rows belong to a study: by its name, or by the certificates that its attempts name.
-_OF = "SELECT certificate FROM attempts WHERE study = $study"
+_OF = "SELECT certificate FROM admissions WHERE study = $study"
 _WANTED = {"study": "study = $study", "certificate": f"certificate IN ({_OF})", "key": f"key IN ({_OF})"}
 _TYPES = {
     "BOOLEAN": "boolean",

@@ -12,8 +12,8 @@ from model.disk import kernels, node, profile
 from model.disk.files import sha256
 from model.disk.folder import DECODED, RunFolder, folders
 
-_IN_RUN = ("run.json", "ledger.jsonl")
-_IN_ATTEMPT = (
+IN_RUN = ("run.json", "ledger.jsonl")
+IN_ATTEMPT = (
     *("manifest.json", "steps.jsonl", "audits.jsonl", "result.json", profile.FILE, kernels.FILE),
     DECODED,
 )
@@ -67,7 +67,7 @@ def look(folder: RunFolder) -> Seen:
     base = os.fspath(folder)
     study, run_id = base.rsplit("/", 2)[1:]
     attempts = attempt_numbers(folder)
-    names = [*_IN_RUN, *(f"attempt-{n}/{name}" for n in attempts for name in _IN_ATTEMPT)]
+    names = [*IN_RUN, *(f"attempt-{n}/{name}" for n in attempts for name in IN_ATTEMPT)]
     found = [_stat(f"{base}/{name}", f"{study}/{run_id}/{name}") for name in names]
     return Seen((study, run_id), tuple(state for state in found if state), newest=max(attempts, default=0))
 

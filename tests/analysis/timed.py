@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from model.attention import Case
+from model.config import CallConfig, RunConfig
 from model.disk import files
 from model.disk.kernels import DIRECTIONS, FILE, MODES, KernelTime, KernelTimes
-from tests.analysis.fabricate import START, Folder
+from tests.analysis.fabricate import START, Folder, certificate, plan
 
 
 def kernels(folder: Folder, case: Case, attempt: int = 1, **said: float | str) -> KernelTimes:
@@ -34,6 +36,18 @@ def kernels(folder: Folder, case: Case, attempt: int = 1, **said: float | str) -
     )
     files.write(folder.path / f"attempt-{attempt}" / FILE, made)
     return made
+
+
+def certified(root: Path, attention: str) -> None:
+    """A study `kernels` of one run that timed one backend, under the certificate that it names."""
+    case = Case("cuda", "bfloat16", 1, 512, heads=16, kv_heads=16, head_dim=128)
+    config = RunConfig(task="attention", call=CallConfig(shape="B1 T512 H16 D128", steps=7))
+    folder = Folder(root, plan("r1", "kernels", config=config))
+    folder.start(flop_per_token=None, parameter_count=None)
+    made, key = kernels(folder, case, **{attention: 1.0}), certificate(root, attention).key
+    times = [each.model_copy(update={"certificate": key}) for each in made.times]
+    files.write(folder.path / "attempt-1" / FILE, made.model_copy(update={"times": times}))
+    folder.end(steps=7, final_loss=None)
 
 
 def _kernel_time(name: str, direction: str, mode: str, found: float | str, case: Case) -> KernelTime:

@@ -20,6 +20,7 @@ from analysis.report.carried import files
 from analysis.store.collect import collect
 from model.errors import UserError
 from tests.analysis.fabricate import Folder, certificate, completed, plan
+from tests.analysis.timed import certified
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,20 @@ def test_what_a_study_said_elsewhere_it_says_here(
         assert (tmp_path / "here-report" / path).read_bytes() == (
             tmp_path / "there-report" / path
         ).read_bytes()
+
+
+def test_an_archive_has_the_times_of_attention_alone_and_the_certificates_that_they_name(
+    tmp_path: Path, there: Path
+) -> None:
+    root = tmp_path / "root"
+    certified(root, "flash")
+    pack(root, "kernels", tmp_path / "kernels.tar.gz")
+    assert unpack(tmp_path / "kernels.tar.gz", there).certificates == 1
+    for place in (root, there):
+        collect(place)
+    for table in ("kernels", "certificates", "verifications"):
+        query = f"FROM {table} ORDER BY ALL"
+        assert ask(there, query).rows == ask(root, query).rows != ()
 
 
 def test_it_holds_records_and_what_was_asked_for(root: Path, archive: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from analysis.store.collect import collect
 from analysis.store.database import in_memory, open_for_reading
 from model.errors import UserError
 from tests.analysis.fabricate import certificate, completed
+from tests.analysis.timed import certified
 
 # By the Data Package and Table Schema standards, version 2.
 FIELD_TYPES = {"string", "number", "integer", "boolean", "datetime"}
@@ -57,6 +58,17 @@ def test_each_table_and_view_has_the_rows_of_its_study_alone(root: Path, out: Pa
         == found["backends"]["attention"].to_pylist()
         == ["auto"]
     )
+
+
+def test_a_study_of_attention_alone_has_the_certificates_that_its_times_name(tmp_path: Path) -> None:
+    certificate(tmp_path, "unused")
+    certified(tmp_path, "flash")
+    collect(tmp_path)
+    with open_for_reading(tmp_path) as connection:
+        write_tables(connection, "kernels", tmp_path / "out")
+    for name in ("kernels", "certificates", "verifications"):
+        rows = pq.read_table(tmp_path / "out" / "tables" / f"{name}.parquet").to_pylist()
+        assert {row["attention"] for row in rows} == {"flash"}
 
 
 def test_every_column_of_every_table_is_described() -> None:
