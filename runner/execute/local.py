@@ -25,7 +25,7 @@ from runner.spec.profile import Profile
 from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending, of_exit
-from runner.state.process import oom_kills
+from runner.state.process import go_on, oom_kills
 from runner.state.tasks import Task
 
 POLL_SECONDS = 0.1
@@ -321,7 +321,8 @@ def _stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) 
     """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
     for child in children:
         child.process.terminate()
-        child.process.send_signal(signal.SIGCONT)  # one that was stopped would not hear it
+        with suppress(ProcessLookupError):
+            go_on(child.process.pid)  # one that was stopped would not hear it
     grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)
     until = time.monotonic() + grace
     while (

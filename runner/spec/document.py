@@ -19,7 +19,7 @@ from runner.spec.problems import HIDDEN_IN_TEXT, InvalidFile, Mark, Problem, cod
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.nodes import Node
+    from ruamel.yaml.nodes import MappingNode, Node
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 200_000  # after aliases are expanded
@@ -30,6 +30,7 @@ SECOND_COLON = "a second ':' in one line; put text with ': ' in quotes, and a sp
 NO_KEY = "no key can be here; does the line above lack a ':'?"
 # ruamel.yaml's names for what it found, such as '<scalar>' or ('<anchor>',).
 _TOKEN = re.compile(r"\(?'<([a-z ]+)>'(?:,\))?|the node content")
+_DECIMAL = re.compile(r"-?[0-9]+,[0-9]+")
 _TOKENS = {"stream end": "the end of the file", "scalar": "a value", None: "a value"}
 
 KeyPath = tuple[str | int, ...]
@@ -132,9 +133,11 @@ class _Builder:
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
         return self.scalar(node)
 
-    def mapping(self, node: Node, path: KeyPath) -> dict[str, Any]:
+    def mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
+        for number, (key_node, value_node) in enumerate(node.value):
+            if number and node.flow_style and self.lacks_colon(key_node):
+                raise self.invalid(key_node, _comma(node.value[number - 1][1], key_node))
             key = self.key(key_node)
             if key in result:
                 first = self.marks[(*path, key)]
@@ -144,6 +147,12 @@ class _Builder:
             self.marks[(*path, key)] = self.mark(key_node)
             result[key] = self.build(value_node, (*path, key))
         return result
+
+    def lacks_colon(self, key: Node) -> bool:
+        """Whether a key is alone, as what follows a comma in `{a: 0,1}`."""
+        at = key.end_mark
+        after = self.lines[at.line][at.column :].lstrip()
+        return isinstance(key.value, str) and after.startswith((",", "}"))
 
     def key(self, node: Node) -> str:
         from ruamel.yaml.nodes import ScalarNode
@@ -182,6 +191,16 @@ class _Builder:
 
     def invalid(self, node: Node, text: str) -> InvalidFile:
         return _invalid(self.mark(node), text)
+
+
+def _comma(before: Node, key: Node) -> str:
+    """What to do about a key without a value: the comma before it was most often meant as text."""
+    text = f"'{key.value}' has no value, since a comma ends the one before it"
+    if not isinstance(before.value, str) or not before.value:
+        return f"{text}: write '{key.value}: VALUE'"
+    joined = f"{before.value},{key.value}"
+    point = ", or write a decimal number with a point" if _DECIMAL.fullmatch(joined) else ""
+    return f"{text}: put text with commas in quotes, '{joined}'{point}"
 
 
 def _content(path: Path) -> bytes:

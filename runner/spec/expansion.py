@@ -27,7 +27,7 @@ from runner.spec.cells.options import Setting
 from runner.spec.cells.order import places
 from runner.spec.cells.overridden import overridden
 from runner.spec.cells.unmeasured import unmeasured
-from runner.spec.cells.where import idle, matches, no_backends
+from runner.spec.cells.where import idle, matches, mistyped
 from runner.spec.design import order_seed
 from runner.spec.document import KeyPath
 from runner.spec.problems import InvalidFile, Mark, Problem
@@ -201,7 +201,7 @@ def _refuse_idle_excludes(study: Study, axes: list[Axis], hits: list[int]) -> No
         idle(study, study.file.exclude[i], ("exclude", i), cells) for i, count in enumerate(hits) if not count
     ]
     for i, where in enumerate(study.file.exclude):
-        problems += no_backends(study, where, ("exclude", i))
+        problems += mistyped(study, where, ("exclude", i), cells)
     if problems:
         raise InvalidFile(problems)
 
@@ -218,7 +218,7 @@ def _idle_rules(
     for rule, path in rules:
         if not (set(rule.where) <= set(study.axes) and any(matches(cell, rule.where) for cell in cells)):
             yield idle(study, rule.where, (*path, "where"), cells)
-        yield from no_backends(study, rule.where, (*path, "where"))
+        yield from mistyped(study, rule.where, (*path, "where"), cells)
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"

@@ -51,7 +51,7 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
 def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
     """Send a signal to a recorded process on this machine; returns False if it is not running.
 
-    One that was stopped goes on, and so hears it, as Slurm has it.
+    One that was stopped goes on with the others of its run, and so hears it, as Slurm has it.
 
     Raises:
         UserError: it belongs to another user.
@@ -60,7 +60,7 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
         return False
     try:
         os.kill(process.pid, by)
-        os.kill(process.pid, signal.SIGCONT)
+        go_on(process.pid)
     except ProcessLookupError:
         return False
     except PermissionError as error:
@@ -68,6 +68,18 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
             f"run {process.run_id} was started by another user, who alone can cancel it"
         ) from error
     return True
+
+
+def go_on(pid: int) -> None:
+    """Continue a run's processes on this machine if they were stopped: together they can save.
+
+    They are of one group, which the other processes and trials of a run are in with rank 0.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+        PermissionError: it belongs to another user.
+    """
+    os.killpg(os.getpgid(pid), signal.SIGCONT)
 
 
 @cache

@@ -143,16 +143,16 @@ def test_a_run_whose_rank_0_stopped_at_a_record_goes_on_when_it_is_tried_again(r
 
 
 @pytest.mark.parametrize("earlier", [0, 1], ids=["", "after it has resumed"])
-def test_a_run_that_hangs_can_be_cancelled_and_says_where(launch, root, runner, earlier):
+def test_a_run_that_hangs_can_be_told_to_end_and_says_where(launch, root, earlier):
     if earlier:
         launched = launch()
         both(root)
         launched.send_signal(signal.SIGINT)
         assert launched.wait(PATIENCE_SECONDS) == 130
     launched = launch()
-    _, second = both(root)
+    first, second = both(root)
     second.suspend()
-    runner("cancel", "tiny", rc=0)
+    first.terminate()
     assert launched.wait(PATIENCE_SECONDS) == 1
     said = result(root, earlier + 1)
     assert said["outcome"] == "cancelled"
@@ -181,11 +181,13 @@ def test_a_run_that_is_cancelled_saves_in_all_processes_and_goes_on_from_there(
     assert again.wait(PATIENCE_SECONDS) == 130
 
 
+@pytest.mark.parametrize("ranks", [[0], [1], [0, 1]], ids=str)
 @pytest.mark.parametrize("by", ["cancel", "SIGINT"])
-def test_a_run_whose_rank_0_was_stopped_is_cancelled_with_a_checkpoint(launch, root, runner, by):
+def test_a_run_whose_processes_were_stopped_is_cancelled_with_a_checkpoint(launch, root, runner, by, ranks):
     launched = launch()
     first, second = both(root)
-    first.suspend()
+    for rank in ranks:
+        (first, second)[rank].suspend()
     if by == "cancel":
         runner("cancel", "tiny", rc=0)
     else:

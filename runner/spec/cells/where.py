@@ -28,14 +28,37 @@ def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in wanted)
 
 
-def no_backends(study: Study, where: Where, path: KeyPath) -> Iterator[Problem]:
-    """Report backends in a list that do not exist. As the others match, nothing else would notice."""
-    wanted = where.get("attention")
-    for i, name in enumerate(wanted if isinstance(wanted, list) else ()):
-        try:
-            check_name(str(name))
-        except UserError as error:
-            yield Problem(study.document.mark((*path, "attention", i)), str(error))
+def mistyped(
+    study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]
+) -> Iterator[Problem]:
+    """Report listed values that no cell of any scale can have. As others match, nothing else would notice."""
+    for axis, wanted in where.items():
+        values = _values(axis, cells)
+        for i, each in enumerate(wanted if isinstance(wanted, list) else ()):
+            mark = study.document.mark((*path, axis, i))
+            if axis == "attention":
+                try:
+                    check_name(str(each))
+                except UserError as error:
+                    yield Problem(mark, str(error))
+            elif values and _kind(each) not in map(_kind, values):
+                yield Problem(mark, _not_among(axis, each, values))
+
+
+def _values(axis: str, cells: Sequence[Mapping[str, Setting]]) -> list[Any]:
+    return [cell[axis][0] for cell in cells if axis in cell]
+
+
+def _kind(value: Any) -> type:
+    """What YAML makes of a value, for which 2 and 2.0 are one kind."""
+    return float if type(value) is int else type(value)
+
+
+def _not_among(axis: str, got: Any, values: Sequence[Any]) -> str:
+    different = list(dict.fromkeys(map(shown, values)))
+    listed = ", ".join(different[:MOST_SHOWN]) + (", ..." if len(different) > MOST_SHOWN else "")
+    quoted = isinstance(got, str) and got in map(str, values)
+    return f"the values of {axis} are {listed}, got {shown(got)}{': leave out the quotes' if quoted else ''}"
 
 
 def idle(study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]) -> Problem:
@@ -46,8 +69,5 @@ def idle(study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str,
             known = did_you_mean(axis, study.axes, nearest(axis, study.axes))
             return Problem(mark, f"'{axis}' is not a factor of this study {known}")
         if not any(matches(cell, {axis: wanted}) for cell in cells):
-            values = list(dict.fromkeys(shown(cell[axis][0]) for cell in cells if axis in cell))
-            more = ", ..." if len(values) > MOST_SHOWN else ""
-            listed = ", ".join(values[:MOST_SHOWN]) + more
-            return Problem(mark, f"matches no cell: the values of {axis} are {listed}")
+            return Problem(mark, f"matches no cell: {_not_among(axis, wanted, _values(axis, cells))}")
     return Problem(study.document.mark(path), "matches no cell: no cell has all of these values")

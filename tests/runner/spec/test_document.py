@@ -44,6 +44,17 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("[" * 3000, "1:1", "levels deep"),
         ("ok: 1\na: b\x07\n", "2:5", "U+0007"),
         ("1: 2\n", "1:1", "a key must be a string"),
+        (
+            "a: {b: 0,1}\n",
+            "1:10",
+            "'1' has no value, since a comma ends the one before it: put text with commas in quotes, '0,1', or write a decimal number with a point",
+        ),
+        ("a: {b: GPU-1f, GPU-2e }\n", "1:16", "put text with commas in quotes, 'GPU-1f,GPU-2e'"),
+        (
+            "a: {b: [1], c}\n",
+            "1:13",
+            "'c' has no value, since a comma ends the one before it: write 'c: VALUE'",
+        ),
         ("a: [1\n", "2:1", "expected"),
         ("a: 1\n---\nb: 2\n", "2:1", "a second YAML document"),
     ],
