@@ -14,6 +14,7 @@ from pathlib import Path
 from analysis.audit.finding import Alike, Compared, Finding, differing, rounds_alike, same, split
 from analysis.audit.pages import read_page
 from analysis.audit.specs import compare_specs, leaves
+from analysis.stats import grouped
 
 _COMMAND = re.compile(r"\\newcommand{(\\\w+)}")
 _MOST = 50  # findings of one file; one that was written anew would have thousands
@@ -125,11 +126,7 @@ def _by_words(a: dict[str, str], b: dict[str, str]) -> dict[str, str]:
 
 def _outlines(places: Set[str], pieces: Iterable[str]) -> dict[tuple[str, ...], list[str]]:
     """Places by their words, in the order of the pieces."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for place in pieces:
-        if place in places:
-            found.setdefault(tuple(split(place)[0]), []).append(place)
-    return found
+    return grouped((place for place in pieces if place in places), lambda place: tuple(split(place)[0]))
 
 
 def _loosely(done: Compared, name: str, place: str, printed: str | None, wanted: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
@@ -126,11 +127,10 @@ def _timed(rows: list[Row]) -> stats.Estimate | None:
 def points(rows: list[Row]) -> list[Point]:
     """By backend and shape; in CUDA graphs where a study has any, else called eagerly."""
     mode = mode_of(rows)
-    groups: dict[tuple[str, Shape], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["attention"], tuple(row[name] for name in SHAPE)), []).append(row)
+    groups = stats.grouped(rows, lambda row: (row["attention"], _key(row)))
+    ways = itemgetter("direction", "mode")
     return [
-        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, _by_way(mine))
+        Point(name, dict(zip(SHAPE, shape, strict=True)), mode, stats.grouped(mine, ways))
         for (name, shape), mine in groups.items()
     ]
 
@@ -138,13 +138,6 @@ def points(rows: list[Row]) -> list[Point]:
 def mode_of(rows: list[Row]) -> str:
     """`graph` where anything was timed so, else `eager`."""
     return "graph" if any(row["mode"] == "graph" and row["milliseconds"] for row in rows) else "eager"
-
-
-def _by_way(rows: list[Row]) -> dict[tuple[str, str], list[Row]]:
-    found: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        found.setdefault((row["direction"], row["mode"]), []).append(row)
-    return found
 
 
 def names(found: list[Point]) -> list[str]:
@@ -247,10 +240,7 @@ HEAD_DIM = Over(
 
 def main_shape(found: list[Point]) -> list[Point]:
     """The backends at the shape that most of them were timed at: of several the causal, then the largest."""
-    shapes: dict[Shape, list[Point]] = {}
-    for point in found:
-        shapes.setdefault(place(point), []).append(point)
-    return max(shapes.values(), key=_weight, default=[])
+    return max(stats.grouped(found, place).values(), key=_weight, default=[])
 
 
 def _weight(mine: list[Point]) -> tuple[float, ...]:

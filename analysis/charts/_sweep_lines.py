@@ -12,6 +12,7 @@ from analysis.charts._style import styles
 from analysis.charts._sweep import Axis, Cell, Sweep, sweep
 from analysis.charts._sweep_plot import Plot, spec
 from analysis.charts._values import capital
+from analysis.stats import grouped
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
@@ -99,10 +100,8 @@ def _span(cells: list[Cell], quantity: Quantity) -> tuple[float, float, bool]:
 
 def _nowhere(plot: Plot) -> list[str]:
     """Which lines have no value at all, and no row below the axis either."""
-    ended: dict[str, list[str]] = {}
-    for name, line in plot.lines.items():
-        if name not in plot.strip and not any(cell.estimate for cell in line):
-            ended.setdefault(line[0].word, []).append(name)
+    gone = [name for name in plot.lines if name not in plot.strip and name not in plot.valued]
+    ended = grouped(gone, lambda name: plot.lines[name][0].word)
     return [f"No value at all: {'; '.join(names)} ({word})." for word, names in ended.items()]
 
 

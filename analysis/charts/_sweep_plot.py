@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import log10
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import _sweep_words as words
@@ -12,6 +13,7 @@ from analysis.charts._labels import LONGEST
 from analysis.charts._quantities import Quantity
 from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, right_edge, shapes
 from analysis.charts._sweep import Axis, Cell
+from analysis.stats import grouped
 
 if TYPE_CHECKING:
     import altair as alt
@@ -156,12 +158,9 @@ def _grey(plot: Plot) -> list[alt.Chart]:
 
 def _stretches(points: list[Row]) -> list[Row]:
     """The points that are joined with another one."""
-    stretches: dict[tuple[str, int], list[Row]] = {}
-    for point in points:
-        stretches.setdefault((point["label"], point["part"]), []).append(point)
     return [
         {name: point[name] for name in ("label", "part", "x", "value")}
-        for stretch in stretches.values()
+        for stretch in grouped(points, itemgetter("label", "part")).values()
         if len(stretch) > 1
         for point in stretch
     ]

@@ -9,7 +9,7 @@ from analysis.charts._curves import limit, points
 from analysis.charts._lines import Lines, plot, table
 from analysis.charts._values import names
 from analysis.findings.groups import compared, declared, groups_of
-from analysis.stats import by_label
+from analysis.stats import by_label, grouped
 
 # What all points of a group share comes with its first: the runs, the factors and the design.
 _SQL = f"""\
@@ -73,12 +73,14 @@ def _ratios(mine: list[Row], base: list[Row]) -> list[dict[str, Any]]:
 
 def _finding(rows: list[Row]) -> str:
     """Which lines stay on one side of 1."""
-    sides: dict[str, list[str]] = {}
-    for label, mine in by_label(rows).items():
-        above, below = (all(row["value"] > 1 for row in mine), all(row["value"] < 1 for row in mine))
-        sides.setdefault("above" if above else "below" if below else "on both sides of", []).append(label)
+    lines = by_label(rows)
+    sides = grouped(lines, lambda label: _side([row["value"] for row in lines[label]]))
     said = [f"{names(labels)} {side} the baseline" for side, labels in sides.items()]
     return f"Observed at the points after the warm-up: {'; '.join(said)}"
+
+
+def _side(values: list[float]) -> str:
+    return "above" if min(values) > 1 else "below" if max(values) < 1 else "on both sides of"
 
 
 chart = Chart(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -19,8 +19,10 @@ from typing import Literal
 from analysis.compare.difference import why_withheld
 from analysis.findings.groups import Group, Row, differing, groups_of
 from analysis.findings.rates import observed_in, ratio_of
+from analysis.stats import grouped
 from analysis.stats.estimate import median
 from analysis.stats.paired import Ratio
+from model.units import counted
 
 AXES = ("replicate", "shard", "context", "tensor")  # of model.config.ParallelConfig
 Kind = Literal["strong", "weak"]
@@ -119,9 +121,7 @@ def families(rows: Sequence[Row]) -> tuple[Family, ...]:
     """
     if not any(row["config"].get("parallel") for row in rows):
         return ()
-    alike: dict[str, list[Group]] = {}
-    for group in groups_of(rows).values():
-        alike.setdefault(_settings(group.runs[0]), []).append(group)
+    alike = grouped(groups_of(rows).values(), lambda group: _settings(group.runs[0]))
     kinds: tuple[Kind, ...] = ("strong", "weak")
     return tuple(family for kind in kinds for groups in alike.values() for family in _families(kind, groups))
 
@@ -132,10 +132,8 @@ def longer(rows: Sequence[Row]) -> list[Row]:
     They are alike but for the length and the processes along `context`. Empty where only one of the two
     varies, or fewer than two lengths have such processes.
     """
-    alike: dict[str, list[Row]] = {}
-    for row in rows:
-        if set(parallel(row)) <= {"context"}:
-            alike.setdefault(_settings(row, ("accumulate", "sequence_length")), []).append(row)
+    mine = [row for row in rows if set(parallel(row)) <= {"context"}]
+    alike = grouped(mine, lambda row: _settings(row, ("accumulate", "sequence_length")))
     return [
         row
         for runs in alike.values()
@@ -176,11 +174,8 @@ def _settings(run: Row, left_out: Collection[str] = ("batch_size", "accumulate")
 def _families(kind: Kind, groups: Sequence[Group]) -> Iterable[Family]:
     ways = dict.fromkeys(way for group in groups if (way := _way(group.runs[0])))
     for way in ways:
-        mine: dict[Fraction, list[Group]] = {}
-        for group in groups:
-            if _way(run := group.runs[0]) in (way, ""):
-                mine.setdefault(_constant(kind, run), []).append(group)
-        for constant, found in mine.items():
+        mine = [group for group in groups if _way(group.runs[0]) in (way, "")]
+        for constant, found in grouped(mine, lambda group: _constant(kind, group.runs[0])).items():
             for split, line in _lines(found):
                 ordered = sorted(line, key=lambda group: processes(group.runs[0]))
                 said = _said(kind, constant) + split
@@ -198,18 +193,11 @@ def _lines(groups: Sequence[Group]) -> Iterable[tuple[str, list[Group]]]:
         found = [{"": [*groups]}]
     else:
         found = [
-            _by(groups, lambda run: f", in {_parts(_accumulate(run))} a process"),
-            _by(groups, lambda run: f", {float(_at_once(run)):.4g} at once"),
+            grouped(groups, lambda it: f", in {counted(_accumulate(it.runs[0]), 'part')} a process"),
+            grouped(groups, lambda it: f", {float(_at_once(it.runs[0])):.4g} at once"),
         ]
     lines = [[(said, line) for said, line in each.items() if _grows(line)] for each in found]
     return max(lines, key=lambda each: sum(len(line) for _, line in each))
-
-
-def _by(groups: Sequence[Group], said: Callable[[Row], str]) -> dict[str, list[Group]]:
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        found.setdefault(said(group.runs[0]), []).append(group)
-    return found
 
 
 def _grows(groups: Sequence[Group]) -> bool:
@@ -219,10 +207,6 @@ def _grows(groups: Sequence[Group]) -> bool:
 def _accumulate(run: Row) -> int:
     """Parts in which each process takes its samples of a batch."""
     return int(run["config"].get("train", {}).get("accumulate", 1))
-
-
-def _parts(count: int) -> str:
-    return f"{count} part{'' if count == 1 else 's'}"
 
 
 def _at_once(run: Row) -> Fraction:

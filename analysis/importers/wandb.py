@@ -11,6 +11,7 @@ from pathlib import Path
 from analysis.importers import Importer, csv, parquet
 from analysis.logs.mapping import Column, Mapping
 from analysis.logs.table import Refused, Row, Table, json_lines
+from analysis.stats import grouped
 
 _BY_ENDING = {".csv": csv.read, ".jsonl": json_lines, ".json": json_lines, ".parquet": parquet.read}
 _APART = " - "  # between a run and a metric
@@ -37,9 +38,7 @@ def _names_run(column: str) -> bool:
 def _by_run(table: Table) -> Table:
     """A row for each run and step, from one for each step."""
     rows: list[Row] = []
-    by_run: dict[str, list[str]] = {}
-    for name in filter(_names_run, table.rows[0].values):
-        by_run.setdefault(name.rpartition(_APART)[0], []).append(name)
+    by_run = grouped(filter(_names_run, table.rows[0].values), lambda name: name.rpartition(_APART)[0])
     for run, columns in by_run.items():
         for row in table.rows:
             values = {name.rpartition(_APART)[2]: row.values[name] for name in columns}

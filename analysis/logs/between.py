@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from analysis.logs.flop import SAME
 from analysis.logs.runs import Whole
+from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
 from analysis.stats.student import Mean, mean_of
 from analysis.stats.verdict import Verdict
@@ -98,10 +99,12 @@ def _comparable(runs: Sequence[Whole], margin: float | None) -> list[list[Whole]
     Runs that differ by the names of their logs can be anything, unless a margin says that they are equal.
     """
     alike = _MUST_BE_EQUAL if margin is None else (*_MUST_BE_EQUAL, "log")
-    groups: dict[Hashable, list[Whole]] = {}
-    for whole in sorted(runs, key=lambda each: each.run.run_id):
-        rest = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
-        groups.setdefault(dumps([rest, whole.run.config]), []).append(whole)
+
+    def rest(whole: Whole) -> str:
+        factors = {axis: value for axis, value in whole.run.factors.items() if axis not in alike}
+        return dumps([factors, whole.run.config])
+
+    groups = grouped(sorted(runs, key=lambda each: each.run.run_id), rest)
     return [group for group in groups.values() if len(group) > 1]
 
 

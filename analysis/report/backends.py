@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from analysis.charts.certificates import OF_STUDY, RUNS, TENSORS
 from analysis.compare.values import commit
 from analysis.report.facts import Row, literal, rows
+from analysis.stats import grouped
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -147,12 +149,12 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Row] = (
     Args:
         runs: whose pages lead to their certificates.
     """
-    groups: dict[tuple[str | None, bool, str | None, str | None], list[str]] = {}
-    for row in rows(connection, _WITHOUT, study):
-        groups.setdefault((row["attention"], row["imported"], row["certificate"], row["reason"]), []).append(
-            row["run_id"]
-        )
-    without = [Without(*group, tuple(runs)) for group, runs in groups.items()]
+    kinds = itemgetter("attention", "imported", "certificate", "reason")
+    groups = grouped(rows(connection, _WITHOUT, study), kinds)
+    without = [
+        Without(attention, imported, certificate, reason, tuple(row["run_id"] for row in mine))
+        for (attention, imported, certificate, reason), mine in groups.items()
+    ]
     certificates = _certificates(connection, _of_any_study(), study)
     asked = [(what, literal(sql, study)) for what, sql in queries().items()]
     named = frozenset(run["certificate"] for run in runs if run["certificate"])

@@ -7,7 +7,7 @@ repeats). What each method assumes, and how often its intervals hold the truth, 
 
 from analysis.stats.between import over_runs
 from analysis.stats.estimate import Estimate
-from analysis.stats.rows import Quantity, by_label, estimates, methods, middle, rate
+from analysis.stats.rows import Quantity, by_label, estimates, grouped, methods, middle, rate
 from analysis.stats.within import within_run
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Quantity",
     "by_label",
     "estimates",
+    "grouped",
     "methods",
     "middle",
     "over_runs",

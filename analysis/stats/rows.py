@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from analysis.stats.between import over_runs
 from analysis.stats.estimate import Estimate
 from analysis.stats.within import within_run
 
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 Row = dict[str, Any]
 Quantity = Callable[[Row, float], float]  # (a run's row, seconds per step) -> value, monotone in the seconds
 
@@ -37,9 +40,14 @@ def estimates(rows: list[Row], value: Quantity) -> dict[str, Estimate]:
 
 def by_label(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """The rows of each label, both in the order in which they come."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["label"], []).append(row)
+    return grouped(rows, itemgetter("label"))
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items of each key, both in the order in which they come."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 
@@ -80,9 +88,7 @@ def rate(column: str) -> Quantity:
 
 def methods(found: dict[str, Estimate]) -> str:
     """What the intervals are, for a caption: each method once, with its labels where there are several."""
-    labels: dict[str, list[str]] = {}
-    for label, estimate in found.items():
-        labels.setdefault(f"n = {estimate.n}: {estimate.method}", []).append(label)
+    labels = grouped(found, lambda label: f"n = {found[label].n}: {found[label].method}")
     if len(labels) == 1:
         return next(iter(labels))
     return "; ".join(f"{', '.join(sorted(each))}, {method}" for method, each in labels.items())

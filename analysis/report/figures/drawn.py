@@ -17,6 +17,7 @@ from analysis.query.ask import Answer, answer
 from analysis.query.formats import write_csv
 from analysis.report import facts
 from analysis.report.facts import Facts, Row
+from analysis.stats import by_label, grouped
 from model.units import counted
 
 if TYPE_CHECKING:
@@ -160,9 +161,8 @@ def sizes(shown: list[Row]) -> str:
     """How many runs each group has: the n of a figure is that of a group."""
     if not shown:
         return "no run"
-    by_count: dict[int, list[str]] = {}
-    for label, count in Counter(run["label"] for run in shown).items():
-        by_count.setdefault(count, []).append(label)
+    counts = Counter(run["label"] for run in shown)
+    by_count = grouped(counts, counts.__getitem__)
     if len(by_count) == 1:
         ((count, names),) = by_count.items()
         return f"n = {count} in each of {len(names)} groups{_names(names)}" if names[1:] else f"n = {count}"
@@ -194,10 +194,6 @@ def _imported(shown: list[Row]) -> list[tuple[str, str]]:
 
 def _left_out(runs: list[Row]) -> str:
     """Groups by how their runs ended; the list below the figure names every run."""
-    ended: dict[str, list[str]] = {}
-    for run in runs:
-        ended.setdefault(run["outcome"] or "not ended", []).append(run["label"])
-    said = [
-        f"{len(labels)} {outcome}{_names(list(dict.fromkeys(labels)))}" for outcome, labels in ended.items()
-    ]
+    ended = grouped(runs, lambda run: run["outcome"] or "not ended")
+    said = [f"{len(mine)} {outcome}{_names(list(by_label(mine)))}" for outcome, mine in ended.items()]
     return "; ".join(said) or "no run of this study"

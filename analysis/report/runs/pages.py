@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis.compare.settings import Settings, settings_of
 from analysis.findings.slowest import slowest
 from analysis.report.facts import Row, literal, rows
 from analysis.report.runs import output
+from analysis.stats import grouped
 from analysis.store.database import quoted
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MOST = 200  # pages of runs in one report
+_RUN_ID, _ATTEMPT = itemgetter("run_id"), itemgetter("attempt")
 _FILES = """\
 SELECT run_id, path, size_bytes, sha256, missing_since FROM files
 WHERE study = $study AND run_id IN ($runs) ORDER BY path"""
@@ -90,14 +93,14 @@ def gather(
         output.attach(connection, output.read(root, study, shown))
     if output.attached(connection):
         queries["output"] = output.SQL
-    files = _by_run(rows(connection, queries["run_files"], study))
-    printed = _by_run(rows(connection, output.SQL, study)) if "output" in queries else None
-    usual, groups = _usual(runs), _by_run(runs, "group_id")
+    files = grouped(rows(connection, queries["run_files"], study), _RUN_ID)
+    printed = grouped(rows(connection, output.SQL, study), _RUN_ID) if "output" in queries else None
+    usual, groups = _usual(runs), grouped(runs, itemgetter("group_id"))
     pages = [
         RunPage(
             run,
             _apart(settings_of(run), usual),
-            None if printed is None else _by_attempt(printed.get(run["run_id"], [])),
+            None if printed is None else grouped(printed.get(run["run_id"], []), _ATTEMPT),
             files.get(run["run_id"], []),
             [other for other in groups[run["group_id"]] if other is not run],
             slowest(run),
@@ -105,21 +108,6 @@ def gather(
         for run in shown
     ]
     return RunPages(pages, len(shown) == len(runs), {k: literal(sql, study) for k, sql in queries.items()})
-
-
-def _by_run(found: Sequence[Row], column: str = "run_id") -> dict[str, list[Row]]:
-    grouped: dict[str, list[Row]] = {}
-    for row in found:
-        grouped.setdefault(row[column], []).append(row)
-    return grouped
-
-
-def _by_attempt(found: Sequence[Row]) -> dict[int, list[Row]]:
-    return {number: [row for row in found if row["attempt"] == number] for number in _numbers(found)}
-
-
-def _numbers(found: Sequence[Row]) -> list[int]:
-    return list(dict.fromkeys(row["attempt"] for row in found))
 
 
 def _usual(runs: Sequence[Row]) -> Settings:

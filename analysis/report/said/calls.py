@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Point, main_shape, mode_of, place, points, said
 from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.stats import grouped
 from analysis.stats.verdict import name
 from model.units import counted
 
@@ -54,8 +55,5 @@ def _times(found: list[Point]) -> _Times:
 
 def _fastest(found: list[Point]) -> Counter[str]:
     """At how many shapes each backend is the fastest of several."""
-    shapes: dict[tuple[object, ...], list[Point]] = {}
-    for point in found:
-        shapes.setdefault(place(point), []).append(point)
-    ordered = [times for mine in shapes.values() if len(times := _times(mine)) > 1]
+    ordered = [times for mine in grouped(found, place).values() if len(times := _times(mine)) > 1]
     return Counter(times[0][1] for times in ordered)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from analysis.findings.losses import Compared
 from analysis.report.said.left_out import without
 from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.stats import grouped
 from analysis.stats.paired import RECORDS
 from analysis.stats.verdict import decimals, name
 
@@ -21,11 +22,9 @@ _Class = tuple[str, str, str, float | None, str, str]  # baseline, kind, sentenc
 
 def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     """Each verdict on a loss, those of one kind in one sentence, findings first."""
-    classes: dict[_Class, list[Compared]] = {}
-    for it in comparison.losses:
-        classes.setdefault(_class(it), []).append(it)
     order = ("different", "equivalent")
-    found = sorted(classes.items(), key=lambda each: (*order, each[0][1]).index(each[0][1]))
+    classes = grouped(comparison.losses, _class).items()
+    found = sorted(classes, key=lambda each: (*order, each[0][1]).index(each[0][1]))
     return [without(_sentence(*which, items), facts, items) for which, items in found]
 
 

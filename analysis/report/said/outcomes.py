@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.stats import grouped
 from analysis.stats.verdict import name
 from model.units import counted
 
@@ -32,7 +34,10 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
     met = [run for run in runs if run["outcome"] and run["outcome"] == run["expected_outcome"]]
     done = [run for run in met if run["outcome"] == "completed"]
     ended = [run for run in met if run["outcome"] != "completed"]
-    found = [_ended(mine, f"as the study expected{_why(because)}") for because, mine in _by(ended, "because")]
+    kinds = (
+        (because, mine) for (_, because), mine in grouped(ended, itemgetter("outcome", "because")).items()
+    )
+    found = [_ended(mine, f"as the study expected{_why(because)}") for because, mine in kinds]
     if not done:
         return found
     every = "every run" if len(done) == len(runs) else f"{len(done):,d} of {counted(len(runs), 'run')}"
@@ -66,9 +71,7 @@ def _untimed(facts: Facts, outcomes: Sequence[str], said: str) -> Iterator[Sente
 def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     """Other ends than the expected ones, wrong backends, and errors in imported logs."""
     other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
-    kinds: dict[tuple[Any, ...], list[Row]] = {}
-    for run in other:
-        kinds.setdefault((run["outcome"], run["expected_outcome"], run["reason"]), []).append(run)
+    kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
     ends = [
         _ended(mine, f"where the study expected `{wanted}`{_why(reason)}")
         for (_, wanted, reason), mine in kinds.items()
@@ -86,14 +89,6 @@ def _wrong(trust: Backends) -> Iterator[Sentence]:
         where = f" on {row['device_name']}" if row["device_name"] else ""
         failed = f"{row['failed']:,d} of {row['checks']:,d} checks of its certificate failed"
         yield Sentence(f"{name(row['attention'])} computes attention wrongly{where}: {failed}.")
-
-
-def _by(runs: Sequence[Row], column: str) -> list[tuple[str | None, list[Row]]]:
-    """The runs by outcome and another column."""
-    found: dict[tuple[str, str | None], list[Row]] = {}
-    for run in runs:
-        found.setdefault((run["outcome"], run[column]), []).append(run)
-    return [(value, mine) for (_, value), mine in found.items()]
 
 
 def _ended(runs: Sequence[Row], rest: str) -> Sentence:

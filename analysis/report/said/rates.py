@@ -9,6 +9,7 @@ from analysis.findings.groups import stated
 from analysis.findings.rates import Compared
 from analysis.report.said.left_out import saying_left_out, without
 from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.stats import grouped
 from analysis.stats.verdict import name, percentage
 from model.units import counted
 
@@ -37,11 +38,9 @@ _SAID = {
 def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     """Each verdict on a rate, those of one kind in one sentence, and then the rankings."""
     runs = {run["run_id"]: run for run in facts.runs}
-    classes: dict[_Class, list[Compared]] = {}
-    many = len({it.baseline for it in comparison.rates.compared}) > _MANY
-    for it in comparison.rates.compared:
-        which = _class(it, runs)
-        classes.setdefault(("", *which[1:]) if many else which, []).append(it)
+    compared = comparison.rates.compared
+    many = len({it.baseline for it in compared}) > _MANY
+    classes = grouped(compared, lambda it: _class(it, "" if many else it.baseline, runs))
     found = [
         (which[1], without(_sentence(*which, items, comparison, facts.infers), facts, items))
         for which, items in classes.items()
@@ -51,18 +50,18 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     return [*(each for _, each in found), *_rankings(facts, comparison), *_alone(facts, comparison)]
 
 
-def _class(it: Compared, runs: dict[str, Row]) -> _Class:
+def _class(it: Compared, baseline: str, runs: dict[str, Row]) -> _Class:
     verdict = it.verdict
     said: str = verdict.kind
     if said == "different":
         said = "faster" if (verdict.difference or 0) > 0 else "slower"
     if said == "withheld":
-        return it.baseline, verdict.sentence, None, verdict.level, "", ""
+        return baseline, verdict.sentence, None, verdict.level, "", ""
     margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
     if said == "inconclusive":
         said = _unsettled(verdict, margin)
     observed = it.observed if said == "observed" else ""
-    return it.baseline, said, margin, verdict.level, verdict.method, observed
+    return baseline, said, margin, verdict.level, verdict.method, observed
 
 
 def _unsettled(verdict: Verdict, margin: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from analysis.findings.groups import declared, looks
 from analysis.report.said.ran import varying
 from analysis.report.said.sentence import listed
 from analysis.report.settings.values import Row, Setting, capped, groups, options, value
+from analysis.stats import grouped
 from analysis.stats.verdict import name
 from model.units import counted
 
@@ -79,16 +81,14 @@ def _numbers(found: set[int | None]) -> str:
 
 def _repeats(runs: Sequence[Row]) -> str:
     """How many runs of each configuration, seed included, there are."""
-    cells: dict[tuple[str, int | None], int] = {}
-    for run in runs:
-        key = (run["label"], run["seed"])
-        cells[key] = cells.get(key, 0) + 1
-    counts: dict[int, list[str]] = {}
-    for (label, _), count in cells.items():
-        counts.setdefault(count, []).append(label)
+    cells = Counter((run["label"], run["seed"]) for run in runs)
+    counts = grouped(cells, cells.__getitem__)
     if len(counts) == 1:
         return f"{counted(next(iter(counts)), 'run')} of each group and seed"
-    spread = [f"{count} ({groups(list(dict.fromkeys(labels)))})" for count, labels in sorted(counts.items())]
+    spread = [
+        f"{count} ({groups(list(dict.fromkeys(label for label, _ in mine)))})"
+        for count, mine in sorted(counts.items())
+    ]
     return f"runs of each group and seed: {'; '.join(capped(spread, 'numbers'))}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analysis.report.said.sentence import listed
+from analysis.stats import grouped
 from analysis.stats.verdict import name
 from model.units import counted
 
@@ -36,9 +37,7 @@ class Setting(NamedTuple):
 
 def value(runs: Sequence[Row], of: Of, why_unknown: str = "not recorded") -> str:
     """What the runs have; where they differ, each value with its groups, and for how many it is unknown."""
-    found: dict[str | None, list[Row]] = {}
-    for run in runs:
-        found.setdefault(of(run), []).append(run)
+    found = grouped(runs, of)
     missing = found.pop(None, [])
     if not found:
         return f"{UNKNOWN}: {why_unknown}" if runs else f"{UNKNOWN}: no run has started"
