@@ -39,6 +39,7 @@ from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import unable
+from runner.spec.problems import Mark
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
 from runner.state.slurm import SchedulerError
@@ -112,7 +113,8 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
     profile = cluster.profile.model_copy(update={"max_parallel": parallel})
     if parallel > 1 and profile.executor == "local" and not profile.gpus:
         say(f"{parallel} runs at once share this machine: do not compare their timings")
-    return replace(cluster, profile=profile)
+    marks = {**cluster.document.marks, ("max_parallel",): Mark(f"--parallel {parallel}")}
+    return replace(cluster, profile=profile, document=replace(cluster.document, marks=marks))
 
 
 def _say_price(planned: Plan) -> None:

@@ -45,7 +45,7 @@ def _run(plan: Plan, watcher: local.Watcher) -> None:
     said = f"{len(tasks)} to do{_others(plan, now)}, in {plan.root / plan.study.name}"
     log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
     if tasks:
-        local.run_queue(tasks, plan.cluster.profile, watcher)
+        local.run_queue(tasks, plan.cluster, watcher)
 
 
 def submit(plan: Plan, wait: bool) -> Sequence[Task]:

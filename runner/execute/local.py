@@ -21,7 +21,8 @@ from model.units import counted
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node
 from runner.plan.layout import layout
-from runner.spec.profile import Profile
+from runner.spec.problems import InvalidFile, Problem
+from runner.spec.profile import Cluster, Profile
 from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending, of_exit
@@ -104,18 +105,18 @@ def _records(line: bytes) -> Iterator[StepRecord]:
         yield StepRecord.model_validate_json(line)
 
 
-def run_queue(tasks: Sequence[Task], profile: Profile, watcher: Watcher) -> None:
+def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None:
     """Run tasks in order, `max_parallel` at a time, claiming each just before it starts.
 
     Whatever ends the queue, its runs save a checkpoint, if their task has one, and are recorded as cancelled.
 
     Raises:
-        UserError: the machine has too few GPUs, or its profile cannot give a run its processes.
+        InvalidFile: the machine has too few GPUs, or its profile cannot give a run its processes; names the
+            profile's key.
         KeyboardInterrupt: after a SIGINT, a SIGTERM, or the SIGHUP of a terminal that was closed.
     """
-    for task in tasks:
-        layout(profile, task.shape.processes)
-    devices = _gpus(profile, tasks)  # both refuse before anything is claimed
+    _require_room(cluster, tasks)
+    devices, profile = _gpus(cluster, tasks), cluster.profile  # both refuse before anything is claimed
     children = list[Child]()
     watcher.queued(tasks)
     with _signals() as received:
@@ -208,24 +209,37 @@ def _claimed(task: Task) -> bool:
     return False
 
 
-def _gpus(profile: Profile, tasks: Sequence[Task]) -> tuple[str, ...]:
+def _require_room(cluster: Cluster, tasks: Sequence[Task]) -> None:
+    """Refuse runs of more processes than the profile gives this machine. Raises InvalidFile."""
+    try:
+        for task in tasks:
+            layout(cluster.profile, task.shape.processes)
+    except UserError as error:
+        key = "gpus_per_node" if cluster.profile.gpus else "processes_per_node"
+        raise _refused(cluster, key, str(error)) from error
+
+
+def _gpus(cluster: Cluster, tasks: Sequence[Task]) -> tuple[str, ...]:
     """The GPUs of this machine, to share out among runs; empty if a run is alone and sees all.
 
     Raises:
-        UserError: the machine has fewer GPUs than the runs need.
+        InvalidFile: the machine has fewer GPUs than the runs need.
     """
-    several = profile.max_parallel > 1 or any(task.shape.processes > 1 for task in tasks)
-    if not (profile.gpus and several):
+    profile, most = cluster.profile, max(task.shape.processes for task in tasks)
+    if not profile.gpus or (profile.max_parallel == 1 and most == 1):
         return ()
     environment = {**os.environ, **profile.env}
-    devices, named = gpus.visible(environment), environment.get(gpus.VARIABLE)
-    where = "" if named is None else f" that {gpus.VARIABLE} '{named}' shows"
-    here = f"is more than the {counted(len(devices), 'GPU')} of this machine{where}"
-    if profile.max_parallel * profile.gpus > len(devices):
-        raise UserError(f"max_parallel {profile.max_parallel} x gpus {profile.gpus} {here}")
-    if (most := max(task.shape.processes for task in tasks)) > len(devices):
-        raise UserError(f"a run of {most} processes, one a GPU, {here}")
+    devices = gpus.visible(environment)
+    here = f"is more than {gpus.counted(devices, environment)}"
+    if most > len(devices):
+        raise _refused(cluster, "gpus", f"a run of {most} processes, one a GPU, {here}")
+    if profile.max_parallel > len(devices):
+        raise _refused(cluster, "max_parallel", f"max_parallel {profile.max_parallel} x gpus 1 {here}")
     return devices
+
+
+def _refused(cluster: Cluster, key: str, text: str) -> InvalidFile:
+    return InvalidFile([Problem(cluster.document.mark((key,)), text)])
 
 
 def _free(devices: Sequence[str], children: Sequence[Child], task: Task) -> tuple[str, ...] | None:

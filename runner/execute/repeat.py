@@ -77,7 +77,7 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     task = replace(next_task(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
         with turn(name_of(repeat.state)):
-            local.run_queue([task], profile, watcher)
+            local.run_queue([task], repeat.cluster, watcher)
     else:
         slurm.submit([task], profile, jobs_folder(repeat.folder.path.parent), repeat.study)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+
+from model import units
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 DEVICES = Path("/dev")
@@ -17,10 +19,25 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
 
     As CUDA reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"): an empty list hides all GPUs,
     and a word that names none hides those after it. Of a GPU that is named twice CUDA shows nothing.
-    Without the variable CUDA counts its GPUs from 0, also in a container that has only /dev/nvidia5.
+    CUDA counts its GPUs from 0, also in a container that has only /dev/nvidia5.
     """
-    said = environment.get(VARIABLE)
+    said, here = environment.get(VARIABLE), len([*DEVICES.glob("nvidia[0-9]*")])
     if said is None:
-        return tuple(str(number) for number, _ in enumerate(DEVICES.glob("nvidia[0-9]*")))
-    names = tuple(takewhile(_NAME.fullmatch, map(str.strip, said.split(","))))
+        return tuple(map(str, range(here)))
+
+    def is_one(name: str) -> bool:
+        number = not name.isdecimal() or not here or int(name) < here  # unknown where there are no files
+        return number and bool(_NAME.fullmatch(name))
+
+    names = tuple(takewhile(is_one, map(str.strip, said.split(","))))
     return names if len({*names}) == len(names) else ()
+
+
+def counted(devices: Sequence[str], environment: Mapping[str, str]) -> str:
+    """How many GPUs a process with these variables sees, in words, and what decides that."""
+    number = f"the {units.counted(len(devices), 'GPU')} of this machine"
+    if VARIABLE in environment:
+        return f"{number} that {VARIABLE} '{environment[VARIABLE]}' shows"
+    if not devices:
+        return f"{number}: where GPUs have no {DEVICES}/nvidia0, as in WSL, name them with {VARIABLE}"
+    return number

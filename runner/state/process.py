@@ -104,8 +104,9 @@ def hold_gpu(uuid: str | None) -> socket.socket | None:
         held.bind(f"\0assay-gpu-{uuid}")
     except OSError as error:
         held.close()
+        whose = "by another run on this machine, or by another process of this one"
         bind = "with CUDA_VISIBLE_DEVICES for each launch, or on Slurm `srun_args: [--gpus-per-task=1]`"
-        text = f"GPU {uuid} is in use by another run on this machine: give each run its own, {bind}"
+        text = f"GPU {uuid} is in use {whose}: give each its own, {bind}"
         raise UserError(f"{text}; or lower max_parallel") from error
     return held
 

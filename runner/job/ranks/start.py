@@ -112,7 +112,7 @@ def have_own_gpu(config: RunConfig, local_rank: int) -> None:
 def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
     """The environment of a process, of the GPUs that all processes of its node see.
 
-    One GPU is its own by Slurm. Where there are too few, two have the same, which is refused when all meet.
+    One GPU is its own by Slurm. Where there are too few, two have the same, which `hold_gpu` refuses.
     """
     if len(devices) <= 1:
         return {}

@@ -118,6 +118,6 @@ def test_a_queue_that_is_interrupted_leaves_the_terminal_its_cursor_and_foretell
 
     monkeypatch.setattr(local, "_run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        local.run_queue(tasks[1], read_cluster("local").profile, bar)
+        local.run_queue(tasks[1], read_cluster("local"), bar)
     assert not bar.bars.live.is_started
     assert bar.stop_early

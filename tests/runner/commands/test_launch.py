@@ -43,6 +43,16 @@ def test_parallel_takes_the_place_of_the_profiles_number(study, root, slurm):
     assert "2 runs at once share this machine" in local.stderr
 
 
+@pytest.mark.refused
+def test_a_number_of_runs_at_once_that_the_machine_cannot_give_is_refused_at_the_option(
+    study, root, monkeypatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    asked = ("--profile", "workstation", "--scale", "full", "--parallel", 2, "--set", "device=cuda")
+    with pytest.raises(UserError, match="--parallel 2: max_parallel 2 x gpus 1 is more than the 0 GPUs"):
+        launch(root, study(), *asked)
+
+
 def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
     slurm.write_text(SLURM + "gpus: 1\ngpu_memory: 1MiB\n")
     path = study("matrix: {attention: [cudnn]}\n")

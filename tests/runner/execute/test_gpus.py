@@ -1,11 +1,15 @@
 """Runs on this machine see the GPUs that the queue gives them, and no others."""
 
+import json
+import re
+
 import pytest
 
 from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.execute import local
-from runner.spec.profile import Profile
+from runner.spec.profile import read_cluster
+from runner.state import gpus
 from runner.state.tasks import Shape, Task
 from tests.analysis.fabricate import Folder, plan
 
@@ -22,18 +26,22 @@ def seen(root, tmp_path, monkeypatch):
     (job := tmp_path / "job").write_text(SEES)
     job.chmod(0o755)
 
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)  # whatever this machine has
+
     def see(*processes, together=1, visible="4,5,6", **keys):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         env = {"RUNS": str(root / "backends"), "TOGETHER": str(together)} | keys.pop("env", {})
-        profile = Profile.model_validate(
-            {"executor": "local", "gpus": 1, "python": str(job), "env": env} | keys
-        )
+        said = {"executor": "local", "gpus": 1, "python": str(job), "env": env} | keys
+        (path := tmp_path / "c.yaml").write_text("".join(f"{key}: {json.dumps(said[key])}\n" for key in said))
+        cluster = read_cluster(str(path))
         folders = [RunFolder(Folder(root, plan(f"r{number}")).path) for number in range(len(processes))]
         tasks = [
             Task(folder, 1, folder.path.name, 1, Shape(None, None, None, count))
             for folder, count in zip(folders, processes, strict=True)
         ]
-        local.run_queue(tasks, profile, local.Watcher())
+        local.run_queue(tasks, cluster, local.Watcher())
         return [(folder.attempt(1).path / "gpus").read_text().strip() for folder in folders]
 
     return see
@@ -65,22 +73,31 @@ def test_gpus_that_the_profile_names_are_shared_out(seen):
 @pytest.mark.parametrize(
     ("processes", "keys", "says"),
     [
-        ([1], {"max_parallel": 4}, "max_parallel 4 x gpus 1 is more than the 3 GPUs of this machine"),
-        ([1, 4], {}, "a run of 4 processes, one a GPU, is more than the 3 GPUs of this machine"),
+        (
+            [1],
+            {"max_parallel": 4},
+            "c.yaml:5:1: max_parallel 4 x gpus 1 is more than the 3 GPUs of this machine",
+        ),
+        ([1, 4], {}, "c.yaml:2:1: a run of 4 processes, one a GPU, is more than the 3 GPUs of this machine"),
         ([2], {"visible": ""}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '' shows"),
         ([3], {"visible": "4,5,"}, "the 2 GPUs of this machine that CUDA_VISIBLE_DEVICES '4,5,' shows"),
         ([2], {"visible": "-1"}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '-1' shows"),
+        ([2], {"visible": None}, "nvidia0, as in WSL, name them with CUDA_VISIBLE_DEVICES"),
         (
             [3],
             {"gpus_per_node": 2},
-            "3 processes are more than this machine takes, since `gpus_per_node` is 2",
+            "c.yaml:5:1: 3 processes are more than this machine takes, since `gpus_per_node` is 2",
         ),
-        ([9], {"gpus": 0}, "9 processes are more than this machine takes, since `processes_per_node` is 8"),
+        (
+            [9],
+            {"gpus": 0},
+            "c.yaml:1:1: 9 processes are more than this machine takes, since `processes_per_node` is 8",
+        ),
     ],
 )
 def test_runs_that_need_more_than_there_is_are_refused_before_any_is_claimed(
     root, seen, processes, keys, says
 ):
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=re.escape(says)):
         seen(*processes, **keys)
     assert not list(root.glob("backends/*/attempt-*"))

@@ -336,7 +336,7 @@ def interrupted(root, tmp_path, trap, *signals):
     folders = [RunFolder(Folder(root, plan(name)).path) for name in ("r1", "r2")]
     tasks = [Task(folder, 1, folder.path.name, 1, Shape(None, None, None)) for folder in folders]
     with pytest.raises(KeyboardInterrupt):
-        local.run_queue(tasks, read_cluster(str(path)).profile, Gone(tasks, signals))
+        local.run_queue(tasks, read_cluster(str(path)), Gone(tasks, signals))
     return [ledger.state(folder) for folder in folders]
 
 
@@ -375,7 +375,7 @@ def test_a_run_that_others_can_change_is_not_started(root, tmp_path, name):
     (path := tmp_path / "p.yaml").write_text("executor: local\npython: /bin/true\n")
     task = Task(run, 1, "r1", 1, Shape(None, None, None))
     with pytest.raises(UserError, match="is writable by others, who could run code as you: chmod -R go-w"):
-        local.run_queue([task], read_cluster(str(path)).profile, local.Watcher())
+        local.run_queue([task], read_cluster(str(path)), local.Watcher())
     assert run.numbers() == []
 
 

@@ -21,7 +21,10 @@ from runner.state import gpus
         ("4,4", ()),
     ],
 )
-def test_what_names_no_gpu_hides_it_and_those_after_it(said, seen):
+def test_what_names_no_gpu_hides_it_and_those_after_it(said, seen, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        gpus, "DEVICES", tmp_path
+    )  # a machine that does not tell how many GPUs it has, as WSL
     assert gpus.visible({"CUDA_VISIBLE_DEVICES": said}) == seen
 
 
@@ -31,3 +34,12 @@ def test_gpus_that_nobody_names_are_counted_from_0(tmp_path, monkeypatch):
     for name in ("nvidia2", "nvidia11", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     assert gpus.visible({}) == ("0", "1")
+
+
+def test_a_number_that_no_gpu_has_hides_those_after_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
+    for name in ("nvidia0", "nvidia5"):
+        (tmp_path / name).touch()
+    assert gpus.visible({"CUDA_VISIBLE_DEVICES": "1,0"}) == ("1", "0")
+    assert gpus.visible({"CUDA_VISIBLE_DEVICES": "0,2,1"}) == ("0",)
+    assert gpus.visible({"CUDA_VISIBLE_DEVICES": "GPU-1f,GPU-2e"}) == ("GPU-1f", "GPU-2e")

@@ -40,7 +40,8 @@ def test_a_gpu_is_one_runs_alone_until_its_process_is_gone():
     with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout.readline() == "held\n"
         with pytest.raises(
-            UserError, match="GPU-1 is in use by another run.*CUDA_VISIBLE_DEVICES for each launch"
+            UserError,
+            match="GPU-1 is in use by another run.*, or by another process of this one.*CUDA_VISIBLE_DEVICES for each launch",
         ):
             process.hold_gpu("GPU-1")
         with process.hold_gpu("GPU-2"):

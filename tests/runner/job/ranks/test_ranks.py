@@ -345,6 +345,7 @@ def test_a_process_leaves_itself_the_gpu_of_its_place(local_rank, devices, own):
 def test_each_process_that_rank_0_starts_beside_itself_has_a_gpu_of_its_own(tmp_path, monkeypatch):
     """They inherit what rank 0 sees, which has to be all of the run's GPUs until they have started."""
     seen = []
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)  # whatever this machine has
     monkeypatch.setattr(meet, "start_here", lambda *_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     heard = signal.getsignal(signal.SIGTERM)
