@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from math import expm1
+from statistics import fmean
 
 from analysis.findings.groups import Row, groups_of
 from analysis.stats.devices import Devices, Timed, devices
@@ -11,6 +13,7 @@ from analysis.stats.verdict import name, p_value, percent
 from model.units import counted
 
 _NAMED = 3  # groups that a sentence names
+_SEEN = 5e-5  # a share that is not nought to the digits of a sentence
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def gpus_of(rows: Sequence[Row]) -> Gpus | None:
     found = devices(runs)
     said = [_tested(found, used), *_left_out(found, len(rows) - len(known))]
     if found.found:
-        said.append(_pairs(known))
+        said.append(_pairs(known, found.effects))
     if found.found or found.p is None:
         said += _confounded(runs, used)
     return Gpus(found, " ".join(said))
@@ -90,7 +93,7 @@ def _left_out(found: Devices, unknown: int) -> Iterator[str]:
         yield f"It leaves out {runs} on several GPUs, on one that is not known, or started again."
 
 
-def _pairs(runs: Sequence[Row]) -> str:
+def _pairs(runs: Sequence[Row], effects: dict[str, float]) -> str:
     """What the difference does to ratios, which are of runs with the same seed and repeat."""
     places: dict[Hashable, set[str]] = {}
     for group in groups_of(runs).values():
@@ -100,7 +103,24 @@ def _pairs(runs: Sequence[Row]) -> str:
         return "Runs that are paired were on the same GPU, so that this cancels in their ratios."
     return (
         "Pairs of runs on different GPUs contain this difference, which widens the intervals; "
-        "it favours no group, as long as runs were spread over the GPUs."
+        f"{_favoured(runs, effects)}."
+    )
+
+
+def _favoured(runs: Sequence[Row], effects: dict[str, float]) -> str:
+    """Which group comes out ahead of which by its share of the GPUs alone, and by how much."""
+    placed: dict[str, list[float]] = {}
+    for run in runs:
+        if run["gpu_uuid"] in effects:
+            placed.setdefault(run["label"], []).append(effects[run["gpu_uuid"]])
+    shares = {label: fmean(each) for label, each in placed.items()}
+    first, last = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    ahead = expm1(shares[last] - shares[first])
+    if ahead < _SEEN:
+        return "it favours no group, as all were spread alike over the GPUs"
+    return (
+        "groups were not spread alike over the GPUs, which alone "
+        f"puts {name(first)} {_unsigned(ahead)} % ahead of {name(last)}"
     )
 
 

@@ -25,6 +25,14 @@ JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.m
 LEFT JOIN times t ON t.run_id = d.run_id
 ORDER BY d.place, d.seed, d.repeat, d.run_id"""
 
+# One row per completed run that timed attention alone: it has no rate, and so is in none of the rows above.
+CALLED_RUNS = """\
+SELECT r.run_id, r.label, r.device_users, a.load_before, a.cores
+FROM runs r
+JOIN attempts a ON a.study = r.study AND a.run_id = r.run_id AND a.attempt = r.deciding_attempt
+WHERE r.study = $study AND r.outcome = 'completed' AND r.task = 'attention'
+ORDER BY r.place, r.seed, r.repeat, r.run_id"""
+
 # Whether a step of a run has a loss; one that is not finite is NULL. Runs of other tasks have none,
 # and other programs may log a loss at some of their records alone: what was found in their logs tells which
 # losses were not finite.

@@ -13,7 +13,7 @@ from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import write_rows
-from analysis.query.findings import FINAL_LOSSES, MEASURED_RUNS
+from analysis.query.findings import CALLED_RUNS, FINAL_LOSSES, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
 from analysis.stats.drift import Drift
 from analysis.stats.within import FEWEST
@@ -21,7 +21,7 @@ from analysis.stats.within import FEWEST
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-QUERIES = {"measured_runs": MEASURED_RUNS, "final_losses": FINAL_LOSSES}
+QUERIES = {"measured_runs": MEASURED_RUNS, "final_losses": FINAL_LOSSES, "called_runs": CALLED_RUNS}
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     Args:
         runs: all of its runs, as the view `runs` has them.
     """
-    measured, logged = (rows(connection, sql, study) for sql in QUERIES.values())
+    measured, logged, called = (rows(connection, sql, study) for sql in QUERIES.values())
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if run["task"] == "training"]
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
@@ -85,8 +85,8 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         drift=conditions.drift_of(measured),
         gpus=gpus_of(measured),
         order=conditions.order_of(runs),
-        load=conditions.load_of(measured),
-        busy=conditions.busy(measured),
+        load=conditions.load_of([*measured, *called]),
+        busy=conditions.busy([*measured, *called]),
         advice=None if baseline else _advice(measured or runs),
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
     )

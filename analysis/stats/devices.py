@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import expm1, sqrt
 from statistics import median
 from typing import NamedTuple
@@ -37,6 +37,7 @@ class Devices:
         p: p value of no difference between any of them.
         found: whether p is at most 0.05.
         noisy: groups that were left out, because their runs vary far more than the others'.
+        effects: log seconds of each device that was compared, groups removed; only differences mean something.
     """
 
     count: int
@@ -46,6 +47,7 @@ class Devices:
     p: float | None
     found: bool
     noisy: tuple[str, ...]
+    effects: dict[str, float] = field(default_factory=dict)
 
 
 class _Fit(NamedTuple):
@@ -68,12 +70,14 @@ def devices(runs: Sequence[Timed]) -> Devices:
     runs, noisy = _steady(_repeated(runs))
     kept = linked((run.group, run.device) for run in runs)
     runs = [run for run in runs if (run.group, run.device) in kept]
-    count = len({run.device for run in runs})
+    names = sorted({run.device for run in runs})
+    count = len(names)
     if count < 2 or (fit := _fit(runs)).freedom < FEWEST:
         return Devices(count, None, None, None, None, False, noisy)
     p, reach = _tested(runs, fit)
     spread, low, high = _range(fit, reach)
-    return Devices(count, expm1(spread), expm1(low), expm1(high), p, p <= 0.05, noisy)
+    effects = dict(zip(names, fit.effects.tolist(), strict=True))
+    return Devices(count, expm1(spread), expm1(low), expm1(high), p, p <= 0.05, noisy, effects)
 
 
 def _repeated(runs: Sequence[Timed]) -> list[Timed]:

@@ -58,6 +58,7 @@ def _of_calls(facts: Facts) -> Iterator[Sentence]:
         )
     yield Sentence("Attention alone is not a training step: what share of one it takes is not in here.")
     yield from _clocks(facts)
+    yield from _gpus_of_calls(done)
     yield from _one_machine(done)
     yield from _unfinished(facts)
 
@@ -71,6 +72,16 @@ def _clocks(facts: Facts) -> Iterator[Sentence]:
     held = {word for row in known for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
     by = f", held back at times by {listed(sorted(held))}" if held else ""
     yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
+
+
+def _gpus_of_calls(done: Sequence[Row]) -> Iterator[Sentence]:
+    """Backends are called in one process, shapes in several."""
+    used = {run["gpu_uuid"] for run in done} - {None}
+    if len(used) > 1:
+        yield Sentence(
+            f"The runs were on {len(used)} GPUs: what sets two shapes apart may be the GPUs. "
+            "All backends of a run were on the same one."
+        )
 
 
 def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
@@ -121,7 +132,7 @@ def _one_machine(done: Sequence[Row]) -> Iterator[Sentence]:
     hosts = {run["node"] for run in done}
     if len(hosts) == 1 and None not in hosts:
         yield Sentence(
-            f"Every completed run was on one machine, `{hosts.pop()}`: others of its kind may differ."
+            f"Every completed run was on a machine named `{hosts.pop()}`: others of its kind may differ."
         )
 
 

@@ -41,6 +41,15 @@ def test_gpus_that_do_not_differ_are_no_limit() -> None:
     assert found.sentence.startswith("No difference between the 2 GPUs was found: steps took ")
 
 
+def test_a_group_with_more_runs_on_the_faster_gpu_is_said_to_be_ahead_by_that_alone() -> None:
+    even = said(spread("cudnn", 0.02) + spread("flash", 0.02, "baba"))
+    assert "it favours no group, as all were spread alike over the GPUs." in even
+    uneven = said(
+        spread("cudnn", 0.02, "abab") + spread("flash", 0.02, "aaab") + spread("slow", 0.02, "bbba")
+    )
+    assert "alone puts `flash` 1 % ahead of `slow`." in uneven
+
+
 def test_pairs_on_one_gpu_are_said_to_cancel_it() -> None:
     text = said(spread("cudnn", 0.02) + spread("flash", 0.02))
     assert "Runs that are paired were on the same GPU, so that this cancels in their ratios." in text

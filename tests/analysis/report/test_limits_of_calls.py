@@ -1,0 +1,61 @@
+"""What may have disturbed runs that time attention alone, and which GPUs they were on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.report import comparison, facts
+from analysis.report.said import limits
+from analysis.store.collect import collect
+from analysis.store.database import open_for_reading
+from model.attention import Case
+from model.config import CallConfig, RunConfig
+from tests.analysis.fabricate import Folder, plan
+from tests.analysis.timed import kernels
+
+CASE = Case("cuda", "bfloat16", 1, 512, heads=16, kv_heads=16, head_dim=128)
+
+
+def timed(root: Path, run_id: str = "r1", **conditions: Any) -> None:
+    """A run that timed attention alone under these conditions."""
+    config = RunConfig(task="attention", call=CallConfig(shape="B1 T512 H16 D128", steps=7))
+    folder = Folder(root, plan(run_id, "kernels", config=config))
+    folder.start(flop_per_token=None, parameter_count=None, **conditions)
+    kernels(folder, CASE, flash=1.0)
+    folder.end(steps=7, final_loss=None)
+
+
+def collected(root: Path) -> tuple[facts.Facts, comparison.Comparison]:
+    collect(root)
+    with open_for_reading(root) as connection:
+        found = facts.gather(connection, "kernels")
+        return found, comparison.of_study(connection, "kernels", found.runs)
+
+
+@pytest.mark.parametrize("conditions", [{"load_before": 14.0, "device_users": 0}, {"device_users": 1}])
+def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str, Any]) -> None:
+    timed(root, cores=8, **conditions)
+    _, compared = collected(root)
+    assert (
+        "the machine was at work on something else" in [each.text for each in limits.disturbed(compared)][0]
+    )
+
+
+def test_the_load_of_a_calm_machine_is_said(root: Path) -> None:
+    timed(root, "r1", cores=8, load_before=0.8, device_users=0)
+    timed(root, "r2", cores=8, load_before=1.6, device_users=0)
+    _, compared = collected(root)
+    assert not list(limits.disturbed(compared))
+    assert compared.load == "load before the runs 0.1 to 0.2 per core; no other process was on the devices"
+
+
+@pytest.mark.parametrize(("second", "said"), [("GPU-1", False), ("GPU-2", True)])
+def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, said: bool) -> None:
+    timed(root, "r1", gpu_uuid="GPU-1")
+    timed(root, "r2", gpu_uuid=second)
+    texts = [each.text for each in limits.sentences(*collected(root), [])]
+    assert any("The runs were on 2 GPUs" in text for text in texts) is said
+    assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
