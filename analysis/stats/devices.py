@@ -37,7 +37,7 @@ class Devices:
         p: p value of no difference between any of them.
         found: whether p is at most 0.05.
         noisy: groups that were left out, because their runs vary far more than the others'.
-        effects: log seconds of each device that was compared, groups removed; only differences mean something.
+        effects: log seconds of each device that was compared, groups removed: only differences count.
     """
 
     count: int
