@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -94,7 +93,7 @@ def read_open(*both: tuple[Source, DuckDBPyConnection]) -> tuple[Measured, Measu
 
 
 def _runs(connection: DuckDBPyConnection, source: Source) -> list[Row]:
-    rows = _rows(connection, _RUNS, source.study)
+    rows = answer(connection, _RUNS.format(study=quoted(source.study))).parsed()
     if not rows:
         raise UserError(f"no collected runs of study '{source.study}' under {source.root}")
     return _at_commit(rows, source) if source.commit is not None else rows
@@ -126,14 +125,3 @@ def _records(connection: DuckDBPyConnection, study: str, rows: list[Row], since:
         if seconds is not None:
             records.seconds[step] = seconds
     return found
-
-
-def _rows(connection: DuckDBPyConnection, sql: str, study: str) -> list[Row]:
-    found = answer(connection, sql.format(study=quoted(study)))
-    return [
-        {
-            name: json.loads(value) if document and value else value
-            for name, value, document in zip(found.columns, row, found.documents, strict=True)
-        }
-        for row in found.rows
-    ]

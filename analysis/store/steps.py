@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis.store.database import DERIVE, scripts
 from analysis.store.ingest import Row, Rows, fitting, utc
+from analysis.store.tables import insert
 from model.disk.files import Unreadable, read_lines
 from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord, finite
@@ -44,10 +45,6 @@ COLUMNS = {
     "power_steps": "BIGINT",
     "schema_version": "BIGINT",
 }
-_LEFT_OUT = (  # of a record that does not know them
-    *("slowest_rank", "slowest_rank_seconds", "other_ranks_seconds"),
-    *("power_joules", "power_seconds", "power_steps"),
-)
 # An infinite loss or gradient's norm is unknown; a file with an infinite measurement is refused.
 _KNOWN_OR_NOT = ("loss", "grad_norm")
 _FINITE = tuple(name for name, kind in COLUMNS.items() if kind == "DOUBLE" and name not in _KNOWN_OR_NOT)
@@ -139,8 +136,6 @@ def _load(connection: DuckDBPyConnection, root: Path, rows: Rows, files: list[Ro
 
 def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row) -> None:
     """Read a file through the records' own model, which forgives a torn last line and nothing else."""
-    import pyarrow as pa
-
     path = Path(file["path"])
     try:
         records: Sequence[StepRecord | ImportedStep] = read_lines(
@@ -154,16 +149,13 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
         key = file["study"], file["run_id"]
         rows.refuse(key, path.relative_to(root).as_posix(), str(error).removeprefix(f"{path}: "))
         return
-    if records:
-        connection.register("read_here", pa.Table.from_pylist(table))
-        connection.execute("INSERT INTO step_lines BY NAME SELECT * FROM read_here")
-        connection.unregister("read_here")
+    insert(connection, "step_lines", table)
 
 
 def _row(record: StepRecord | ImportedStep, file: Row) -> Row:
     values = record.model_dump(exclude={"schema_version"})
     known = {name: values[name] and finite(values[name]) for name in _KNOWN_OR_NOT}
-    return dict.fromkeys(_LEFT_OUT) | values | known | {"file": file["file"], "time": utc(record.time)}
+    return values | known | {"file": file["file"], "time": utc(record.time)}
 
 
 def _timed(path: Path, records: Sequence[StepRecord | ImportedStep]) -> None:
