@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TypeVar
 
 from analysis.store.ingest import Reader, Row, Rows, file_rows, fitting, utc
 from analysis.store.scan import Seen
@@ -16,6 +18,8 @@ _SAME_NAME = (
     *("git_sha", "git_dirty"),
 )
 _SAME_OF_NODE = ("key", "node", "gpu_uuid", "dtype", "seconds")
+_CALLED: dict[type, str] = {Certificate: "certificate", NodeRecord: "the record"}
+Placed = TypeVar("Placed", Certificate, NodeRecord)
 _JSON = ("software", "kernels", "reasons", "not_looked_at")
 
 
@@ -23,7 +27,7 @@ def read_certificate(root: Path, seen: Seen, rows: Rows) -> None:
     """Add the rows of a certificate and its checks. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
-    read = Reader(root, seen.key, rows).read(str(path), lambda: _rows(_placed(path)))
+    read = Reader(root, seen.key, rows).read(str(path), lambda: _rows(_placed(path, Certificate, NAME)))
     if read:
         rows.certificates.append(read[0])
         rows.verifications += read[1]
@@ -33,11 +37,11 @@ def _rows(found: Certificate) -> tuple[Row, list[Row]]:
     return fitting(_row(found)), [fitting(row) for row in _check_rows(found)]
 
 
-def _placed(path: Path) -> Certificate:
-    """The certificate, if its file is named after its key: a copy would count twice."""
-    found = read(path, Certificate)
-    if found.key != path.stem or not NAME.fullmatch(found.key):
-        raise Unreadable(f"it is certificate {found.key}, which belongs in another file")
+def _placed(path: Path, kind: type[Placed], keys: re.Pattern[str]) -> Placed:
+    """The record, if its file is named after its key: a copy would count twice."""
+    found = read(path, kind)
+    if found.key != path.stem or not keys.fullmatch(found.key):
+        raise Unreadable(f"it is {_CALLED[kind]} {found.key}, which belongs in another file")
     return found
 
 
@@ -74,17 +78,11 @@ def read_node(root: Path, seen: Seen, rows: Rows) -> None:
     """Add the row of a record. Nothing in the file can make this raise."""
     rows.files += file_rows(seen)
     path = root / seen.files[0].path
-    row = Reader(root, seen.key, rows).read(str(path), lambda: fitting(_node_row(_placed_node(path))))
+    row = Reader(root, seen.key, rows).read(
+        str(path), lambda: fitting(_node_row(_placed(path, NodeRecord, KEY)))
+    )
     if row:
         rows.nodes.append({"study": seen.key[0], **row})
-
-
-def _placed_node(path: Path) -> NodeRecord:
-    """The record, if its file is named after its key: a copy would count twice."""
-    found = read(path, NodeRecord)
-    if found.key != path.stem or not KEY.fullmatch(found.key):
-        raise Unreadable(f"it is the record {found.key}, which belongs in another file")
-    return found
 
 
 def _node_row(found: NodeRecord) -> Row:

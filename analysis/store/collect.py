@@ -40,20 +40,28 @@ class _Kind:
 
     Attributes:
         read: (root, files, rows) -> None; adds what the files of one of them say to the rows.
+        wanted: the condition on the table `files` that picks what was read of them, of study $1 if any.
         tables: the tables that hold these rows.
         batch: how many to read at a time: enough for DuckDB to read files in parallel, few enough for memory.
     """
 
     read: Callable[[Path, Seen, Rows], None]
+    wanted: str
     tables: tuple[str, ...]
     batch: int
 
 
 _OF_ATTEMPT = ("attempts", "step_floor", "step_profile", "audits", "decoding", "kernels")
 _OF_RUN = ("run_records", *_OF_ATTEMPT, *FROM_STEPS, "files", "quarantine")
-_RUNS = _Kind(read_run, _OF_RUN, 1000)
-_CERTIFICATES = _Kind(read_certificate, ("certificates", "verifications", "files", "quarantine"), 50)
-_NODES = _Kind(read_node, ("nodes", "files", "quarantine"), 50)
+_IN_SCOPE = "($1 IS NULL OR study = $1)"
+_RUNS = _Kind(read_run, f"{OF_RUNS} AND {_IN_SCOPE}", _OF_RUN, 1000)
+_CERTIFICATES = _Kind(
+    read_certificate,
+    f"study = '{CERTIFICATES}'",
+    ("certificates", "verifications", "files", "quarantine"),
+    50,
+)
+_NODES = _Kind(read_node, f"{OF_NODES} AND {_IN_SCOPE}", ("nodes", "files", "quarantine"), 50)
 
 
 @dataclass
@@ -179,35 +187,19 @@ def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | Non
     return _summary(held.counts, _Done(0, sum(bool(run.files) for run in runs), len(gone)))
 
 
-def _runs_seen(root: Path, study: str | None) -> list[Seen]:
-    return [found for found in map(look, run_folders(root, study)) if found.files]
-
-
 def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _Done:
     """Bring the runs, and the nodes that they ran on."""
     scope = None if build.changed else study  # a new database gets every study
-    _collect_nodes(build, root, scope, drop)
-    wanted = f"{OF_RUNS} AND ($1 IS NULL OR study = $1)"
-    seen = {found.key: found for found in _runs_seen(root, scope)}
-    inherit(build, root, seen, wanted, _RUNS.tables, drop)
-    done = _bring(build, root, _RUNS, seen, read_ledger(build.connection, wanted, scope))
+    _bring(build, root, _NODES, scan.nodes(root, scope), scope, drop)
+    runs = [found for found in map(look, run_folders(root, scope)) if found.files]
+    done = _bring(build, root, _RUNS, runs, scope, drop)
     if build.changed:
         steps.label(build.connection)
     return done
 
 
-def _collect_nodes(build: Build, root: Path, scope: str | None, drop: bool) -> None:
-    wanted = f"{OF_NODES} AND ($1 IS NULL OR study = $1)"
-    seen = {found.key: found for found in scan.nodes(root, scope)}
-    inherit(build, root, seen, wanted, _NODES.tables, drop)
-    _bring(build, root, _NODES, seen, read_ledger(build.connection, wanted, scope))
-
-
 def _collect_certificates(build: Build, root: Path, drop: bool) -> None:
-    wanted = f"study = '{CERTIFICATES}'"
-    seen = {found.key: found for found in scan.certificates(root)}
-    inherit(build, root, seen, wanted, _CERTIFICATES.tables, drop)
-    _bring(build, root, _CERTIFICATES, seen, read_ledger(build.connection, wanted))
+    _bring(build, root, _CERTIFICATES, scan.certificates(root), None, drop)
 
 
 def _check(root: Path, study: str | None) -> None:
@@ -218,10 +210,20 @@ def _check(root: Path, study: str | None) -> None:
         raise no_runs(root, study, names)
 
 
-def _bring(build: Build, root: Path, kind: _Kind, seen: dict[Key, Seen], known: Ledger) -> _Done:
-    """Replace the rows of what changed since the last collect, and mark those whose files are gone."""
+def _bring(
+    build: Build, root: Path, kind: _Kind, here: Collection[Seen], scope: str | None, drop: bool
+) -> _Done:
+    """Replace the rows of what changed since the last collect, and mark those whose files are gone.
+
+    Args:
+        here: what is on disk of this kind.
+        scope: the study that was looked at; None for all of them.
+        drop: forget what only an old database knows.
+    """
+    seen = {found.key: found for found in here}
+    inherit(build, root, seen, kind.wanted, kind.tables, drop)
+    known = read_ledger(build.connection, kind.wanted, scope)
     lost = find_lost(build.connection, root, seen, known)
-    here = len(seen)
     seen = seen | {key: replace(seen.get(key, Seen(key, ())), lost=files) for key, files in lost.items()}
     stale = [each for key, each in seen.items() if not same_stat(each, known.get(key, {}))]
     gone = [key for key in known if key not in seen]
@@ -229,7 +231,7 @@ def _bring(build: Build, root: Path, kind: _Kind, seen: dict[Key, Seen], known: 
     updated = _update(build.connection, root, kind, known, stale)
     build.changed |= bool(stale or gone)
     _say_lost(lost)
-    return _Done(updated, here - updated, len(lost))
+    return _Done(updated, len(here) - updated, len(lost))
 
 
 def _say_lost(keys: Collection[Key]) -> None:

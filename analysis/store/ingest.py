@@ -29,6 +29,12 @@ _SAME_NAME = (
     *("because", "label"),
     *("repeat", "position", "block", "time_limit_seconds", "data_file", "tokenizer", "data_fingerprint"),
 )
+# Likewise of an attempt's manifest and result.
+_OF_MANIFEST = (
+    *("nodes", "gpu_uuid", "gpus", "certificate", "resumed_step", "parameter_count", "flop_per_token"),
+    *("peak_flops", "peak_source", "load_before", "cores", "device_users", "ceilings", "no_ceilings"),
+)
+_OF_RESULT = ("steps", "final_loss", "peak_memory_bytes", "requested_bytes", "load_after")
 _SHORT = ("attempt", "gpus", "nodes", "processes", "profiled_steps")  # columns of 32 bits
 Read = TypeVar("Read")
 _NO_DESIGN = dict.fromkeys(DesignRecord.model_fields)  # the keys of a design of which nothing is known
@@ -105,6 +111,11 @@ class Reader:
             self.rows.refuse(self.key, path.removeprefix(f"{self.root}/"), reason)
             return None
 
+    def add(self, table: str, path: str, shared: Row, load: Callable[[], Iterable[Row]]) -> None:
+        """Add rows that a file gives to a table, each with what they share; none if it cannot be read."""
+        rows = self.read(path, lambda: [fitting(shared | row) for row in load()])
+        getattr(self.rows, table).extend(rows or [])
+
 
 def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     study, run_id = reader.key
@@ -119,30 +130,17 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
     if whole is None:
         return
     reader.rows.attempts.append(whole)
-    parts = reader.read(path, lambda: [fitting(row | part) for part in _floor(manifest)])
-    reader.rows.step_floor += parts or []
-    audits = reader.read(
-        f"{path}/audits.jsonl", lambda: [fitting(row | _audit(each)) for each in attempt.audits]
-    )
-    reader.rows.audits += audits or []
-    decoded = reader.read(
-        f"{path}/{DECODED}", lambda: [fitting(row | _decoded(each)) for each in attempt.decoded]
-    )
-    reader.rows.decoding += decoded or []
+    reader.add("step_floor", path, row, lambda: _floor(manifest))
+    reader.add("audits", f"{path}/audits.jsonl", row, lambda: map(_audit, attempt.audits))
+    reader.add("decoding", f"{path}/{DECODED}", row, lambda: map(_decoded, attempt.decoded))
     if profile:
-        reader.rows.step_profile += [row | part for part in _profile(profile)]
-    timed = reader.read(f"{path}/{KERNELS}", lambda: _placed(attempt.kernels, run_id, attempt))
-    if timed:
-        where = row | {"device": manifest and manifest.device_name}
-        kernels = reader.read(
-            f"{path}/{KERNELS}", lambda: [fitting(where | each) for each in _kernels(timed)]
-        )
-        reader.rows.kernels += kernels or []
+        reader.add("step_profile", f"{path}/{FILE}", row, lambda: _profile(profile))
+    where = row | {"device": manifest and manifest.device_name}
+    timed = f"{path}/{KERNELS}"
+    reader.add("kernels", timed, where, lambda: _kernels(_placed(attempt.kernels, run_id, attempt)))
     steps = f"{path}/steps.jsonl"
-    found = reader.read(steps, lambda: regular(steps)) if os.path.lexists(steps) else None
-    if found:
-        imported = run_id.startswith(PREFIX)
-        reader.rows.step_files.append({**row, "path": steps, "imported": imported})
+    if os.path.lexists(steps) and reader.read(steps, lambda: regular(steps)) is not None:
+        reader.rows.step_files.append(row | {"path": steps, "imported": run_id.startswith(PREFIX)})
 
 
 Placed = TypeVar("Placed", Manifest, Result, StepProfile, KernelTimes)
@@ -261,26 +259,13 @@ def _where(manifest: Manifest | None) -> Row:
     if manifest is None:
         return {}
     return {
+        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
         "node": manifest.host,
-        "nodes": manifest.nodes,
         "device": manifest.device_name,
-        "gpu_uuid": manifest.gpu_uuid,
-        "gpus": manifest.gpus,
         "rank_nodes": manifest.ranks and dumps([rank.node for rank in manifest.ranks]),
-        "certificate": manifest.certificate,
-        "resumed_step": manifest.resumed_step,
         "parallel": manifest.parallel and dumps(manifest.parallel.model_dump()),
         "software": dumps(manifest.software),
         "slurm": dumps(manifest.slurm),
-        "parameter_count": manifest.parameter_count,
-        "flop_per_token": manifest.flop_per_token,
-        "peak_flops": manifest.peak_flops,
-        "peak_source": manifest.peak_source,
-        "load_before": manifest.load_before,
-        "cores": manifest.cores,
-        "device_users": manifest.device_users,
-        "ceilings": manifest.ceilings,
-        "no_ceilings": manifest.no_ceilings,
     }
 
 
@@ -317,7 +302,9 @@ def _profile(profile: StepProfile) -> list[Row]:
     return [part.model_dump() | {"share": share} for part, share in zip(profile.parts, shares, strict=True)]
 
 
-def _kernels(timed: KernelTimes) -> list[Row]:
+def _kernels(timed: KernelTimes | None) -> list[Row]:
+    if timed is None:
+        return []
     case, ceiling = asdict(timed.case), timed.ceiling_flops
     names = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
     shared = {
@@ -346,15 +333,7 @@ def _kernel(timed: KernelTimes, each: KernelTime) -> Row:
 
 
 def _said(result: Result | None) -> Row:
-    if result is None:
-        return {}
-    return {
-        "steps": result.steps,
-        "final_loss": result.final_loss,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "requested_bytes": result.requested_bytes,
-        "load_after": result.load_after,
-    }
+    return {name: getattr(result, name) for name in _OF_RESULT} if result else {}
 
 
 def _held_back(manifest: Manifest | None, result: Result | None) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -74,21 +75,19 @@ def look(folder: RunFolder) -> Seen:
 
 def certificates(root: Path) -> list[Seen]:
     """Stat the certificates of a root, sorted by name; files still being written have a leading dot."""
-    found = []
-    for path in sorted((root / CERTIFICATES).glob("[!.]*.json")):
-        if state := _stat(str(path), f"{CERTIFICATES}/{path.name}"):
-            found.append(Seen((CERTIFICATES, path.stem), (state,)))
-    return found
+    return list(_kept(root, CERTIFICATES))
 
 
 def nodes(root: Path, study: str | None) -> list[Seen]:
     """Stat the measured ceilings of a study's nodes, or of all studies', sorted by name."""
-    found = []
-    for name in [study] if study else folders(root):
-        for path in sorted((root / name / NODES).glob("[!.]*.json")):
-            if state := _stat(str(path), f"{name}/{NODES}/{path.name}"):
-                found.append(Seen((name, f"{NODES}/{path.stem}"), (state,)))
-    return found
+    names = [study] if study else folders(root)
+    return [found for name in names for found in _kept(root, name, f"{NODES}/")]
+
+
+def _kept(root: Path, owner: str, below: str = "") -> Iterator[Seen]:
+    for path in sorted((root / owner / below).glob("[!.]*.json")):
+        if state := _stat(str(path), f"{owner}/{below}{path.name}"):
+            yield Seen((owner, f"{below}{path.stem}"), (state,))
 
 
 def attempt_numbers(folder: RunFolder) -> list[int]:
