@@ -108,7 +108,7 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
     if not found:
         raise UserError(f"{source.file}: column '{column}' has no text")
     raise UserError(
-        f"{source.file} has {found:,} tokens in all, and one sample takes {wanted:,} ({config.length_key} "
+        f"{source.file} has {found:,} tokens in all, but one sample takes {wanted:,} ({config.length_key} "
         f"and a label): use more text, or a sequence length of at most {found - 1}"
     )
 

@@ -63,7 +63,7 @@ class Interrupted(AssayError):
     def kept(self) -> str:
         """What is left to go on from."""
         at = f"a checkpoint was saved at step {self.step}"
-        return at if self.saved else f"nothing is kept of its {self.step} {self.unit}, so that it starts over"
+        return at if self.saved else f"its {self.step} {self.unit} are lost, so it starts over"
 
 
 def one_line(error: BaseException, most: int = 300) -> str:

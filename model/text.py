@@ -213,7 +213,7 @@ def _content(path: Path) -> Content:
         for each in threads.map(piece, range(0, before.st_size, PIECE)):
             digest.update(each)
     if _stamp(path.stat()) != _stamp(before):
-        raise UserError(f"{path} changes while it is read: launch when it is complete")
+        raise UserError(f"{path} is changing while it is read: launch when it is complete")
     fresh = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) < _FRESH_NS
     return Content(digest=digest.hexdigest(), stamp="" if fresh else _stamp(before))
 

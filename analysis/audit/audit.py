@@ -32,7 +32,7 @@ from model.errors import AssayError, UserError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_CHANGED = "its content is not what was written: its SHA-256 differs from the manifest's"
+_CHANGED = "its content has changed: its SHA-256 differs from the manifest's"
 _SCRIPT = "assets/vega.js"  # a library, which no number depends on unless somebody changes it
 
 
@@ -101,11 +101,11 @@ def _manifest(report: Path) -> ReportManifest:
     path = report / MANIFEST
     if not path.is_file():
         there = (
-            "it has pages, but no records: it is of a version before audits"
+            "it has pages but no records: it comes from a version before audits"
             if any(report.glob("*.html"))
             else "name the folder that `runner report` wrote"
         )
-        raise UserError(f"{report} is no report that can be audited, {MANIFEST} is missing: {there}")
+        raise UserError(f"{report} is not a report that can be audited, {MANIFEST} is missing: {there}")
     try:
         found = read(path, ReportManifest)
     except Unreadable as error:
@@ -124,7 +124,7 @@ def _files(report: Path, manifest: ReportManifest) -> Iterator[Finding]:
         if path not in there:
             yield Finding(path, "the file is missing")
         elif _is_link(report, path):
-            yield Finding(path, "it is a link: what it leads to is not part of the report")
+            yield Finding(path, "it is a link: its target is not part of the report")
         elif path not in manifest.files and path not in _compiled(manifest):
             yield Finding(path, "the file was added: the manifest does not list it")
         elif path in manifest.files and sha256(report / path) != manifest.files[path]:
@@ -164,7 +164,7 @@ def _again(
         for connection in (a, b):
             done.findings += contradictions(connection)
         if root is not None:
-            done.notes.append("the records of a comparison are not held against run folders")
+            done.notes.append("the records of a comparison are not checked against run folders")
         return partial(write_pair, a, b, manifest.pair, records=False)
     connection = opened.enter_context(open_records(report / RECORDS))
     output.load(connection, report / RECORDS)

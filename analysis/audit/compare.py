@@ -165,7 +165,9 @@ def _drawing(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     one, other = read_page(a), read_page(b)
     _pieces(done, name, one.pieces, other.pieces, alike.renderer)
     if alike.renderer and not done.findings:
-        done.findings.append(Finding(name, "it is drawn otherwise: positions, lines or colours were changed"))
+        done.findings.append(
+            Finding(name, "it is drawn differently: positions, lines or colours were changed")
+        )
 
 
 def _bytes(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
@@ -213,7 +215,7 @@ def _values(text: str) -> dict[str, str]:
 def _image(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
     del a, b  # whatever differs
     if alike.code and alike.altair and alike.renderer:
-        done.findings.append(Finding(name, "it is drawn otherwise: the records give another picture"))
+        done.findings.append(Finding(name, "it is drawn differently: the records give another picture"))
 
 
 _KINDS: dict[str, Callable[[Compared, str, str, str, Alike], None]] = {

@@ -39,7 +39,9 @@ def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root
             records.unregister("of_folders")
     gone = records.execute("SELECT count(*) FROM files WHERE missing_since IS NOT NULL").fetchall()[0][0]
     if gone:
-        done.notes.append(f"{gone} files were gone when the report was made: their rows cannot be found here")
+        done.notes.append(
+            f"{gone} files were gone when the report was made: their rows cannot be checked here"
+        )
 
 
 def compare_output(done: Compared, records: DuckDBPyConnection, study: str, root: Path) -> None:

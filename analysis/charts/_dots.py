@@ -15,7 +15,7 @@ from analysis.charts._values import estimates_table, fitting, number, of_estimat
 if TYPE_CHECKING:
     import altair as alt
 
-ORDER = "Rows are in the order of the study, whatever their values."
+ORDER = "Rows follow the order of the study, whatever their values."
 _BREAK = "M-0.9,1L-0.3,-1M0.3,1L0.9,-1"  # the sign of an axis that does not start at zero
 Point = tuple[str, str, float]  # label, what to call the run, value
 Found = dict[str, stats.Estimate]  # by label
@@ -82,8 +82,8 @@ def marks(found: Found) -> str:
     """What is drawn, no more: a group may have no interval."""
     without = [label for label, it in found.items() if it.low is None]
     if len(without) == len(found):
-        return "Each mark is a run, the bar its group's median; no group has an interval."
-    said = "Each mark is a run, the bar its group's median, the line the interval."
+        return "Each mark is a run, each bar its group's median; no group has an interval."
+    said = "Each mark is a run, each bar its group's median, each line the interval."
     return f"{said} Without a line: no interval." if without else said
 
 

@@ -110,7 +110,7 @@ def _eagerly(_found: list[Point]) -> Gone:
 
 
 TIME = Measure(
-    quantity("time", "ms", ",.2f", f"Milliseconds of {_BOTH}, on cold caches and new numbers."),
+    quantity("time", "ms", ",.2f", f"Milliseconds of {_BOTH}, with cold caches and new numbers."),
     lambda _points: lambda point: point.timed("both"),
 )
 FORWARD = Measure(
@@ -133,8 +133,8 @@ MEMORY = Measure(
         "peak memory",
         "MiB",
         ",.1f",
-        f"Most that PyTorch allocates at a time in {_BOTH}, beyond Q, K, V and the gradient of the output: "
-        "device memory on a GPU, host memory on a CPU.",
+        f"The most that PyTorch allocates at any time in {_BOTH}, beyond Q, K, V and the gradient of the "
+        "output: device memory on a GPU, host memory on a CPU.",
     ),
     lambda _points: _memory,
     gone=_eagerly,
@@ -181,7 +181,7 @@ PASSES = Measure(
         "backward over forward",
         "",
         ".2f",
-        "How many times as long a backward takes as its forward. By the count of FLOP it is 2.5.",
+        "How many times as long a backward takes as its forward. By FLOP count it would be 2.5.",
     ),
     lambda _points: lambda point: _within(point.rows("backward"), point.rows("forward")),
 )

@@ -106,7 +106,7 @@ def crowd(lines: Lines) -> str:
     if lines.crowded:
         said += (
             f" Of the {len(lines.last)} lines, the {OUTERMOST} that end highest and the {OUTERMOST} that end "
-            "lowest have a colour and a name. The others are grey, darker where several lie on each other: "
+            "lowest have a colour and a name. The others are grey, and darker where several overlap: "
             "pointer and arrow keys name each, and the table has all."
         )
     by_step: dict[int, list[float]] = {}
@@ -117,7 +117,7 @@ def crowd(lines: Lines) -> str:
     low, high = _domain(lines)
     if gaps and max(gaps) < _COINCIDE * (high - low):
         said += (
-            f" The {len(lines.last)} lines lie on each other, at most {max(gaps):.2g} apart: the leaders at "
+            f" The {len(lines.last)} lines overlap, at most {max(gaps):.2g} apart: the leaders at "
             "the right show where each ends; the figure against the baseline shows such differences."
         )
     return said

@@ -84,7 +84,7 @@ class Profiled:
 
     def _caption(self, rows: list[Row]) -> str:
         how = (
-            f"Kernels are timed in {self.which}, which are not in the run's other numbers; "
+            f"Kernels are timed in {self.which}, which do not count in the run's other numbers; "
             f"idle is what is left of a {self.noun} without the profiler."
         )
         if not all(row["gpus"] for row in rows):
@@ -93,12 +93,12 @@ class Profiled:
             )
         if any(row["hidden"] is not None and row["communication"] for row in rows):
             how += (
-                " Communication is exposed: nothing else ran on the device meanwhile. What other work hid of "
-                f"it takes no time of the {self.noun}; the table has it."
+                " Communication is what was exposed: nothing else ran on the device meanwhile. What other "
+                f"work hid takes no time of the {self.noun}; the table has it."
             )
         if any(row["floor_seconds"] is not None for row in rows):
             how += (
-                " The bar below, floor, is the least time by the ceilings that were measured on the same "
+                " The bar below, floor, is the least possible time by the ceilings measured on the same "
                 f"device: {self.floor}"
             )
         if unlike := slower({**row, "seconds": whole(row)} for row in rows):
@@ -108,9 +108,9 @@ class Profiled:
                 "whose own time may go elsewhere."
             )
         return (
-            f"The time of a {self.noun} by its parts. The bar is the run of the group whose {self.noun} is "
-            "the median (the shorter of two in the middle), each mark is a run. Products of attention are "
-            f"attention. {how}"
+            f"The time of a {self.noun} by its parts. The bar is the group's run whose {self.noun} is "
+            "the median (the shorter of the middle two), each mark is a run. Attention's products count "
+            f"as attention. {how}"
         )
 
     def _said(self, row: Row, factor: float) -> str:

@@ -120,14 +120,16 @@ def _marks(found: dict[str, Curve]) -> str:
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
     if any(point.besides for point in points):
         said.append("The table names what else differs from the first of a line.")
-    return " ".join([*said, "The first mark of a line is what the others are divided by."])
+    return " ".join([*said, "The others are divided by the first mark of a line."])
 
 
 def _bases(found: dict[str, Curve], what: str) -> str:
     """Where a curve starts at more than one process, its first group is taken to scale ideally."""
     late = {name: curve.base_processes for name, curve in found.items() if curve.base_processes > 1}
     said = ", ".join(f"{name} at {many}" for name, many in late.items())
-    ideal = f" Lines that start at more than one of the {what} start as ideal: {said}." if late else ""
+    ideal = (
+        f" Lines that start at more than one of the {what} are taken as ideal there: {said}." if late else ""
+    )
     several = {name: curve for name, curve in found.items() if any(p.scale == 1 for p in curve.points)}
     return ideal + "".join(
         f" Of the groups of {curve.base_processes} {what} on {name}, the first mark is {curve.base}."
@@ -138,7 +140,7 @@ def _bases(found: dict[str, Curve], what: str) -> str:
 def _sharing(rows: list[Row]) -> str:
     if all(row["gpus"] for row in rows):
         return ""
-    return " On a CPU, processes share the cores of their machine: more of them are no larger machine."
+    return " On a CPU, processes share the cores of their machine: more processes do not make it larger."
 
 
 def _points(curve: Curve, value: Value, form: str) -> str:

@@ -112,7 +112,7 @@ def _caption(plot: Plot) -> str:
     if plot.quiet:
         said.append(_crowd(plot))
     if len(plot.lines) > 1:
-        said.append("Marks of different lines at one value stand side by side.")
+        said.append("Marks of different lines at the same value are drawn side by side.")
     logarithmic = [
         title for title, log in ((plot.x.title, plot.x.base), (plot.quantity.name, plot.log)) if log
     ]
@@ -131,7 +131,7 @@ def _crowd(plot: Plot) -> str:
     said = (
         f"Of {len(plot.lines) + len(plot.quiet)} lines, those that are the highest or the lowest at "
         f"{plot.x.title} {at[0]}, {at[1]} or {at[2]} have a colour and a name. The others are grey, without "
-        "their intervals, darker where several lie on each other: pointer and arrow keys name each, and the "
+        "their intervals, and darker where several overlap: pointer and arrow keys name each, and the "
         "table has all."
     )
     gone = sum(not cell.estimate for line in plot.quiet.values() for cell in line)

@@ -27,7 +27,7 @@ chart = Chart(
     question="How long does it take to decode a token after a prompt?",
     sql=DECODED_RUNS,
     build=_build,
-    empty="No run completed that decodes: `inference.new_tokens` is 0, or the backends cannot.",
+    empty="No completed run decodes: `inference.new_tokens` is 0, or the backends cannot.",
     warmup=None,
     tasks=("inference",),
 )

@@ -47,10 +47,10 @@ chart = Chart(
     title="Decoding latency over positions",
     page="decoding",
     order=16,
-    question="Does a token take longer, the more tokens are before it?",
+    question="Does a token take longer the more tokens come before it?",
     sql=_SQL,
     build=_build,
-    empty="No run completed that decodes.",
+    empty="No completed run decodes.",
     warmup=None,
     tasks=("inference",),
 )

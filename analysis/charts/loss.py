@@ -94,7 +94,7 @@ def _caution(traces: list[Row]) -> str:
         return ""
     return (
         " The groups have different seeds, and each seed reads the text in a different order, which alone "
-        "can cause a gap between two lines. The next figure compares runs with the same seed."
+        "can separate two lines. The next figure compares runs with the same seed."
     )
 
 

@@ -89,8 +89,8 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             f"Loss minus {what} at the same steps, for runs that differ only in attention and so "
             "read the same tokens (the same data fingerprint and configuration, wherever the file lay); "
             f"averaged over runs, {smoothing(rows)}.{band} The axis spans at least {_LEAST_NATS} nats either "
-            "way. Exact attention is one function: only rounding and nondeterminism set correct backends "
-            "apart. How much is too much is decided in the table of losses, by the study's margin."
+            "way. Exact attention is a single function: correct backends differ only by rounding and "
+            "nondeterminism. The table of losses decides how much is too much, by the study's margin."
         ),
         description="Loss difference over steps. At the end: "
         + "; ".join(f"{label} {value:+.4f}" for label, value in last.items())
@@ -128,7 +128,7 @@ chart = Chart(
     build=_build,
     empty=(
         "It needs the declared baseline and another backend, or three backends, that logged the same steps "
-        "of one text, configuration and seed."
+        "with the same text, configuration and seed."
     ),
     warmup=False,
 )

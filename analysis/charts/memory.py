@@ -24,7 +24,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     }
     what = (
         f"Peak over the whole run: {' or '.join(sorted(kinds))}. Runs that ran out of memory are not shown: "
-        "their peak is that of the attempt that failed."
+        "their peak is that of the failed attempt."
     )
     axis = Axis("GiB of memory at the peak", ",.2f", zero=True)
     return figure(points, PEAK_MEMORY.estimates(rows), styles, axis, what, rows)

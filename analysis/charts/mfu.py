@@ -30,7 +30,7 @@ def _utilisation(rows: list[Row], styles: Styles) -> Figure:
         f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
     )
     if len({row["peak_flops"] for row in rows}) > 1:
-        what += " Shares of different peaks do not say which group is faster; tokens per second do."
+        what += " Shares of different peaks do not show which group is faster; tokens per second do."
     return dots(rows, styles, Axis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
 
 
@@ -43,7 +43,7 @@ def _rate(rows: list[Row], styles: Styles) -> Figure:
     )
     note = (
         f"MFU is not shown: the peak FLOP/s of {devices} at this precision is not known, and a peak "
-        "is never guessed. The profile can state it. Until then this figure shows the rate that MFU "
+        "is never guessed. The profile can state it. Until then, this figure shows the rate that MFU "
         "would divide by the peak."
     )
     axis = Axis("model TFLOP/s", ".3~g")

@@ -40,7 +40,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         caption=(
             "Tokens per second divided by those of the baseline, "
             f"{_named(found.baseline or {})}: above 1 is faster. Each group is compared with the one that "
-            "differs from it by these factors alone. "
+            "differs from it only in these factors. "
             f"{_levels(found.compared)}{_band(margin, (it.verdict.method for it in found.compared))} {ORDER}"
         ),
         description="Dot plot of the rate over the baseline's. "
@@ -68,7 +68,7 @@ def _levels(found: tuple[Compared, ...]) -> str:
         said.append("Open marks without an interval are of medians where one of the two groups has one run.")
     if any(_kind(it) != OBSERVED for it in found):
         said.append(
-            "Filled marks are of several runs, paired by seed and repeat where enough of these are common; "
+            "Filled marks are of several runs, paired by seed and repeat where enough of these are shared; "
             "the interval is over runs."
         )
     if any(it.verdict.kind == "withheld" for it in found):
@@ -83,8 +83,8 @@ def _band(margin: float | None, methods: Iterable[str]) -> str:
     if not any(TESTS in method for method in methods):
         return said
     return (
-        f"{said} A verdict is {TESTS} at 5 %, which are a 90 % interval held against the margin: the "
-        "interval that is drawn has 95 %, is wider, and may cross an edge that the verdict's does not."
+        f"{said} A verdict is {TESTS} at 5 %, which is a 90 % interval checked against the margin: the "
+        "95 % interval drawn here is wider, and may cross an edge that the verdict's does not."
     )
 
 
@@ -237,7 +237,7 @@ chart = Chart(
     build=_build,
     empty=(
         "No group is compared with a baseline. Name one in the study, such as `baseline: {attention: auto}`: "
-        "factors with the values that the groups are to be compared with."
+        "the factor values of the group that others are compared with."
     ),
     tasks=("training", "inference"),
 )

@@ -73,12 +73,12 @@ def _costs(row: Row) -> dict[str, float]:
 
 def _caption(rows: list[Row], what: str) -> str:
     said = (
-        f"What a million tokens cost by the parts of a step: seconds of the step times {what}, over tokens. "
-        "With ideal scaling, all bars of one length of samples would be equally long. The bar is the run of "
-        "the group whose step is the median (the shorter of two in the middle), each mark is a run. "
-        "Communication is exposed: nothing else ran on the device meanwhile. What other work hid of it costs "
-        "nothing, and is in the table. Waiting for a slower process is communication, too. Steps of the "
-        "first process are profiled, a few after the last one of the run."
+        f"What a million tokens cost, by the parts of a step: seconds per step times {what}, over tokens. "
+        "With ideal scaling, all bars of one sample length would be equally long. The bar is the group's run "
+        "whose step is the median (the shorter of the middle two), each mark is a run. "
+        "Communication is what was exposed: nothing else ran on the device meanwhile. What other work hid "
+        "costs nothing, and is in the table. Waiting for a slower process counts as communication. The "
+        "first process is profiled, in a few steps after the last one of the run."
     )
     if not all(row["gpus"] for row in rows):
         said += " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
@@ -147,7 +147,7 @@ chart = Chart(
     title="Scaling",
     page="scaling",
     order=4,
-    question="Where does the time go that scaling loses?",
+    question="Where does the time lost to scaling go?",
     sql=_SQL,
     build=_build,
     applies=lambda rows: bool(families(rows)),

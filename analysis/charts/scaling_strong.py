@@ -15,8 +15,8 @@ def _speedup(point: Point, ratio: float) -> float:
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     said = (
-        "Tokens per second, all processes together, over those of the first mark, at the same batch: strong "
-        "scaling. The dashed line is ideal: n times the processes, n times the rate."
+        "Tokens per second of all processes together, over those of the first mark, at the same batch: "
+        "strong scaling. The dashed line is ideal: n times the processes, n times the rate."
     )
     return figure(rows, "strong", "speedup", _speedup, ".2f", said)
 

@@ -40,14 +40,14 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     return Figure(
         spec=plot(bars, wholes, list(middles), list(_PARTS.values()), unit),
         caption=(
-            f"The whole time of a run of {_steps(known)}, by its parts. The bar is the run of the group "
-            "whose whole is the median (the shorter of two in the middle), each mark is a run. Start-up: "
+            f"The whole time of a run of {_steps(known)}, by its parts. The bar is the group's run whose "
+            "whole time is the median (the shorter of the middle two), each mark is a run. Start-up: "
             "from the start of the process to its first step, with the trial that certifies the backend "
-            "and the measurement of the device's ceilings where these were missing. First step's extra: "
-            "what it took beyond the run's median step; compilation is in it, and is not recorded on its "
-            "own. Steps: all else of the logged steps, the warm-up included. Rest: records, audits, "
+            "and the measurement of the device's ceilings if these were missing. First step's extra: "
+            "what it took beyond the run's median step, including compilation, which is not recorded "
+            "separately. Steps: the rest of the logged steps, including the warm-up. Rest: records, audits, "
             "checkpoints, the end, attempts that ended before a step was logged, and steps that a later "
-            "attempt did again."
+            "attempt repeated."
             f"{_gaps(known)} {ORDER}"
         ),
         description=f"Stacked bars of {unit} by group. "
@@ -121,7 +121,7 @@ chart = Chart(
     title="Where the time goes",
     page="time",
     order=40,
-    question="How long does the whole training take, and what for?",
+    question="How long does the whole training take, and on what is the time spent?",
     sql=_SQL,
     build=_build,
     empty="No run completed with step records after the warm-up.",

@@ -49,7 +49,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
         caption=(
             f"Tokens per second divided by those of {names(over)} over the same steps, at most "
             f"{limit(100, rows, len(used))} points per group, all runs of a group together: above 1 is "
-            f"faster. Only points after the warm-up; the axis spans at least {_LEAST:g} either way."
+            f"faster. Only points after the warm-up are shown; the axis spans at least {_LEAST:g} either way."
         ),
         description=f"{title} over steps. At the end: "
         + "; ".join(f"{label} {row['value']:.3f}" for label, row in lines.last.items())
@@ -87,9 +87,9 @@ chart = Chart(
     title="Tokens per second against the baseline",
     page="tokens",
     order=22,
-    question="Is a group faster or slower than the baseline all the way?",
+    question="Is a group faster or slower than the baseline throughout the run?",
     sql=_SQL,
     build=_build,
-    empty="It needs a declared baseline, and another group that logged the same steps.",
+    empty="It needs a declared baseline and another group that logged the same steps.",
     tasks=("training", "inference"),
 )

@@ -89,7 +89,7 @@ def _host(a: Side, b: Side) -> Iterator[Difference]:
         return
     said = f"{a.name} ran on {listed(mine)}, {b.name} on {listed(theirs)}"
     if min(len(mine), len(theirs)) == 1 and not mine & theirs:
-        yield Difference("host", f"{said}: machines of one kind differ, too.", SPEED)
+        yield Difference("host", f"{said}: machines of the same kind differ too.", SPEED)
     else:
         yield Difference("host", f"{said}.")
 
@@ -99,7 +99,7 @@ def _processes(a: Side, b: Side) -> Iterator[Difference]:
     mine, theirs = (values(side.runs, of.processes) for side in (a, b))
     if mine and theirs and mine != theirs:
         said = f"{a.name} trained with {listed(mine)}, {b.name} with {listed(theirs)}"
-        yield Difference("processes", f"{said}: their rates are those of machines of two sizes.", SPEED)
+        yield Difference("processes", f"{said}: their rates come from machines of different sizes.", SPEED)
 
 
 def _throttling(a: Side, b: Side) -> Iterator[Difference]:
@@ -111,7 +111,7 @@ def _throttling(a: Side, b: Side) -> Iterator[Difference]:
         mine, theirs = (of.held_back(side.runs, column) for side in (a, b))
         if mine is None or theirs is None or abs(mine - theirs) <= _THROTTLING_TOLERANCE:
             continue
-        said = f"{what} held back the clocks for {100 * mine:.0f} % of the time of {a.name}"
+        said = f"{what} throttled the clocks for {100 * mine:.0f} % of the time of {a.name}"
         yield Difference("throttling", f"{said} and {100 * theirs:.0f} % of that of {b.name}.", breaks)
 
 
@@ -119,7 +119,7 @@ def _regime(a: Side, b: Side) -> Iterator[Difference]:
     """Breaks nothing: a GPU at work under its power limit changes its clock all the time, more or less."""
     for side in (a, b):
         if found := of.regimes(side.runs):
-            said = f"The GPU's clock, or what held it back, changed while steps of {side.name} were counted"
+            said = f"The GPU's clock, or what throttled it, changed while steps of {side.name} were counted"
             yield Difference("regime", f"{said} ({found}).")
 
 
@@ -129,7 +129,7 @@ def _starved(a: Side, b: Side) -> Iterator[Difference]:
     for name, share in found.items():
         said = f"The device of {name} waited for data for up to {100 * share:.0f} % of the time"
         breaks = SPEED if len(found) == 1 else NOTHING
-        yield Difference("starved", f"{said}: its speed is in part that of the data.", breaks)
+        yield Difference("starved", f"{said}: its speed is partly that of the data.", breaks)
 
 
 def _users(a: Side, b: Side) -> Iterator[Difference]:
@@ -149,8 +149,8 @@ def _software(a: Side, b: Side) -> Iterator[Difference]:
         return
     apart = [name for name in mine if mine[name] != theirs.get(name, mine[name])]
     said = [f"{name} {' / '.join(mine[name])} and {' / '.join(theirs[name])}" for name in apart]
-    said += [f"{name} in {a.name} alone" for name in mine if name not in theirs]
-    said += [f"{name} in {b.name} alone" for name in theirs if name not in mine]
+    said += [f"{name} only in {a.name}" for name in mine if name not in theirs]
+    said += [f"{name} only in {b.name}" for name in theirs if name not in mine]
     if said:
         sentence = f"{a.name} and {b.name} ran with different software: {', '.join(said)}."
         yield Difference("software", sentence, SPEED if set(apart) - _HARMLESS else NOTHING)
@@ -229,7 +229,7 @@ def _order(a: Side, b: Side) -> Iterator[Difference]:
             continue
         if max(ended) <= min(started):
             said = f"All runs of {first.name} ended before the first of {then.name} started"
-            yield Difference("order", f"{said}: a drift of the machine would look like an effect.", SPEED)
+            yield Difference("order", f"{said}: machine drift would look like an effect.", SPEED)
 
 
 def _imported(a: Side, b: Side) -> Iterator[Difference]:

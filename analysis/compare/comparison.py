@@ -164,7 +164,7 @@ def _refuse_other_work(a: Measured, b: Measured) -> None:
         raise UserError(f"only runs of one task can be compared: {apart}")
     if "attention" in tasks:
         raise UserError(
-            f"{a.name} and {b.name} time attention alone, and a run of it has no rate: compare the rows of "
+            f"{a.name} and {b.name} time attention alone, and such runs have no rate: compare the rows of "
             "table `kernels`, with `runner sql`"
         )
 

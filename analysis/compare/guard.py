@@ -92,14 +92,14 @@ def _timing(runs: Sequence[Row]) -> Iterator[Difference]:
     """What makes the times of single runs worth less, whatever they are compared with."""
     mixed = [run for run in runs if run["clocks_changed"]]
     if found := of.regimes(mixed):
-        said = f"The GPU's clock, or what held it back, changed while steps of {len(mixed)} of {len(runs)}"
+        said = f"The GPU's clock, or what throttled it, changed while steps of {len(mixed)} of {len(runs)}"
         yield Difference("regime", f"{said} completed runs were counted ({found}).")
     share = of.starved(runs)
     if share is not None:
         labels = [run["label"] for run in runs if of.starved([run]) is not None]
         said = f"The device waited for data for up to {100 * share:.0f} % of the time in {len(labels)} of "
         said += f"{len(runs)} completed runs ({listed(set(labels))})"
-        yield Difference("starved", f"{said}: their speed is in part that of the data.")
+        yield Difference("starved", f"{said}: their speed is partly that of the data.")
 
 
 def _of(label: str, runs: Sequence[Row]) -> list[Row]:

@@ -70,7 +70,7 @@ def _single(ratio: Ratio, margin: float | None) -> Verdict:
     low, high = ratio.low - 1, ratio.high - 1
     said = f"Rate {enclosed(difference, low, high, margin)} in one run each"
     if margin is None:
-        sentence = f"{said}: observed, which says nothing of other runs."
+        sentence = f"{said}: observed, which says nothing about other runs."
         return Verdict("observed", sentence, difference, low, high, 1, ratio.level, ratio.method)
     kind = beyond(low, high, margin)
     sentence = f"{said}: {kind} by a margin of {100 * margin:.3g} %, of these two runs alone."

@@ -98,7 +98,7 @@ def regimes(runs: Sequence[Row]) -> str | None:
     held = {each for run in mixed for each in (run["throttle_reasons"] or "").split("; ") if each}
     by = [*sorted(held - {"none"}), *(["nothing"] if "none" in held else [])]
     known = [f"{min(low):,.0f} to {max(high):,.0f} MHz"] if low and high else []
-    return "; ".join([*known, *([f"held back by {' or '.join(by)}"] if by else [])])
+    return "; ".join([*known, *([f"throttled by {' or '.join(by)}"] if by else [])])
 
 
 def starved(runs: Sequence[Row]) -> float | None:

@@ -27,7 +27,7 @@ def summary(found: Comparison) -> str:
         return "\n".join(["regressions:", *(f"  {what}" for what in found.regressions)])
     stated = [f"{name} {_margin(name, value)}" for name, value in sorted(found.options.margins.items())]
     if not stated:
-        return "no margin was stated, so no change of speed or loss can be a regression: state --margin"
+        return "no margin was stated, so no change in speed or loss can be a regression: state --margin"
     return f"no regression is established (margins: {', '.join(stated)}); not settled: {_unsettled(found)}"
 
 
@@ -69,7 +69,7 @@ def _all(found: Comparison) -> Iterator[Section]:
     )
     rows = [[label, sentence] for label, sentences in wrong(found).items() for sentence in sentences]
     yield Section("wrong", "Errors in the logs", ["group", "error"], rows)
-    yield Section("results", f"{b} compared to {a}", _COLUMNS, [_row(one, found) for one in found.results])
+    yield Section("results", f"{b} compared with {a}", _COLUMNS, [_row(one, found) for one in found.results])
     yield Section(
         "verdicts",
         "Verdicts",

@@ -25,7 +25,7 @@ from model.errors import UserError
 
 _MANY = 50  # runs, from which on processes of their own save time
 _MOST = 4  # processes
-_ENDED = "a process that draws figures was ended from outside: it may need more memory"
+_ENDED = "a process that draws figures was killed: it may need more memory"
 _PACKAGES = Path(__file__).parents[2]  # the folder that `analysis` and `model` lie in
 
 

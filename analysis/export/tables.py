@@ -98,7 +98,7 @@ def _require_same(out: Path, study: str) -> None:
         return
     if there != _package_name(study):
         raise UserError(
-            f"{out} has the export of study {there}: name another folder, or remove that one first"
+            f"{out} already has the export of study {there}: name another folder, or remove that one first"
         )
 
 

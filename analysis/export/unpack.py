@@ -70,7 +70,7 @@ def unpack(archive: Path, root: Path) -> Unpacked:
     if archive.is_symlink() or (
         archive.exists() and not archive.is_file()
     ):  # to open a pipe could wait for ever
-        raise UserError(f"{archive} is no file: name the archive itself")
+        raise UserError(f"{archive} is not a file: name the archive itself")
     root.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:
         folder = Path(scratch)
@@ -105,7 +105,7 @@ def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
 
 def _other(study: str, runs: list[str]) -> str:
     names = ", ".join(f"{study}/{run}" for run in runs[:_SHOWN]) + ", ..." * (len(runs) > _SHOWN)
-    return f"runs of these names are there with other records: {names}"
+    return f"runs of these names already exist with different records: {names}"
 
 
 def _runs(study: Path) -> list[Path]:
@@ -160,7 +160,7 @@ def _extract(archive: Path, folder: Path) -> None:
                 # A sparse file can say that it has any number of zeros.
                 source = tar.extractfile(entry) if entry.isreg() and not entry.issparse() else None
                 if source is None or not _PATH.fullmatch(entry.name):
-                    raise UserError(f"{archive}: {entry.name!r} is no file of a run: nothing was unpacked")
+                    raise UserError(f"{archive}: {entry.name!r} is not a file of a run: nothing was unpacked")
                 _write(folder.joinpath(*PurePosixPath(entry.name).parts), source, archive)
             _read_to_the_end(plain, archive)
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
@@ -171,7 +171,7 @@ def _read_to_the_end(plain: _Limited, archive: Path) -> None:
     """Read what comes after the last file: only at its end does gzip compare its checksum."""
     while block := plain.read(1 << 20):
         if block.strip(b"\0"):
-            raise UserError(f"{archive} has more after its end: nothing was unpacked")
+            raise UserError(f"{archive} has data after its end: nothing was unpacked")
 
 
 def _write(path: Path, source: IO[bytes], archive: Path) -> None:

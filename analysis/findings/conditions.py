@@ -35,7 +35,7 @@ def order_of(rows: Sequence[Row]) -> str:
     designs = [row["design"] for row in rows if row["design"] and row["design"]["order"]]
     orders = sorted({design["order"] for design in designs})
     if not orders:
-        return "unknown: the records are of other programs, or older than orders of starting"
+        return "unknown: the records come from other programs, or predate starting orders"
     blocks = {row["block"] for row in rows if row["block"] is not None}
     seeds = sorted({design["order_seed"] for design in designs if design["order_seed"] is not None})
     said = [" and ".join(orders)]
@@ -88,7 +88,7 @@ def busy(rows: Sequence[Row]) -> str | None:
         return None
     which = counted(len(loaded), "run")
     return (
-        f"When {which} of {len(rows)} started, the machine was at work on something else (a load above "
+        f"When {which} of {len(rows)} started, the machine was busy with something else (a load above "
         f"{_BUSY} per core, or other processes on the device): their times may be too long."
     )
 

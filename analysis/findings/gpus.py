@@ -67,7 +67,7 @@ def _tested(found: Devices, used: int) -> str:
     if found.spread is None or found.low is None or found.high is None or found.p is None:
         return (
             f"Whether the {used} GPUs differ in speed was not tested: "
-            "too few groups ran several times and on several of them."
+            "too few groups ran several times and on several GPUs."
         )
     which = (
         f"{found.count} GPUs" if found.count == used else f"{found.count} of {used} GPUs that can be compared"
@@ -100,9 +100,9 @@ def _pairs(runs: Sequence[Row], effects: dict[str, float]) -> str:
         for key, run in group.pairs.items():
             places.setdefault(key, set()).add(run["gpu_uuid"])
     if all(len(each) == 1 for each in places.values()):
-        return "Runs that are paired were on the same GPU, so that this cancels in their ratios."
+        return "Paired runs were on the same GPU, so this cancels in their ratios."
     return (
-        "Pairs of runs on different GPUs contain this difference, which widens the intervals; "
+        "Pairs of runs on different GPUs include this difference, which widens the intervals; "
         f"{_favoured(runs, effects)}."
     )
 
@@ -117,9 +117,9 @@ def _favoured(runs: Sequence[Row], effects: dict[str, float]) -> str:
     first, last = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
     ahead = expm1(shares[last] - shares[first])
     if ahead < _SEEN:
-        return "it favours no group, as all were spread alike over the GPUs"
+        return "it favours no group, as all were spread evenly over the GPUs"
     return (
-        "groups were not spread alike over the GPUs, which alone "
+        "groups were not spread evenly over the GPUs, which alone "
         f"puts {name(first)} {_unsigned(ahead)} % ahead of {name(last)}"
     )
 
@@ -131,7 +131,7 @@ def _confounded(runs: Sequence[Timed], used: int) -> Iterator[str]:
         places.setdefault(run.group, set()).add(run.device)
     few = [group for group, mine in places.items() if 2 * len(mine) <= used]
     if few:
-        yield f"On half of the GPUs or fewer ran {_named(few)}: what sets them apart may be the GPUs."
+        yield f"{_named(few)} ran on half of the GPUs or fewer: what sets them apart may be the GPUs."
 
 
 def _named(groups: Sequence[str]) -> str:

@@ -110,7 +110,9 @@ def _of_pair(verdicts: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Ver
 def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
     """Rank what is comparable: a group joins the first set in which nothing breaks a comparison with it."""
     if len(groups) > MOST_RANKED:
-        return [], [f"{len(groups)} groups are not ranked: at most {MOST_RANKED} are compared pair by pair."]
+        return [], [
+            f"{len(groups)} groups are too many to rank: at most {MOST_RANKED} are compared pair by pair."
+        ]
     sets: list[list[Group]] = []
     reasons: dict[str, None] = {}
     for group in groups:
@@ -201,7 +203,7 @@ def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdic
         return change(b.seconds, a.seconds, margin)
     if ranked:
         return ranked
-    sentence = f"{a.label} and {b.label} are in no ranking together, and the study states no margin."
+    sentence = f"{a.label} and {b.label} share no ranking, and the study states no margin."
     return Verdict("inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, RUNS, "not tested")
 
 

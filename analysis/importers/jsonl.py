@@ -3,4 +3,4 @@
 from analysis.importers import Importer
 from analysis.logs.table import json_lines
 
-importer = Importer(title="one JSON object a line, keys named by a mapping", read=json_lines)
+importer = Importer(title="one JSON object per line, keys named by a mapping", read=json_lines)

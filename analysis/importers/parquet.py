@@ -16,7 +16,9 @@ def read(file: Path) -> Table:
     try:
         table = pq.read_table(pa.BufferReader(content_of(file)))
     except (pa.ArrowException, OSError) as error:
-        raise Refused(f"{file}:1: no Parquet file, or a torn one ({str(error).splitlines()[0]})") from error
+        raise Refused(
+            f"{file}:1: not a Parquet file, or a truncated one ({str(error).splitlines()[0]})"
+        ) from error
     return Table(file, [Row(line, values) for line, values in enumerate(table.to_pylist(), start=1)])
 
 

@@ -149,7 +149,7 @@ def _against(table: _Table, row: int, among: Sequence[int], margin: float | None
 def _alone(whole: Whole, others: int) -> Finding:
     sentence = (
         f"{whole.name}: its loss is compared with none of the {others} others: they share no step with it, "
-        "ended long before it, or count other training tokens at the same steps: they read another text."
+        "ended long before it, or count different training tokens at the same steps: they read another text."
     )
     return Finding(check="loss", level="note", sentence=sentence)
 
@@ -229,7 +229,7 @@ def _said(verdict: Verdict, margin: float | None) -> str:
         return "is " + verdict.sentence[:1].lower() + verdict.sentence[1:]
     return (
         f"differs by {verdict.difference:+.4f} nats ({verdict.low:+.4f} to {verdict.high:+.4f}; "
-        f"{verdict.method}). Say with --margin loss=NATS how much does not matter, for a verdict."
+        f"{verdict.method}). For a verdict, state how much does not matter with --margin loss=NATS."
     )
 
 
@@ -244,9 +244,7 @@ def _flop(group: Sequence[Whole]) -> Iterator[tuple[str, Finding]]:
         value for place, value in enumerate(values) if not place or value / values[place - 1] - 1 > SAME
     ]
     if len(distinct) == 1:
-        sentence = (
-            f"The {len(known)} logs that imply a FLOP per token imply one: {distinct[0] / 1e9:.3f} GFLOP."
-        )
+        sentence = f"The {len(known)} logs that imply a FLOP per token agree: {distinct[0] / 1e9:.3f} GFLOP."
         evidence = {"flop_per_token": fmean(values)}
         yield from (
             (
@@ -264,8 +262,8 @@ def _other_flop(whole: Whole, count: float, known: Sequence[tuple[Whole, float]]
     other = [(each.name, value) for each, value in known if abs(value / count - 1) > SAME]
     listed = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in other)
     sentence = (
-        f"{whole.name}: it counts {count / 1e9:.2f} GFLOP per token, others of the same configuration do not "
-        f"({listed}): their MFU and TFLOP/s are not comparable."
+        f"{whole.name}: it counts {count / 1e9:.2f} GFLOP per token, but others of the same configuration "
+        f"do not ({listed}): their MFU and TFLOP/s are not comparable."
     )
     evidence = {"printed": count, "others": dict(other)}
     return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)

@@ -85,7 +85,7 @@ def _warm_up(read: Read) -> Iterator[Finding]:
     which = "the first record" if slow == 1 else f"the first {slow} records"
     sentence = (
         f"{read.name}: {which} ({line}, step {first.step}) took {known[0]:.3g} s a step, the median is "
-        f"{median(known):.3g} s: it holds the warm-up, and so does every mean over all records: {changed}."
+        f"{median(known):.3g} s: it includes the warm-up, and so does every mean over all records: {changed}."
     )
     evidence = {
         "records": slow,
@@ -132,17 +132,17 @@ def _flop(read: Read) -> Iterator[Finding]:
         about = what or ("as the mapping states" if true else "which no shape in the mapping confirms")
         sentence = f"{read.name}: the log counts {count / 1e9:.3f} GFLOP per token: {about}."
         if true and (peak := read.counts.printed.get("peak_flops")):
-            sentence += f" So its MFU is the true one, over a peak of {peak / 1e12:,.1f} TFLOP/s."
+            sentence += f" So its MFU is correct, over a peak of {peak / 1e12:,.1f} TFLOP/s."
         yield Finding(check="flop_per_token", level="note", sentence=sentence, evidence={"printed": count})
 
 
 def _wrong_flop(read: Read, count: float, true: float, what: str | None) -> Finding:
     printed = read.counts.printed.get("mfu")
-    mfu = f" Its mean MFU of {printed:.2f} % is truly {printed * true / count:.2f} %." if printed else ""
+    mfu = f" Its mean MFU of {printed:.2f} % is really {printed * true / count:.2f} %." if printed else ""
     why = f", which is {what}" if what else ""
     sentence = (
-        f"{read.name}: the log counts {count / 1e9:.2f} GFLOP per token{why}; right is {true / 1e9:.2f} "
-        f"({RIGHT}), {count / true - 1:+.1%}.{mfu}"
+        f"{read.name}: the log counts {count / 1e9:.2f} GFLOP per token{why}; the correct count is "
+        f"{true / 1e9:.2f} ({RIGHT}), {count / true - 1:+.1%}.{mfu}"
     )
     evidence = {"printed": count, "true": true}
     if printed:
@@ -183,8 +183,9 @@ def _rate_alone(read: Read) -> Iterator[Finding]:
     printed = sum(point.get("tokens_per_second") is not None for point in read.points)
     if printed and not any(record.tokens for record in read.steps.records):
         sentence = (
-            f"{read.name}: tokens_per_second is in {counted(printed, 'record')}, but not over how many "
-            "tokens or seconds, so the run has no rate; add `constants: {tokens_per_step: N}` to the mapping."
+            f"{read.name}: tokens_per_second is in {counted(printed, 'record')}, but without the number of "
+            "tokens or seconds behind it, so the run has no rate; add `constants: {tokens_per_step: N}` "
+            "to the mapping."
         )
         yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": printed})
 
@@ -264,7 +265,7 @@ def _clock_and_seconds(read: Read) -> Iterator[Finding]:
     elif clock > measured * (1 + _OUTSIDE) + 1:
         sentence = (
             f"{read.name}: the clock counts {clock:,.1f} s where the records add up to {measured:,.1f} s: "
-            f"{1 - measured / clock:.1%} of the time is in no rate (logging, data, checkpoints)."
+            f"{1 - measured / clock:.1%} of the time counts in no rate (logging, data, checkpoints)."
         )
         evidence = {"clock": clock, "measured": measured}
         yield Finding(check="metrics", level="note", sentence=sentence, evidence=evidence)

@@ -115,8 +115,8 @@ def _known(model: ModelConfig, length: int) -> Iterator[tuple[str, int]]:
     attention = 12 * model.layers * model.heads * model.head_dim * length
     yield RIGHT, right
     yield (
-        f"6 N + 12 L H Q T with the input embedding in N, {embedding / 1e9:.2f} GFLOP too many (code that no "
-        "longer finds the embedding, as after torch.compile, counts so)",
+        f"6 N + 12 L H Q T with the input embedding in N, {embedding / 1e9:.2f} GFLOP too many (as counted "
+        "by code that no longer finds the embedding, for example after torch.compile)",
         right + embedding,
     )
     yield "6 N alone, without the attention", right - attention

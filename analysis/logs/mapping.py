@@ -126,7 +126,7 @@ class Mapping(Frozen):
     """The keys of a mapping's YAML file."""
 
     columns: dict[Quantity, Named] = Field(
-        default={}, description="Column by quantity; `{column: NAME, unit: UNIT}` where its unit is another."
+        default={}, description="Column by quantity; `{column: NAME, unit: UNIT}` if its unit differs."
     )
     run: str | None = Field(
         None, min_length=1, description="Column that tells the runs of one file apart, such as `run_name`."
@@ -137,7 +137,7 @@ class Mapping(Frozen):
         "of the run, such as (?P<attention>.+)_lr(?P<lr>.+).",
     )
     constants: Constants = Field(default=Constants(), description="What the log does not say.")
-    config: Known = Field(default=Known(), description="Settings of the runs that are known.")
+    config: Known = Field(default=Known(), description="Known settings of the runs.")
 
     @field_validator("columns")
     @classmethod

@@ -141,7 +141,7 @@ def _point(log: Log, row: Row, mapping: Mapping) -> Point | None:
         if step is None:
             raise ValueError(f"no step in column '{mapping.column('step')}'")
         if not isfinite(step) or step != int(step) or step < 0:
-            raise ValueError(f"step {step:g} is not a whole number from 0 on")
+            raise ValueError(f"step {step:g} is not a whole number, 0 or more")
     except ValueError as error:
         log.problems.append(f"{log.at(row.line)}: {error}")
         return None
@@ -176,10 +176,10 @@ def _time(value: Any, unit: str) -> datetime | None:
             return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         seconds = float(value) * (1e-3 if unit == "ms" else 1.0)
         if seconds < _FROM_1970:
-            raise ValueError(f"'{value}' counts from another moment than 1970; map it as elapsed_seconds")
+            raise ValueError(f"'{value}' does not count from 1970; map it as elapsed_seconds")
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError, TypeError) as error:
-        raise ValueError(f"no time in unit {unit}: {error}") from None
+        raise ValueError(f"not a time in unit {unit}: {error}") from None
 
 
 def _joined(log: Log, points: Sequence[Point]) -> list[Point]:
@@ -226,14 +226,14 @@ def _in_order(log: Log, points: list[Point]) -> list[Point]:
     if len(returns) > _MOST_RETURNS:
         before, after = returns[0]
         raise Refused(
-            f"{log.at(after.line)}: step {after.step} follows step {before.step}, as {len(returns)} steps "
-            "go back: the records are in no order; sort them by step, or split the file by run"
+            f"{log.at(after.line)}: step {after.step} follows step {before.step}, one of {len(returns)} "
+            "steps that go back: the records are not in order; sort them by step, or split the file by run"
         )
     kept: list[Point] = []
     for point in points:
         while kept and kept[-1].step >= point.step:
             old = kept.pop()
-            again = f"step {old.step} was logged again by a run that was resumed on line {point.line}"
+            again = f"step {old.step} was logged again by a run that resumed on line {point.line}"
             log.problems.append(f"{log.at(old.line)}: {again}")
         kept.append(point)
     return kept

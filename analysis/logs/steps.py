@@ -49,7 +49,7 @@ def _interval(log: Log, found: Steps) -> int:
     if steps[0] <= 2 * usual:
         return steps[0]
     found.sources["steps"] = (
-        f"the log begins at step {steps[0]}; its first record is taken for {counted(usual, 'step')}"
+        f"the log begins at step {steps[0]}; its first record is taken to cover {counted(usual, 'step')}"
     )
     return usual
 
@@ -124,7 +124,9 @@ def _seconds(
     now, past = point.get("elapsed_seconds"), before.get("elapsed_seconds") if before else None
     if now is None or past is None or now < past:
         return None
-    found.sources.setdefault("step_seconds", "differences of elapsed seconds: they hold all that was done")
+    found.sources.setdefault(
+        "step_seconds", "differences of elapsed seconds: they include everything that was done"
+    )
     return (now - past) / steps
 
 

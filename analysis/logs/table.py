@@ -52,7 +52,7 @@ def text_of(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         byte = f"byte 0x{content[error.start]:02x} is not UTF-8"
-        raise Refused(f"{file}:{line}: {byte}: no text file") from error
+        raise Refused(f"{file}:{line}: {byte}: not a text file") from error
     if not text.strip():
         raise Refused(f"{file}:1: the file is empty")
     return text
@@ -81,14 +81,14 @@ def json_lines(file: Path) -> Table:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            table.skip(number, f"no JSON ({error})")
+            table.skip(number, f"not JSON ({error})")
             continue
         if isinstance(value, dict):
             table.rows.append(Row(number, value))
         else:
-            table.skip(number, "no JSON object")
+            table.skip(number, "not a JSON object")
     if len(table.problems) >= max(1, len(table.rows)):
-        raise Refused(f"{table.problems[0]}; so are {len(table.problems)} lines: no JSONL log")
+        raise Refused(f"{table.problems[0]}; so are {len(table.problems)} lines: not a JSONL log")
     return table
 
 

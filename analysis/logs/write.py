@@ -122,7 +122,7 @@ def _check_baseline(baseline: Mapping[str, Any] | None, runs: Sequence[Whole]) -
         return
     valid = sorted({f"{name}={value}" for whole in runs for name, value in whole.run.factors.items()})
     asked = ", ".join(f"{name}={value}" for name, value in baseline.items())
-    raise UserError(f"--baseline {asked}: no run of this study is like that {did_you_mean(asked, valid)}")
+    raise UserError(f"--baseline {asked}: no run of this study matches {did_you_mean(asked, valid)}")
 
 
 def _brought(folder: Path, whole: Whole, old: Whole | None) -> Done:

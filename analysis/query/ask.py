@@ -51,7 +51,7 @@ class Answer:
                 yield list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
             except (OverflowError, ValueError) as error:
                 raise UserError(
-                    f"a time is outside of the years 1 to 9999; cast it to VARCHAR: {error}"
+                    f"a time is outside the years 1 to 9999; cast it to VARCHAR: {error}"
                 ) from error
 
     @cached_property
@@ -134,7 +134,7 @@ def _check(connection: DuckDBPyConnection, sql: str) -> None:
         raise _refused(error) from error
     if len(statements) != 1:
         raise UserError(
-            f"one SELECT statement is answered at a time, and this has {len(statements) or 'none'}"
+            f"only one SELECT statement is answered at a time, but this has {len(statements) or 'none'}"
         )
     if (kind := statements[0].type) != duckdb.StatementType.SELECT:
         raise UserError(

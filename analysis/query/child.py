@@ -57,7 +57,7 @@ def _report(status: int, said: str, seconds: int, what: str) -> None:
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code < 0:
-        raise UserError(f"the {what} was ended by {signal.Signals(-code).name}: it may need more --memory")
+        raise UserError(f"the {what} was killed by {signal.Signals(-code).name}: it may need more --memory")
     if code:
         sys.exit(code)
 

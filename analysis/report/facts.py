@@ -287,7 +287,7 @@ def missing(runs: list[Row]) -> str | None:
     if not gone:
         return None
     since = f"{' since' if len(gone) == 1 else ', the first since'} {min(gone):%Y-%m-%d}"
-    return f"files of {counted(len(gone), 'run')} are gone{since}: what they said was collected before."
+    return f"files of {counted(len(gone), 'run')} are gone{since}: what they said had been collected before."
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

@@ -46,7 +46,7 @@ def complete(out: Path) -> Iterator[Path]:
     _put_back(place)
     require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
     if _is_index(out):
-        raise UserError(f"{out} has an index of reports: name a folder in it, such as {out / 'NAME'}")
+        raise UserError(f"{out} holds an index of reports: name a folder in it, such as {out / 'NAME'}")
     place.mkdir(parents=True, exist_ok=True)
     beside = _movable(place)
     prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
@@ -181,10 +181,10 @@ def require_room(out: Path, paths: Iterable[str]) -> None:
         for folder in Path(path).parents:
             if (out / folder).is_symlink() and folder != Path():
                 raise UserError(
-                    f"{out / folder} is a link, and a report is not written to where it leads: remove it"
+                    f"{out / folder} is a link, and a report is not written through links: remove it"
                 )
         if (out / path).is_dir():
-            raise UserError(f"{out / path} is a folder, where a file of the report is to come: move it away")
+            raise UserError(f"{out / path} is a folder, but a file of the report goes there: move it away")
 
 
 def _require_same(out: Path, new: Path) -> None:

@@ -53,7 +53,7 @@ def build_index(folder: Path) -> Path:
         raise UserError(f"{folder}/index.html is not one of ours: move it away")
     names = sorted(path.parent.parent.name for path in folder.glob(f"[!.]*/{MANIFEST}"))
     if not names:
-        raise UserError(f"no report lies in {folder}: build some into folders of it, with --out")
+        raise UserError(f"there is no report in {folder}: build some into its folders, with --out")
     if unnamed := [name for name in names if not name.isprintable()]:
         raise UserError(f"{str(folder / unnamed[0])!r} has a name that no page can show: rename it")
     require_room(folder, (*_OWN, MANIFEST))
@@ -79,10 +79,10 @@ def _listed(reports: Path, name: str) -> Listed:
     if manifest is None:
         return Listed(name, None, "its manifest cannot be read")
     if FILE not in manifest.files:
-        return Listed(name, None, "it is of a version before summaries: build it again")
+        return Listed(name, None, "it comes from a version without summaries: build it again")
     try:
         if not _plain(path) or sha256(path) != manifest.files[FILE]:
-            return Listed(name, None, "its summary was changed since it was written: run `runner audit`")
+            return Listed(name, None, "its summary has been changed since it was written: run `runner audit`")
         return Listed(name, read(path, Summary))
     except (OSError, Unreadable):
         return Listed(name, None, "its summary cannot be read")

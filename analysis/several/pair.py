@@ -143,7 +143,7 @@ def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
     told = summary(found)
     return Summary(
         kind="comparison",
-        title=f"{b} compared to {a}",
+        title=f"{b} compared with {a}",
         study=None,
         **summaries.moments(runs),
         commits=summaries.commits(runs),

@@ -31,7 +31,7 @@ def over_runs(values: Sequence[float]) -> Estimate:
     if n < FEWEST:
         low, high = _student(values)
         return Estimate(
-            middle, low, high, n, f"95 % t interval over {n} runs, which takes their logs as normal"
+            middle, low, high, n, f"95 % t interval over {n} runs, which assumes that their logs are normal"
         )
     ordered, depth = np.sort(np.asarray(values, dtype=float)), interpolated_rank(n)
     low, high = at_rank(ordered, depth), at_rank(ordered, n - 1 - depth)

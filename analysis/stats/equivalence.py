@@ -116,7 +116,7 @@ def _not_finite(shared: Sequence[tuple[Losses, Losses]]) -> Verdict | None:
     apart = [min(end for end in pair if end is not None) for pair in ends if pair[0] != pair[1]]
     level, method = RUNS if len(shared) > 1 else RECORDS, "a loss that is not finite"
     if not apart:
-        sentence = "Inconclusive: the losses of both stop being finite at the same step."
+        sentence = "Inconclusive: both losses stop being finite at the same step."
         return Verdict("inconclusive", sentence, None, None, None, len(shared), level, method)
     sentence = f"Different: the loss of one of them is not finite at step {min(apart)}."
     return Verdict("different", sentence, None, None, None, len(shared), level, method)

@@ -37,7 +37,7 @@ def within_run(values: Sequence[float]) -> Estimate:
         reason = f"no interval: one run, {counted(len(values), 'record')}, at least {FEWEST} are needed"
         return Estimate(median(values), None, None, 1, reason)
     method = (
-        f"95 % interval over {len(values)} records of one run, their autocorrelation allowed for: "
+        f"95 % interval over {len(values)} records of one run, allowing for their autocorrelation: "
         "not what another run would give"
     )
     return Estimate(median(values), *ends, 1, method)

@@ -236,9 +236,7 @@ def _bring(
 
 def _say_lost(keys: Collection[Key]) -> None:
     if keys:
-        log.warning(
-            "%s: files that were collected are gone; their rows are kept (missing_since)", named(keys)
-        )
+        log.warning("%s: collected files are gone; their rows are kept (missing_since)", named(keys))
 
 
 def _update(connection: DuckDBPyConnection, root: Path, kind: _Kind, known: Ledger, stale: list[Seen]) -> int:

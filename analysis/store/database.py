@@ -90,7 +90,7 @@ def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyCon
     if not path.exists():
         raise UserError(f"no database at {path}: run `runner collect` first")
     if not path.is_file():
-        raise UserError(f"{path} is not a file, where the database belongs: rename it")
+        raise UserError(f"{path} is in the database's place but is not a file: rename it")
     config: _Config = {}
     if memory_bytes:
         config = {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
@@ -163,7 +163,7 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     import duckdb
 
     if database(root).exists() and not database(root).is_file():
-        raise UserError(f"{database(root)} is not a file, where the database belongs: rename it")
+        raise UserError(f"{database(root)} is in the database's place but is not a file: rename it")
     with _turn(root):
         sweep(root)
         while True:
@@ -174,7 +174,7 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
             except duckdb.Error as error:
                 if fresh:
                     raise
-                log.warning("%s is damaged (%s): building it anew", database(root), first_lines(error, 1))
+                log.warning("%s is damaged (%s): rebuilding it", database(root), first_lines(error, 1))
                 fresh = True
 
 
@@ -239,7 +239,7 @@ def _open_lock(path: Path) -> int:
 
 def _wait(descriptor: int, root: Path) -> None:
     try:
-        hold(descriptor, waiting=lambda: log.info("waiting for another collect of %s to end", root))
+        hold(descriptor, waiting=lambda: log.info("waiting for another collect of %s to finish", root))
     except OSError as error:
         log.warning("%s: the filesystem has no file locks (%s)", root, error.strerror)
 

@@ -366,4 +366,4 @@ def utc(moment: datetime | None) -> datetime | None:
     try:
         return moment.astimezone(UTC).replace(tzinfo=None)
     except OverflowError as error:
-        raise Unreadable(f"{moment} is outside of the years 1 to 9999") from error
+        raise Unreadable(f"{moment} is outside the years 1 to 9999") from error

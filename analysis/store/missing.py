@@ -151,7 +151,7 @@ def inherit(
             known = read_ledger(connection, wanted.replace("$1", "NULL"))
             lost = find_lost(connection, root, seen, known)
         if lost and drop:
-            log.warning("--rebuild drops %s: files that were collected are gone", named(lost))
+            log.warning("--rebuild drops %s: their files are gone", named(lost))
         elif lost:
             mine = [table for table in tables if table not in ("files", *LINES, *MEASURES)]
             _copy(connection, list(lost), [*mine, "step_records"])
@@ -247,8 +247,8 @@ def _set_aside(build: Build, root: Path, error: Exception) -> None:
         shutil.copyfile(build.old, written)
     build.old = None
     log.warning(
-        "the database could not be read (%s) and is built anew from the run folders; "
-        "what it held of runs whose files are gone is only in %s",
+        "the database could not be read (%s) and is rebuilt from the run folders; "
+        "what it held about runs whose files are gone is only in %s",
         first_lines(error, 1),
         aside,
     )

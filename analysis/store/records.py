@@ -160,5 +160,5 @@ def _opened(path: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     if path.is_symlink() or not path.is_file():
-        raise UserError(f"{path} is missing, or is no file")
+        raise UserError(f"{path} is missing or is not a file")
     return pq.ParquetFile(path)

@@ -142,7 +142,7 @@ def _load_one(connection: DuckDBPyConnection, root: Path, rows: Rows, file: Row)
             path, ImportedStep if file["imported"] else StepRecord
         )
         if not records and path.stat().st_size:
-            raise Unreadable(f"{path}: it has no whole line")
+            raise Unreadable(f"{path}: it has no complete line")
         _timed(path, records)
         table = [fitting(_row(record, file)) for record in records]
     except Unreadable as error:

@@ -237,13 +237,13 @@ def require(name: str, case: Case) -> Backend:
 
 
 NOT_CACHED = (
-    "does not decode with a cache, for which it would have to take one query against many keys: "
+    "cannot decode with a cache, which takes one query against many keys: "
     "choose another backend, or use --set inference.new_tokens=0 for the prefill alone"
 )
 
 
 NOT_OFFSET = (
-    "takes no part of a sequence, whose queries would be the last of the keys' rows under the causal mask: "
+    "cannot take part of a sequence, whose queries are the last of the keys' rows under the causal mask: "
     "choose another backend, or use --set parallel.context=1"
 )
 
@@ -310,9 +310,7 @@ def attend(
 def _check(what: str, tensor: torch.Tensor, length: int, heads: int, case: Case) -> None:
     wanted = (case.batch, length, heads, case.head_dim)
     if tuple(tensor.shape) != wanted:
-        raise ValueError(
-            f"{what} has shape {tuple(tensor.shape)}; the seam takes (B, T, heads, D) = {wanted}"
-        )
+        raise ValueError(f"{what} has shape {tuple(tensor.shape)}; expected (B, T, heads, D) =  {wanted}")
 
 
 def is_foreign(name: str) -> bool:

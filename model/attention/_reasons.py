@@ -41,8 +41,7 @@ def nvidia_gpu(case: Case) -> list[str]:
     """What every GPU kernel needs."""
     if case.device != "cuda":
         return [
-            f"needs an NVIDIA GPU; this run asks for device '{case.device}': "
-            "use --set device=cuda on a GPU node"
+            f"needs an NVIDIA GPU, but the device is '{case.device}': use --set device=cuda on a GPU node"
         ]
     return basic(case)
 

@@ -60,11 +60,11 @@ UNREAD: dict[Task, dict[str, str]] = {
 NO_DATA = "`base` lacks data.path, the Parquet file to read, such as `data: {path: text.parquet}`"
 
 NO_FLOAT16 = (
-    "float16 is not trained in: without loss scaling the loss becomes NaN within a few steps; "
+    "training in float16 is not supported: without loss scaling the loss becomes NaN within a few steps; "
     "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
 )
 NO_PADDING = (
-    "data.mode=pad ends short prompts with padding, and decoding would go on from there: "
+    "data.mode=pad ends short prompts with padding, and decoding would continue from it: "
     "use --set data.mode=pack"
 )
 NO_SPLIT_FLOAT8 = (

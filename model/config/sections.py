@@ -132,13 +132,13 @@ class TrainConfig(Strict):
 
     float8: Literal["none", "tensorwise", "rowwise"] = Field(
         "none",
-        description="Scaling of the blocks' products in 8 bits, by torchao; parameters stay in `dtype`.",
+        description="Scaling of the blocks' 8-bit matrix products, by torchao; parameters stay in `dtype`.",
     )
     checkpoint_activations: bool = Field(
-        False, description="Keep a block's input alone, and compute the block again in the backward pass."
+        False, description="Keep only a block's input, and recompute the block in the backward pass."
     )
     reduce: Literal["dtype", "float32"] = Field(
-        "dtype", description="Precision in which gradients of several processes are added up."
+        "dtype", description="Precision in which gradients are summed across processes."
     )
 
     @model_validator(mode="after")
@@ -192,7 +192,7 @@ class ParallelConfig(Strict):
     @model_validator(mode="after")
     def _gathers_what_is_sharded(self) -> Self:
         if not self.reshard and self.pieces == 1:
-            text = "reshard false keeps parameters that were gathered, and shard 1 leaves them whole"
+            text = "reshard false keeps gathered parameters, but shard 1 gathers none"
             raise Mismatch(text, "reshard", "shard")
         return self
 
@@ -227,12 +227,14 @@ class CallConfig(Strict):
 
     shape: str = Field(
         "B1 T4096 H32 K8 D128",
-        description="Batch, tokens, query heads, key heads (as many where left out) and head dim.",
+        description="Batch, tokens, query heads, key heads (default: as many) and head dim.",
     )
     causal: bool = Field(True, description="Whether a causal mask applies.")
     dtype: Literal["bfloat16", "float16", "float32"] = Field("bfloat16", description="Precision of Q, K, V.")
-    backends: str = Field("all", description="Attention backends with spaces between, or `all`.")
-    steps: Positive = Field(31, description="Rounds: in each, every backend is called once each way.")
+    backends: str = Field("all", description="Attention backends separated by spaces, or `all`.")
+    steps: Positive = Field(
+        31, description="Rounds: in each, every backend is called once forward and once backward."
+    )
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -245,12 +247,14 @@ class CallConfig(Strict):
     @model_validator(mode="after")
     def _is_a_shape(self) -> Self:
         if not _SHAPE.fullmatch(self.shape):
-            raise Mismatch(f"shape '{self.shape}' is not like B2 T4096 H32 K8 D128, in this order", "shape")
+            raise Mismatch(
+                f"shape '{self.shape}' must look like B2 T4096 H32 K8 D128, in this order", "shape"
+            )
         if self.sizes["H"] % self.sizes["K"]:
-            text = f"shape '{self.shape}' has heads (H) that cannot share its key heads (K) evenly"
+            text = f"shape '{self.shape}' has heads (H) that are not a multiple of its key heads (K)"
             raise Mismatch(text, "shape")
         if self.sizes["D"] % 2:  # a certificate has a small llama in it
-            why = "no llama has one, as rotary positions need pairs, and certificates try a small llama"
+            why = "rotary positions need pairs, and certificates try a small llama with it"
             raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
         return self
 
@@ -288,10 +292,14 @@ _SHAPE = re.compile(
 class InferenceConfig(Strict):
     """How many prefills of which prompts, and what is decoded after them."""
 
-    steps: Positive = Field(60, description="Prefills, each of a new batch of prompts, the warm-up included.")
-    warmup_steps: int = Field(10, ge=0, lt=2**31, description="The first of them, which no rate counts.")
-    batch_size: Positive = Field(1, description="Prompts read at once.")
-    prompt_length: Positive = Field(4096, description="Tokens of a prompt.")
+    steps: Positive = Field(
+        60, description="Prefills, including the warm-up, each on a new batch of prompts."
+    )
+    warmup_steps: int = Field(
+        10, ge=0, lt=2**31, description="Warm-up prefills at the start, which no rate counts."
+    )
+    batch_size: Positive = Field(1, description="Prompts per prefill.")
+    prompt_length: Positive = Field(4096, description="Tokens per prompt.")
     new_tokens: int = Field(
         128, ge=0, lt=2**31, description="Tokens decoded after the last prompts, with a KV cache; 0: none."
     )

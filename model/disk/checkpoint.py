@@ -257,7 +257,7 @@ def _state_name(step: int) -> str:
 
 def _check_size(path: Path, file: StateFile) -> None:
     if (size := tensorfile.size(path)) != file.size:
-        raise Unreadable(f"{path}: {size} bytes, where {file.size} were written")
+        raise Unreadable(f"{path}: {size} bytes, but {file.size} were written")
 
 
 def _check(path: Path, checksum: int, file: StateFile) -> None:

@@ -222,7 +222,7 @@ def require_own_folder(folder: Path, marks: Sequence[str], what: str) -> None:
     )
     if names and not any((folder / mark).is_file() for mark in marks):
         raise UserError(
-            f"{folder} holds other files, such as {min(names)}, and no {what}: name a new or empty folder"
+            f"{folder} holds other files, such as {min(names)}, but no {what}: name a new or empty folder"
         )
 
 

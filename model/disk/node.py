@@ -55,7 +55,7 @@ class ProductTiming(Frozen):
 
 
 class LoadClocks(Frozen):
-    """A GPU's clocks while it computes; None where the driver does not tell."""
+    """A GPU's clocks while it computes; None where the driver does not report it."""
 
     graphics_mhz: float | None
     memory_mhz: float | None
@@ -88,7 +88,7 @@ class Ceilings(Frozen):
             return None
         return (
             f"the repeats of {' and '.join(named)} spread widely (upper over lower quartile up to "
-            f"{max(wide):.3g}, {MOST_SPREAD:g} is allowed), as where other work slows the machine"
+            f"{max(wide):.3g}, {MOST_SPREAD:g} is allowed), as happens when other work slows the machine"
         )
 
 

@@ -198,7 +198,7 @@ class LedgerEvent(Frozen):
 
 
 class Clocks(Frozen):
-    """A GPU's clocks and power at one moment; None where the driver does not tell."""
+    """A GPU's clocks and power at one moment; None where the driver does not report it."""
 
     power_limit_watts: float | None = Field(description="Power limit that is in force.")
     sm_mhz: float | None = Field(description="Clock that applications run at unless held back.")

@@ -34,7 +34,7 @@ OtherProfile = Annotated[
     typer.Option("--profile", "-p", help="Another profile's name or file [default: that of the launch]."),
 ]
 Timeout = Annotated[
-    int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this; 0 for never.")
+    int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up after this long; 0 means never.")
 ]
 ScaleName = Annotated[
     str | None, typer.Option("--scale", "-s", help="A scale of the study [default: the profile's].")
@@ -61,7 +61,7 @@ FailFast = Annotated[
     bool,
     typer.Option(
         "--fail-fast",
-        help="After a run that ends unexpectedly, start no more; on a cluster with --wait only.",
+        help="Start no more runs after one ends unexpectedly; on a cluster, only with --wait.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")]

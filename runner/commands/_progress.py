@@ -91,7 +91,7 @@ class Lines(Watcher):
             self.foretold = True
             self.line(
                 task,
-                f"at the pace of this run, the steps of all {self.total} runs take about {clock(seconds)}",
+                f"at this run's pace, the steps of all {self.total} runs will take about {clock(seconds)}",
             )
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:

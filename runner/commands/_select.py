@@ -96,7 +96,7 @@ def setting(name: str, states: Iterable[RunState]) -> str:
         # What varies comes first: nobody filters by a setting that all runs share.
         if found := [dotted for dotted in matching if dotted in varied] or matching:
             if len(found) > 1:
-                raise UserError(f"--only {name}: this can mean {', '.join(found)}")
+                raise UserError(f"--only {name}: ambiguous; it could mean {', '.join(found)}")
             return found[0]
     raise UserError(f"--only {name}: no such setting {did_you_mean(name, known)}")
 

@@ -61,7 +61,7 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
         run_here(plan, watcher(Forecast([run for run, _ in plan.runs], profile.max_parallel), fail_fast))
     else:
         if fail_fast and not wait:
-            raise UserError("--fail-fast needs --wait on a cluster: something has to see how the runs end")
+            raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
         left = submit(plan, wait=bool(wait))
         if not wait:
             return False
@@ -95,7 +95,7 @@ def _say_next(states: Sequence[RunState]) -> None:
     if Settings.root != Path.cwd() / "runs" and "RUNNER_ROOT" not in os.environ:
         runner += f" --root {shlex.quote(str(Settings.root))}"
     for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
-        say(f"next: `{runner} explain {name_of(state)}` tells what happened")
+        say(f"next: `{runner} explain {name_of(state)}` shows what happened")
     if any(state.outcome is Outcome.COMPLETED for state in states):
         study = states[0].brief.study
         say(f"next: `{runner} collect`, then `{runner} sql QUERY`; or `{runner} report {study}`")

@@ -69,7 +69,7 @@ class _Pursuit:
                 raise
             say(f"until: repeat {self.number} was not started: {error}")
             return summary(self.so_far())
-        say("until: launch again when these runs have ended; it goes on from there")
+        say("until: launch again once these runs have ended, to continue from there")
         return 0
 
     def over(self, now: Plan) -> bool:
@@ -111,7 +111,7 @@ class _Pursuit:
         ]
         say(f"until: after repeat {self.number} of at most {until.at_most}")
         for each, seen in looks:
-            say(f"  {each.label}: {seen.sentence if each.pairs else 'no completed run beside the baseline'}")
+            say(f"  {each.label}: {seen.sentence if each.pairs else 'no completed pair with the baseline'}")
         open_ = [each for each, seen in looks if each.pairs and not seen.reached]
         if open_ and self.number < until.at_most:
             return {group for each in found if each.pairs for group in (each.group, each.base)}
@@ -146,7 +146,9 @@ def _wait_for_others(plan: Plan) -> None:
 
 def _conclusion(until: Until, compared: bool, missed: list[str]) -> str:
     if not compared:
-        return "no group differs from its baseline by the baseline's factors alone: nothing can be compared"
+        return (
+            "no group differs from its baseline in the baseline's factors alone, so nothing can be compared"
+        )
     target = f"within {100 * until.tokens_per_second:.3g} %"
     if missed:
         return f"not {target}: {', '.join(missed)}"

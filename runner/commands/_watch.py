@@ -53,4 +53,4 @@ def _for_good(build: Build, report: Path) -> None:
         build()
     except (AssayError, OSError) as error:
         unmark(report)
-        say(f"the report stays as it was built last: {error}")
+        say(f"keeping the last build of the report: {error}")

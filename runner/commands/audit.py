@@ -1,7 +1,7 @@
-"""Compute every number of a report again from the records that it carries, and say what does not match.
+"""Recompute every number of a report from the records that it carries, and list what does not match.
 
-Exit code 0: all match; 1: something does not; 2: this is no report that can be audited. Needs no network and
-no run folders.
+Exit code 0: all match; 1: something does not; 2: not a report that can be audited. Needs no network and no
+run folders.
 
 Examples:
   runner audit reports/build/first
@@ -35,7 +35,7 @@ def command(
     ],
     folders: Annotated[
         bool,
-        typer.Option("--folders", help="Also hold the records against the run folders under --root."),
+        typer.Option("--folders", help="Also check the records against the run folders under --root."),
     ] = False,
     timeout: Timeout = 600,
     memory: Annotated[
@@ -76,11 +76,11 @@ def _show(report: Path, done: Audit) -> None:
         show(visible(str(finding)))  # a report of others may hold what steers a terminal
     if len(done.findings) > _SHOWN:
         show(f"... and {len(done.findings) - _SHOWN:,} more; --json lists all")
-    skipped = f"; {done.skipped:,} were not, because pages look different now" if done.skipped else ""
+    skipped = f"; {done.skipped:,} were not, because page layouts have changed" if done.skipped else ""
     compared = f"{counted(done.numbers, 'number')} in {counted(done.files, 'file')} were compared{skipped}"
     count = len(done.findings)
     differ = "1 thing does not match" if count == 1 else f"{count:,} things do not match"
-    partly = "what was compared matches its records, but not all could be compared"
+    partly = "everything compared matches its records, but not everything could be compared"
     match = partly if done.notes or done.skipped else "all match its records"
     verdict = differ if count else match
     say(f"{report}: {compared}: {verdict}")

@@ -20,7 +20,7 @@ def command(
         str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
     ],
     now: Annotated[
-        bool, typer.Option("--now", help="On Slurm: do not wait until runs have saved a checkpoint.")
+        bool, typer.Option("--now", help="On Slurm: do not wait for runs to save a checkpoint.")
     ] = False,
 ) -> None:
     from runner.execute.cancel import cancel
@@ -44,5 +44,5 @@ def _say_who_goes_on(told: Sequence[RunState]) -> None:
     claims = [state.event("claimed") for state in told if not state.job_id]
     for pid in sorted({claim.pid for claim in claims if claim and claim.pid and process.alive(claim)}):
         continued = f"; it is suspended, and does either once `kill -CONT {pid}` continues it"
-        ends = f"their launch, process {pid}, starts the runs that are left: `kill {pid}` ends it"
+        ends = f"their launch, process {pid}, still starts the remaining runs: `kill {pid}` ends it"
         say(ends + (continued if process.suspended(pid) else ""))

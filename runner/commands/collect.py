@@ -1,4 +1,4 @@
-"""Load the run folders' records into the database, or first unpack those of an archive from `export`.
+"""Load the records of run folders into the database, unpacking an archive from `export` first if given one.
 
 Examples:
   runner collect
@@ -35,7 +35,7 @@ def command(
 
     root = Settings.root
     if rebuild and study:
-        raise UserError("--rebuild discards the database with all studies in it: give no STUDY with it")
+        raise UserError("--rebuild discards the database with all its studies: leave out STUDY")
     name = study and (_unpacked(study) or study_name(study, studies(root)))
     done = collected(root, name, rebuild)
     say(f"{counted(done.updated, 'run')} read, {done.unchanged} unchanged")
@@ -51,7 +51,7 @@ def _unpacked(archive: str) -> str | None:
     if not archive.endswith(SUFFIXES):
         return None
     done = unpack(Path(archive), Settings.root)
-    there = f", {done.there} were there already" if done.there else ""
+    there = f", {done.there} were already there" if done.there else ""
     runs = f"{counted(done.added, 'run')} of study {done.study} unpacked{there}"
     say(f"{archive}: {runs}; {counted(done.certificates, 'new certificate')}")
     return done.study

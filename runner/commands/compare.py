@@ -1,8 +1,8 @@
-"""Compare two studies, or one before and after: what changed, and whether it became worse.
+"""Compare two studies, or one before and after a change: what changed, and whether it got worse.
 
 A and B are studies of this workspace, or folders ROOT/STUDY of others; STUDY@COMMIT takes only the runs that
-were planned at a commit. B is compared to A. The exit code is 1 if it is established that B is slower by more
-than the margin, trains to another loss, or ended worse; otherwise 0.
+were planned at a commit. B is compared with A. The exit code is 1 if B is shown to be slower by more
+than the margin, to train to a different loss, or to end worse; otherwise 0.
 
 Examples:
   runner compare backends ../main/runs/backends
@@ -31,14 +31,16 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Option("--match", metavar="LABEL_A=LABEL_B", help="Groups that mean the same; repeatable."),
+    typer.Option(
+        "--match", metavar="LABEL_A=LABEL_B", help="Treat these two groups as the same; repeatable."
+    ),
 ]
 Stated = Annotated[
     list[str] | None,
     typer.Option(
         "--margin",
         metavar="QUANTITY=VALUE",
-        help="What does not matter: tokens_per_second=2%, loss=0.005 (nats) [default: the studies' margins].",
+        help="Too small to matter: tokens_per_second=2%, loss=0.005 (nats) [default: the studies' margins].",
     ),
 ]
 Across = Annotated[
@@ -46,31 +48,31 @@ Across = Annotated[
     typer.Option(
         "--across",
         metavar="TOPIC",
-        help="A difference that is meant, so that it withholds no verdict: host, device, software, data, "
+        help="An intended difference, which withholds no verdict: host, device, software, data, "
         "a setting such as train.compile, or all; repeatable.",
     ),
 ]
 SingleRuns = Annotated[
     bool,
     typer.Option(
-        "--single-runs", help="Test the speed of single runs, too: of these two, not of their code."
+        "--single-runs", help="Also test speed between single runs: says nothing beyond these two runs."
     ),
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Exit code 1 also where nothing is established, or B lacks a group of A."),
+    typer.Option("--strict", help="Also exit with 1 if nothing is established, or B lacks a group of A."),
 ]
 
 Html = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="DIR", help="Also write a page of it, with the records, for `runner audit`."
+        "--html", metavar="DIR", help="Also write it as a page, with its records for `runner audit`."
     ),
 ]
 
 
 def command(
-    a: Annotated[str, typer.Argument(metavar="A", help="What B is compared to, such as before a change.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="What B is compared with, such as before a change.")],
     b: Annotated[str, typer.Argument(metavar="B", help="A study's name or file, ROOT/STUDY, STUDY@COMMIT.")],
     match: Names = None,
     margin: Stated = None,
@@ -117,7 +119,7 @@ def _source(text: str) -> Source:
     if not at or "/" in commit:
         where, commit = text, ""
     if at and not re.fullmatch("[0-9a-f]{4,40}|", commit):
-        raise UserError(f"{text}: after @ comes a commit, of at least 4 digits, as `git log` shows it")
+        raise UserError(f"{text}: write a commit after @, at least 4 digits of it as `git log` shows it")
     if is_file(where) or not ("/" in where or Path(where).is_dir()) or where in studies(Settings.root):
         return Source(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
     return Source(text, *_in_other_root(Path(where).absolute()), commit or None)

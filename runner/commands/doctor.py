@@ -115,11 +115,11 @@ def _torch() -> Iterator[Check]:
 def _sensors(uuid: str) -> Check:
     """Whether runs can record what the GPU draws, and how fast it is clocked."""
     gpu = Gpu(uuid)
-    read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what holds them back": gpu.throttle_reasons()}
+    read = {"energy": gpu.joules(), "clocks": gpu.sm_mhz(), "what throttles them": gpu.throttle_reasons()}
     missing = [name for name, value in read.items() if value is None]
     if not missing:
-        return Check("sensors", True, "runs record energy, clocks, and what holds them back")
-    why = "the driver does not tell" if find_spec("pynvml") else "pip install nvidia-ml-py"
+        return Check("sensors", True, "runs record energy, clocks, and what throttles them")
+    why = "the driver does not report it" if find_spec("pynvml") else "pip install nvidia-ml-py"
     return Check("sensors", False, f"runs cannot record {', '.join(missing)}: {why}")
 
 
@@ -174,7 +174,7 @@ def _processes(profile: Profile) -> Check:
     each = f"each with {profile.cpus} CPU{'' if profile.cpus == 1 else 's'}" + (
         " and a GPU" if profile.gpus else ""
     )
-    return Check("processes", bool(said), f"of a run: {', '.join(said)}; {each}" if said else refused)
+    return Check("processes", bool(said), f"per run: {', '.join(said)}; {each}" if said else refused)
 
 
 def _require_gpus(profile: Profile, processes: int) -> None:
@@ -183,7 +183,7 @@ def _require_gpus(profile: Profile, processes: int) -> None:
 
     here = torch.cuda.device_count()
     if profile.executor == "local" and profile.gpus and processes > here:
-        raise UserError(f"{processes} processes need as many GPUs, and this machine has {here}")
+        raise UserError(f"{processes} processes need {processes} GPUs, but this machine has {here}")
 
 
 def _backends() -> Iterator[Check]:

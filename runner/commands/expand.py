@@ -1,4 +1,4 @@
-"""Show a study's runs in the order of starting, their factors, and the lines that produced each.
+"""Show a study's runs in starting order, their factors, and the lines that produced each.
 
 Examples:
   runner expand experiments/first.yaml

@@ -55,7 +55,7 @@ def _import(state: RunState) -> dict[str, Any]:
         "study": run.study,
         "factors": run.factors,
         "imported": told,
-        "certificate": "none: nobody checked its attention backend here",
+        "certificate": "none: its attention backend was not verified here",
         "config": run.config or "unknown",
         "findings": [f"{found.level}: {found.sentence}" for found in run.imported.findings],
     }

@@ -1,9 +1,9 @@
-"""Write a study's tables with a data dictionary, and its run folders as an archive for `collect`.
+"""Write a study's tables and a data dictionary, and its run folders as an archive for `collect`.
 
-OUT/tables/NAME.parquet has the study's rows of each table and view; OUT/dictionary.csv says what each column
-is, in which unit; OUT/datapackage.json says both as a Frictionless Data Package; OUT/STUDY.tar.gz has the run
-folders and certificates. These name hosts, users and paths. Checkpoints are left out, and so are logs and
-uncommitted changes unless asked for, because they may hold what others must not read.
+OUT/tables/NAME.parquet has the study's rows of each table and view; OUT/dictionary.csv describes each column
+and its unit; OUT/datapackage.json describes both as a Frictionless Data Package; OUT/STUDY.tar.gz has the run
+folders and certificates. These name hosts, users and paths. Checkpoints are left out. So are logs and
+uncommitted changes unless asked for, because they may contain what others must not read.
 
 Examples:
   runner export first
@@ -18,6 +18,7 @@ from typing import Annotated
 
 import typer
 
+from model.units import counted
 from runner.commands._console import say, show
 from runner.commands._options import Settings, study_name
 
@@ -29,7 +30,7 @@ def command(
     ] = None,
     logs: Annotated[bool, typer.Option("--logs", help="Include what the runs printed.")] = False,
     diffs: Annotated[
-        bool, typer.Option("--diffs", help="Include uncommitted changes of the code that runs started from.")
+        bool, typer.Option("--diffs", help="Include the uncommitted changes in the code that runs used.")
     ] = False,
 ) -> None:
     from analysis.export.pack import pack
@@ -45,9 +46,10 @@ def command(
         write_tables(connection, name, folder)
     left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs)
     for runs, why in (
-        (left.in_flight, "are in flight"),
-        (left.unreadable, "have no readable record"),
+        (left.in_flight, "in flight"),
+        (left.unreadable, "no readable record"),
     ):
         if runs:
-            say(f"the archive leaves out runs that {why}, {len(runs)}: {', '.join(runs[:5])}")
+            left_out = f"{counted(len(runs), 'run')} left out of the archive ({why})"
+            say(f"{left_out}: {', '.join(runs[:5])}")
     show(folder)

@@ -1,4 +1,4 @@
-"""Import logs of other programs as the runs of a study, and say what is wrong in them.
+"""Import other programs' logs as the runs of a study, and report errors in them.
 
 Examples:
   runner import logs/*.jsonl --format lsai --study theirs --margin loss=0.02
@@ -33,7 +33,7 @@ def command(
         str,
         typer.Option("--format", help="Format of the logs: lsai, csv, jsonl, parquet, tensorboard, wandb."),
     ],
-    study: Annotated[str, typer.Option("--study", help="Name of the study that they become.")],
+    study: Annotated[str, typer.Option("--study", help="Name of the study that the logs become.")],
     mapping: Annotated[
         Path | None,
         typer.Option(
@@ -46,12 +46,14 @@ def command(
         typer.Option(
             "--margin",
             metavar="NAME=VALUE",
-            help="Difference that does not matter: loss=0.02 (nats), tokens_per_second=1%; repeatable.",
+            help="Difference too small to matter: loss=0.02 (nats), tokens_per_second=1%; repeatable.",
         ),
     ] = None,
     baseline: Annotated[
         list[str] | None,
-        typer.Option("--baseline", metavar="FACTOR=VALUE", help="What others are compared with; repeatable."),
+        typer.Option(
+            "--baseline", metavar="FACTOR=VALUE", help="Group that others are compared with; repeatable."
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", help="The report's heading.")] = None,
     as_json: AsJson = False,

@@ -49,7 +49,7 @@ description: My Slurm cluster, one GPU per process of a run
 executor: slurm
 cpus: 8
 gpus: 1
-# gpus_per_node: 4  # runs of several processes (`parallel` in a study) need to know
+# gpus_per_node: 4  # needed for runs of several processes (`parallel` in a study)
 memory: 64GiB
 time_limit: 4:00:00
 max_parallel: 8

@@ -58,7 +58,7 @@ def command(
     yes: Yes = False,
     parallel: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Runs at once, in place of the profile's max_parallel."),
+        typer.Option(min=1, metavar="N", help="Concurrent runs; overrides the profile's max_parallel."),
     ] = None,
     fail_fast: FailFast = False,
     scripts: Annotated[
@@ -83,7 +83,7 @@ def command(
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
     if design.until and only:
-        say("--only: repeats are not added (`until`); launch without it for that")
+        say("--only: `until` adds no repeats; launch without --only to add them")
     if rehearse:
         planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
@@ -124,7 +124,7 @@ def _say_price(planned: Plan) -> None:
     if planned.cluster.profile.executor == "slurm" and len(kinds) > 1 and any(r.block for r in planned.left):
         say(
             f"{len(kinds)} arrays, because {_apart(kinds)}: "
-            "blocks are kept within an array, not between arrays"
+            "blocks are kept within each array, not across arrays"
         )
 
 
@@ -133,7 +133,7 @@ def _apart(kinds: set[Shape]) -> str:
     numbers = {kind.processes for kind in kinds}
     resources = {replace(kind, processes=1) for kind in kinds}
     why = ["runs have different numbers of processes"] * (len(numbers) > 1)
-    return " and ".join([*why, *["rules give some runs other resources"] * (len(resources) > 1)])
+    return " and ".join([*why, *["rules give some runs different resources"] * (len(resources) > 1)])
 
 
 def _say_over_budget(planned: Plan) -> None:
@@ -148,7 +148,7 @@ def _say_worst(planned: Plan, whole: Plan) -> None:
     if not more:
         return
     for line in price(worst):
-        say(f"with all that `until` may add ({counted(more, 'run')}): {line}")
+        say(f"with every repeat that `until` may add ({counted(more, 'run')}): {line}")
     for problem in budget.exceeded(whole.root, budget.limits_of(whole), worst):
         say(f"`until` may end early: {problem}")
 
@@ -238,10 +238,10 @@ def _for(part: Sequence[RunCost], cost: Estimate) -> str:
 
 
 def _limit(cost: Estimate) -> str:
-    """`limit 1:00:00 a run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
+    """`limit 1:00:00 per run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
     least, *others = sorted({run.wall_seconds or 0.0 for run in cost.runs})
     said = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
-    said += " a run"
+    said += " per run"
     return f"{said}, at most {_paid(cost)}" if _paid(cost) else said
 
 

@@ -1,6 +1,6 @@
-"""Print the output of a run's latest attempt, its loss about every tenth of the run, and how it ended.
+"""Print the output of a run's latest attempt, its loss at about every tenth of the run, and how it ended.
 
-With --follow, each step record as it is written, until the run ends.
+With --follow, print each step record as it is written, until the run ends.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def command(
         bool,
         typer.Option(
             "--records/--no-records",
-            help="Carry the records, from which `runner audit` computes every number again.",
+            help="Include the records from which `runner audit` recomputes every number.",
         ),
     ] = True,
     watching: Annotated[
@@ -49,7 +49,7 @@ def command(
         typer.Option(
             "--watch",
             "-w",
-            help="Build it again while runs end, until all have; its pages reload themselves.",
+            help="Rebuild as runs end, until all have ended; open pages reload themselves.",
         ),
     ] = False,
     every: Annotated[
@@ -58,7 +58,7 @@ def command(
     logs: Annotated[
         bool,
         typer.Option(
-            "--logs/--no-logs", help="Quote the last lines of what runs printed, which may hold secrets."
+            "--logs/--no-logs", help="Quote the last lines that runs printed, which may contain secrets."
         ),
     ] = True,
     figures: Annotated[
@@ -66,12 +66,12 @@ def command(
         typer.Option(
             "--figures",
             metavar="FORMATS",
-            help="Formats of the figures, of svg, pdf and png. PDF and PNG are 6.9 and 3.3 inches wide.",
+            help="Figure formats, from svg, pdf and png. PDF and PNG are 6.9 and 3.3 inches wide.",
         ),
     ] = "svg,pdf",
     index: Annotated[
         Path | None,
-        typer.Option("--index", metavar="DIR", help="Instead, list the reports that lie in this folder."),
+        typer.Option("--index", metavar="DIR", help="Instead, list the reports in this folder."),
     ] = None,
     latex: Annotated[
         bool,
@@ -85,7 +85,7 @@ def command(
     from runner.execute.collected import collected
 
     if (study is None) == (index is None):
-        raise UserError("name either a study, or with --index a folder of reports")
+        raise UserError("name a study, or with --index a folder of reports")
     if index is not None:
         _alone(context, "index")
         show(build_index(index))
@@ -93,7 +93,7 @@ def command(
     assert study is not None
     formats = _formats(figures)
     if _given(context, "every") and not watching:
-        raise UserError("--every says how often --watch looks: add --watch")
+        raise UserError("--every sets how often --watch looks: add --watch")
     root = Settings.root
     name = study_name(study, studies(root))
     folder = out or Path("reports/build") / name
@@ -130,9 +130,9 @@ def _formats(figures: str) -> tuple[Format, ...]:
     asked = [each.strip() for each in figures.split(",")]
     for each in asked:
         if " " in each or not each:
-            raise UserError("name formats with a comma between them: --figures svg,pdf,png")
+            raise UserError("separate formats with commas: --figures svg,pdf,png")
         if each not in FORMATS:
-            raise UserError(f"no figure can be drawn as '{each}' {did_you_mean(each, FORMATS)}")
+            raise UserError(f"no such figure format '{each}' {did_you_mean(each, FORMATS)}")
     return tuple(each for each in FORMATS if each in asked)
 
 

@@ -1,4 +1,4 @@
-"""Restart ended runs as planned.
+"""Restart runs that have ended, as they were planned.
 
 Examples:
   runner retry first
@@ -36,7 +36,7 @@ def command(
         typer.Option(
             "--set",
             metavar="PARALLEL.AXIS=N",
-            help="Go on with other processes than the run's own, such as on fewer GPUs; repeatable.",
+            help="Continue with a different number of processes, such as on fewer GPUs; repeatable.",
         ),
     ] = None,
     wait: Wait = None,
@@ -72,11 +72,13 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
     for dotted in (text.partition("=")[0].strip() for text in sets):
         if dotted not in axes:
             known = did_you_mean(_with_section(dotted), axes)
-            raise UserError(f"--set {dotted}: a run is restarted as planned, but for its processes {known}")
+            raise UserError(
+                f"--set {dotted}: a run restarts as planned, and only its processes can change {known}"
+            )
     found = {dotted: value for dotted, (value, _) in overrides(sets, ()).items()}
     for dotted, value in found.items():
         if type(value) is not int or value < 1:
-            raise UserError(f"--set {dotted}={value}: expected a number of processes, from 1")
+            raise UserError(f"--set {dotted}={value}: expected a number of processes, 1 or more")
     return {dotted.partition(".")[2]: value for dotted, value in found.items()}
 
 

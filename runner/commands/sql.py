@@ -29,9 +29,9 @@ def command(
         Literal["table", "csv", "json", "parquet", "latex"], typer.Option("--format", help="Output format.")
     ] = "table",
     study: Annotated[
-        str | None, typer.Option("--study", metavar="STUDY", help="The study that @NAME is about.")
+        str | None, typer.Option("--study", metavar="STUDY", help="The study that @NAME queries.")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the queries that have a name.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the named queries.")] = False,
     timeout: Timeout = 300,
     memory: Annotated[
         float,

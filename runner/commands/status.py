@@ -44,12 +44,12 @@ def command(
         typer.Option(
             "--only",
             metavar="SETTING=VALUE",
-            help="Only runs with this setting, such as train.sequence_length=4096; a short name will do "
+            help="Only runs with this setting, such as train.sequence_length=4096; a short name works "
             "(seq=4096); VALUE,VALUE for several; repeatable.",
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", "-a", help=f"A row for each run, also above {MOST_ROWS} runs.")
+        bool, typer.Option("--all", "-a", help=f"Show a row for each run, even above {MOST_ROWS} runs.")
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until nothing is in flight.")] = False,
     as_json: AsJson = False,
@@ -59,7 +59,7 @@ def command(
         raise UserError("--json prints one document: leave out --watch")
 
     if not root.is_dir():
-        say(f"{root} does not exist yet: `runner launch STUDY` makes it, --root names another")
+        say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
     def chosen() -> list[RunState]:
         return by_setting(by_outcome(reconciled(root, name), outcome or ()), only or ())
@@ -118,7 +118,7 @@ def summarize(states: Sequence[RunState]) -> None:
     shown = labels([members[0] for members in groups.values()], without=["seed", "repeat"])
     rows = [_group(*row) for row in zip(groups.values(), shown, strict=True)]
     table(*filled(GROUP_HEADS, rows, states))
-    differ = "groups that differ by more than seed and repeat"
+    differ = "groups that differ in more than seed and repeat"
     say(f"{_counts(states)}; in {len(groups)} {differ}; --all shows each run")
 
 

@@ -53,13 +53,13 @@ def _told_here(state: RunState) -> bool:
     """Ask a run's process on this machine to stop; returns False and logs why if there is none."""
     manifest, name = state.latest.manifest if state.latest else None, name_of(state)
     if manifest is None:
-        log.warning("%s is only starting: cancel it again in a moment", name)
+        log.warning("%s is still starting: cancel it again in a moment", name)
     elif process.alive(manifest) is None:
-        log.warning("%s runs on %s: cancel it there", name, manifest.host)
+        log.warning("%s is running on %s: cancel it there", name, manifest.host)
     elif process.terminate(manifest):
         return True
     else:
-        log.warning("%s is not running any more: `runner status` finds out how it ended", name)
+        log.warning("%s is no longer running: `runner status` finds out how it ended", name)
     return False
 
 

@@ -92,7 +92,7 @@ def _others(plan: Plan, now: Plan) -> str:
     cancelled = 0 if plan.once else len(plan.runs) - len(now.runs)
     said = f"; {waiting} in flight" if waiting else ""
     if cancelled:
-        said += f"; {cancelled} cancelled since this launch began, which another launch starts"
+        said += f"; {cancelled} cancelled since this launch began: launch again to start them"
     return said
 
 

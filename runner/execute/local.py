@@ -232,7 +232,7 @@ def _gpus(cluster: Cluster, tasks: Sequence[Task]) -> tuple[str, ...]:
     devices = gpus.visible(environment)
     here = f"is more than {gpus.counted(devices, environment)}"
     if 1 < most > len(devices):
-        raise _refused(cluster, "gpus", f"a run of {most} processes, one a GPU, {here}")
+        raise _refused(cluster, "gpus", f"a run of {most} processes, each with a GPU, {here}")
     if profile.max_parallel > len(devices):
         raise _refused(cluster, "max_parallel", f"max_parallel {profile.max_parallel} x gpus 1 {here}")
     return devices

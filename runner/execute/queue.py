@@ -72,7 +72,7 @@ def _acquire(descriptor: int, launch: str) -> bool:
         waited = True
         holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another launch"
         log.info(
-            "waiting until %s is done, so that neither spoils the other's timings; "
+            "waiting for %s to finish, so that neither spoils the other's timings; "
             "Ctrl-C or `kill %d` stops waiting%s",
             holder,
             os.getpid(),

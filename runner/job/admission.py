@@ -106,7 +106,7 @@ def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage]
 
 
 def _waiting(backend: str, tell: Callable[[Stage], None]) -> Callable[[], None]:
-    what = "another run makes its certificate, and this one waits for it"
+    what = "waiting for another run to make its certificate"
     return partial(tell, Stage(backend=backend, begun=0, total=0, what=what))
 
 

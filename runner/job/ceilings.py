@@ -62,13 +62,13 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
     """
     try:
         if config.train.float8 != "none":
-            raise Unmeasured("the rates of products in float8 are not measured")
+            raise Unmeasured("the rates of float8 products are not measured")
         found = _found(config, manifest, study / node.FOLDER, options)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return Known(no_ceilings=str(error))
     if unsure := found.measured.unsure:
-        sys.stderr.write(f"the ceilings of this node are unsure, and no floor is stated: {unsure}\n")
+        sys.stderr.write(f"the ceilings of this node are uncertain, so no floor is stated: {unsure}\n")
         return Known(found.key, unsure)
     return Known(found.key, None, _FLOORS[config.task](config, found.measured))
 
@@ -130,9 +130,9 @@ def _measured(config: RunConfig, options: Sequence[str]) -> Ceilings:
             raise Unmeasured(_why(said))
         return Ceilings.model_validate_json(said.stdout)
     except subprocess.TimeoutExpired as error:
-        raise Unmeasured(f"measuring had not ended after {LIMIT_SECONDS:g} s") from error
+        raise Unmeasured(f"measuring did not finish within {LIMIT_SECONDS:g} s") from error
     except ValidationError as error:
-        raise Unmeasured("the process that measures gave no answer") from error
+        raise Unmeasured("the measuring process gave no answer") from error
 
 
 def _why(said: subprocess.CompletedProcess[str]) -> str:

@@ -131,7 +131,7 @@ def _held_in_one_process(
     options.running.append(process)
     answered, late = 0, Event()
     try:
-        options.tell(Stage(backend=trials[0].backend, begun=0, total=0, what="starting a process for it"))
+        options.tell(Stage(backend=trials[0].backend, begun=0, total=0, what="starting its process"))
         for said in [] if options.stop.is_set() else _lines(process, late):
             if "begun" in said:
                 options.tell(Stage(backend=trials[answered].backend, **said))

@@ -86,7 +86,7 @@ def _say_if_it_repeats(cells: Sequence[Cell], source: Source) -> None:
     train = max(trains, key=lambda each: each.tokens, default=None)
     if train and (times := passes(cells[0].config.text, train, source)) > 1:
         what = f"{train.steps:,} steps read {source.file} at least {times:,.1f} times"
-        log.warning("%s, so that the loss is of text seen before: use more text, or fewer steps", what)
+        log.warning("%s, so the loss is on text seen before: use more text, or fewer steps", what)
 
 
 def _known(study: Study, cells: Sequence[Cell], root: Path) -> dict[Path, Content]:

@@ -31,19 +31,19 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     groups = {group: run for group, run in found.items() if is_counted(run.config)}
     if shared := len(found) - len(groups):
         said = "1 configuration" if shared == 1 else f"{shared} configurations"
-        yield f"GPU memory: not known beforehand of {said} whose runs have several processes"
+        yield f"GPU memory: no estimate for {said} whose runs have several processes"
     needs = {group: _need(run.config) for group, run in groups.items()}
     if not needs:
         return
     least, most = size(min(needs.values())), size(max(needs.values()))
     whose = "run" if all(run.config.processes == 1 for run in groups.values()) else "GPU"
-    yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} a {whose}"
+    yield f"GPU memory, estimated: {least if least == most else f'{least} to {most}'} per {whose}"
     large = [group for group, need in needs.items() if memory and need > memory]
     surprising = [group for group in large if groups[group].expected_outcome is not Outcome.OOM_GPU]
     for group in surprising[:_NAMED]:
         run = groups[group]
         yield (
-            f"{_named(run)} will probably end oom_gpu: it needs about {size(needs[group])}, and the "
+            f"{_named(run)} will probably end as oom_gpu: it needs about {size(needs[group])}, but the "
             f"profile's GPUs have {size(memory or 0)}; {_instead(run.config, memory or 0)}"
         )
     if (more := len(surprising) - _NAMED) > 0:

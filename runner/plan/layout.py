@@ -46,7 +46,7 @@ def layout(profile: Profile, processes: int) -> Layout:
     if profile.executor == "local":
         return _here(processes, key, room if profile.gpus else room or HERE)
     if room is None:
-        raise UserError(f"{processes} processes need a profile that says `{key}`: add it")
+        raise UserError(f"{processes} processes need a profile that sets `{key}`: add it")
     nodes, whole = -(-processes // room), bool(profile.gpus and profile.slurm and profile.slurm.exclusive)
     if unfit := _unfit(processes, room, whole):
         text = f"{processes} processes {unfit}, since `{key}` is {room}"
@@ -58,7 +58,7 @@ def layout(profile: Profile, processes: int) -> Layout:
 def _here(processes: int, key: str, room: int | None) -> Layout:
     """The layout on this machine. If the profile names no number of GPUs, the queue counts them later."""
     if room is not None and processes > room:
-        text = f"{processes} processes are more than this machine takes, since `{key}` is {room}"
+        text = f"{processes} processes are too many for this machine, since `{key}` is {room}"
         raise UserError(f"{text}: use {room} or fewer")
     return Layout(processes, 1, 1)
 
@@ -67,9 +67,9 @@ def _unfit(processes: int, room: int, whole: bool) -> str | None:
     """Why nodes with room for so many do not take them, in words; None if they do."""
     nodes = -(-processes // room)
     if processes % nodes:
-        return f"do not lie evenly on {nodes} nodes"
+        return f"do not divide evenly over {nodes} nodes"
     idle = whole and (room % processes if nodes == 1 else processes % room)
-    return "would leave some of the node's places idle" if idle else None
+    return "would leave some of the node's slots idle" if idle else None
 
 
 def _instead(processes: int, room: int, whole: bool) -> str:
@@ -88,7 +88,7 @@ def _refused(cell: Cell, cluster: Cluster) -> Problem | None:
     processes, profile = cell.config.processes, cluster.profile
     try:
         if processes > 1 and cell.config.device == "cuda" and not profile.gpus:
-            raise UserError(f"{processes} processes need a GPU each, and `gpus` is 0: set it to 1")
+            raise UserError(f"{processes} processes need a GPU each, but `gpus` is 0: set it to 1")
         layout(profile, processes)
     except UserError as error:
         return Problem(_place(cell), f"profile {cluster.name}: {error}")

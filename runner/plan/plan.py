@@ -93,7 +93,7 @@ def _refuse_logs(study: str, root: Path) -> None:
     """Runs that were imported and runs of our own in one folder would pass for one study."""
     if logs := [name for name in folders(root / study) if name.startswith(PREFIX)]:
         raise UserError(
-            f"study '{study}' under {root} holds {len(logs)} imported logs, which nothing here can run: "
+            f"study '{study}' under {root} holds {len(logs)} imported logs, which cannot be run: "
             "give the study another `name:`, or use another --root"
         )
 

@@ -149,5 +149,5 @@ def _to_reach(sigma: float, until: Until, seeds: int) -> str:
     target = f"an interval of {100 * until.tokens_per_second:.3g} % either way"
     repeats = repeats_expected(sigma, until.tokens_per_second, until.at_most, seeds)
     if repeats is None:
-        return f"{target} is not to be expected within {until.at_most} repeats"
-    return f"{target} is to be expected after about {repeats} repeats"
+        return f"{target} cannot be expected within {until.at_most} repeats"
+    return f"{target} can be expected after about {repeats} repeats"

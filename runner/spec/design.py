@@ -58,7 +58,7 @@ class Until(Strict):
     tokens_per_second: Share = Field(
         description="Half-width of each group's interval of the rate relative to the baseline's."
     )
-    at_most: Repeats = Field(description="Most repeats of a cell, whatever the intervals are then.")
+    at_most: Repeats = Field(description="Maximum repeats of a cell, however wide the intervals still are.")
 
     @model_validator(mode="after")
     def _can_add(self) -> Self:
@@ -71,7 +71,7 @@ class DesignKeys(Frozen):
     """The keys, as a study and each of its scales may give them; None where they do not."""
 
     repeats: Repeats | None = Field(
-        None, description="How often each cell runs, with the identical configuration; default 1."
+        None, description="How many times each cell runs, with an identical configuration; default 1."
     )
     order: Order | None = Field(
         None,
@@ -79,10 +79,11 @@ class DesignKeys(Frozen):
         "shuffled within each block. `random`: shuffled. `as written`: in the file's order.",
     )
     baseline: Annotated[dict[str, Scalar], Field(min_length=1)] | None = Field(
-        None, description="Factors that pick the group to which those that differ by them alone are compared."
+        None,
+        description="Factors that pick the baseline; groups that differ only in these are compared with it.",
     )
     margins: Margins | None = Field(
-        None, description="Differences that do not matter, by quantity; stated before the runs."
+        None, description="Differences too small to matter, by quantity; stated before the runs."
     )
     until: Until | None = Field(
         None, description="Add repeats until the comparison with the baseline is this precise."

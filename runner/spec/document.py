@@ -267,14 +267,14 @@ def _explain(error: MarkedYAMLError, lines: list[str], source: str) -> tuple[Mar
     if "cannot start any token" in problem:
         return mark, f"{problem}; put the text in quotes"
     if "<block end>" in problem:
-        return mark, "the indentation is not that of the lines above"
+        return mark, "the indentation does not match the lines above"
     began = error.context_mark
     if began and "quoted scalar" in context and "unexpected" in problem:
         return _mark(source, lines, began), "this quotation mark is never closed"
     if "escape" in problem:
         return mark, f"{problem}; in single quotes, a backslash stands for itself"
     if began and at and began.line != at.line:
-        problem = f"{problem}, in what begins on line {began.line + 1}"
+        problem = f"{problem}, in the value that begins on line {began.line + 1}"
     return mark, _TOKEN.sub(lambda token: _TOKENS.get(token[1], f"a {token[1]}"), problem)
 
 

@@ -191,7 +191,7 @@ def _kept(study: Study, axes: list[Axis], others: bool) -> Iterator[Candidate]:
             yield factors, study.document.mark(("matrix",))
     _refuse_idle_excludes(study, axes, excluded)
     if not kept and not others:
-        text = "removes every cell, so that there is nothing to run"
+        text = "removes every cell, so there is nothing to run"
         raise InvalidFile([Problem(study.document.mark(("exclude",)), text)])
 
 
@@ -313,7 +313,7 @@ def _unread(settings: dict[str, Setting]) -> Iterator[Problem]:
         elif name and section not in mine:
             text = f"'{dotted}' has no effect on task {task}, whose sections are {', '.join(mine)}"
             readers = " or ".join(f"`task: {each}`" for each in SECTIONS if section in SECTIONS[each])
-            yield Problem(mark, f"{text}; it is of {readers}" if readers else text)
+            yield Problem(mark, f"{text}; it belongs to {readers}" if readers else text)
 
 
 def _at(config: RunConfig, dotted: str) -> Scalar:
@@ -359,7 +359,7 @@ def _refuse_several_tasks(cells: Sequence[Cell]) -> None:
     """Their rates count different work: no chart may show them on one axis, nor a table rank them."""
     for cell in cells:
         if cell.config.task != cells[0].config.task:
-            text = f"one study has one task, and other cells have {cells[0].config.task}: make it two studies"
+            text = f"a study has one task, but other cells have {cells[0].config.task}: make it two studies"
             raise InvalidFile([Problem(cell.marks.get("task", cell.origin), text)])
 
 

@@ -101,13 +101,13 @@ class Profile(Strict):
     gpus_per_node: int | None = Field(
         None,
         gt=0,
-        description="GPUs per node, which runs of several processes need to know. With whole-node allocation "
+        description="GPUs per node; needed for runs of several processes. With whole-node allocation "
         "(`slurm.exclusive`, or this machine), as many runs as fit share a node, one slot each.",
     )
     processes_per_node: Positive | None = Field(
         None,
-        description="Without GPUs: processes of a run that a node takes; default: 8 with executor local; on "
-        "Slurm, runs of several processes need it.",
+        description="Without GPUs: processes of a run per node; default: 8 with executor local; on Slurm, "
+        "needed for runs of several processes.",
     )
     memory: Memory | None = Field(
         None,

@@ -66,7 +66,7 @@ class Rule(Frozen):
     @model_validator(mode="after")
     def _does_something(self) -> Self:
         if not (self.set or self.expect or self.label or self.resources != Resources()):
-            raise ValueError("a rule without effect: give it `set`, `resources`, `expect` or `label`")
+            raise ValueError("this rule has no effect: give it `set`, `resources`, `expect` or `label`")
         if self.because and not self.expect:
             raise ValueError("`because` says why an outcome is expected: add `expect`")
         return self
@@ -79,7 +79,7 @@ class Scale(DesignKeys):
     set: Assignment = Field(default={}, description="Configuration at this scale; overrides `base`.")
     matrix: dict[str, Axis] = Field(default={}, description="Axes that this scale replaces.")
     zip: list[Annotated[dict[str, Axis], Field(min_length=1)]] = Field(
-        default=[], description="Groups that take the place of the study's groups of the same axes."
+        default=[], description="Groups that replace the study's groups of the same axes."
     )
     include: list[Assignment] = Field(default=[], description="Cells added to the matrix at this scale.")
     rules: list[Rule] = Field(default=[], description="Rules of this scale, applied after the study's.")
@@ -212,7 +212,7 @@ def _near(path: Path) -> str:
     folders = (path.parent, Path("experiments"))
     near = sorted({str(each) for folder in folders for each in folder.glob("*.yaml")})
     if not near:
-        return "(no study is near: change to the folder that has yours, or write one with `runner init`)"
+        return "(no study nearby: change to the folder that has yours, or write one with `runner init`)"
     return did_you_mean(str(path), near, next((each for each in near if Path(each).stem == path.stem), None))
 
 

@@ -93,10 +93,10 @@ def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
     if first in _OF_VALUES and (last in _BRANCHES or last.startswith("list[")):
         said = "can only take values that are text, a finite number, true or false"
         apart = isinstance(got, dict) and next(iter(got), None)
-        return f"{said}; write an axis of its own for each, such as {name}.{apart}: [...]" if apart else said
+        return f"{said}; write a separate axis for each, such as {name}.{apart}: [...]" if apart else said
     match detail["type"]:
         case "list_type" if {"matrix", "zip"} & {*detail["loc"][:-1]} and isinstance(got, dict) and got:
-            return f"must be a list; write an axis as one word, such as {last}.{next(iter(got))}"
+            return f"must be a list; write an axis as one dotted name, such as {last}.{next(iter(got))}"
         case "list_type":
             return f"must be a list, such as [{shown(got)}]" if _scalar(got) else "must be a list"
         case "too_short" if got in ([], {}):

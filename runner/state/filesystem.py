@@ -41,7 +41,7 @@ def of_mount(kind: str, options: str) -> Promise:
     """What a mount of this type with these comma-separated options promises."""
     words = set(options.split(","))
     if kind in _LOCAL:
-        return Promise(kind, False, True, "of this machine alone: other nodes do not see it")
+        return Promise(kind, False, True, "local to this machine: other nodes cannot see it")
     if kind == "lustre" and "flock" not in words:
         text = _ONE_NODE if "localflock" in words else "mounted without flock: no file locks"
         return Promise(kind, True, False, text)
@@ -50,5 +50,5 @@ def of_mount(kind: str, options: str) -> Promise:
     if kind in ("lustre", "nfs", "nfs4") or kind in _SHARED:
         return Promise(kind, True, True, "file locks hold on all nodes")
     return Promise(
-        kind, None, None, "it is not known whether other nodes see it, or whether file locks hold there"
+        kind, None, None, "unknown whether other nodes can see it, or whether file locks hold there"
     )

@@ -107,7 +107,7 @@ def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, r
     until((attempt / "result.json").exists)
     assert told(attempt) == (
         "node_failed",
-        f"rank 1 on {node}: neither it nor its Slurm task is there any more",
+        f"rank 1 on {node}: both it and its Slurm task are gone",
     )
     until(lambda: rows()[0]["outcome"] == "completed")
     again = manifest(attempt.with_name("attempt-2"))

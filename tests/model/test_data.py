@@ -172,7 +172,7 @@ def test_padding_tokenises_no_more_of_a_document_than_its_sample_holds(tmp_path,
     [
         ([None] * 500, "column 'text' has no text"),
         (["", ""], "column 'text' has no text"),
-        (["ab"], "has 4 tokens in all, and one sample takes 33 .* at most 3"),
+        (["ab"], "has 4 tokens in all, but one sample takes 33 .* at most 3"),
         (["x" * 10, None, "y" * 10, ""], "has 24 tokens in all"),
     ],
     ids=["nulls", "empty", "two letters", "short"],

@@ -180,7 +180,7 @@ def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
         return [("Warm-up", "included")]
     counts = sorted({run["warmup_steps"] for run in shown})
     first = "step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
-    return [("Warm-up", f"excluded: the first {first}, by the rule that the methods state")]
+    return [("Warm-up", f"excluded: the first {first}, by the rule in Methods")]
 
 
 def _imported(shown: list[Row]) -> list[tuple[str, str]]:

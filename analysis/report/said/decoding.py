@@ -51,7 +51,7 @@ def floors(facts: Facts) -> Iterator[Sentence]:
         each = " to ".join(f"{shares[label]:.0f} % ({name(label)})" for label in ends)
         parts.append(f"{each} of that of {noun}")
     if parts:
-        text = f"Observed: the least time, by what the same device was measured to reach, is {listed(parts)}."
+        text = f"Observed: the least time, by the rates measured on the same device, is {listed(parts)}."
         yield Sentence(text, tuple(numbers), "observed", "medians of completed runs", "")
 
 
@@ -62,5 +62,5 @@ def without(facts: Facts) -> Iterator[Sentence]:
     if labels and len(labels) < len(facts.labels):
         yield Sentence(
             f"How long {listed([name(label) for label in labels])} would take to decode: "
-            "the study has them read prompts alone."
+            "in this study they only read prompts."
         )

@@ -54,9 +54,10 @@ def _of_calls(facts: Facts) -> Iterator[Sentence]:
     done = [run for run in facts.runs if run["outcome"] == "completed"]
     if len({(run["label"]) for run in done}) == len(done):
         yield Sentence(
-            "Each shape was measured in one process: intervals say how steady it was, not what another gives."
+            "Each shape was measured in one process: intervals say how steady it was, "
+            "not what another process would give."
         )
-    yield Sentence("Attention alone is not a training step: what share of one it takes is not in here.")
+    yield Sentence("Attention alone is not a training step: its share of one was not measured here.")
     yield from _clocks(facts)
     yield from _gpus_of_calls(done)
     yield from _one_machine(done)
@@ -70,7 +71,7 @@ def _clocks(facts: Facts) -> Iterator[Sentence]:
         return
     low, high = min(row["sm_mhz_low"] for row in known), max(row["sm_mhz_high"] for row in known)
     held = {word for row in known for word in (row["throttle_reasons"] or "").split("; ")} - {"", "none"}
-    by = f", held back at times by {listed(sorted(held))}" if held else ""
+    by = f", throttled at times by {listed(sorted(held))}" if held else ""
     yield Sentence(f"The GPU's clock was {low:,.0f} to {high:,.0f} MHz after calls{by}.")
 
 
@@ -99,7 +100,7 @@ def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
         )
     if comparison.alone:
         groups = listed([name(label) for label in comparison.alone])
-        yield Sentence(f"Not compared, for want of a completed counterpart among the baseline's: {groups}.")
+        yield Sentence(f"Not compared, because the baseline has no completed counterpart: {groups}.")
 
 
 def _single(facts: Facts, comparison: Comparison) -> str:
@@ -107,7 +108,7 @@ def _single(facts: Facts, comparison: Comparison) -> str:
     if len(comparison.singles) == len(facts.groups) > FEW:
         groups = f"one of each of {len(facts.groups)} groups"
     of = "difference of a single run" if len(comparison.singles) == 1 else "differences of single runs"
-    return f"Nothing tells the {of} ({groups}) from the machine's between two starts."
+    return f"The {of} ({groups}) cannot be told apart from the machine's own between two starts."
 
 
 def _repeats(facts: Facts, comparison: Comparison) -> str:
@@ -122,8 +123,8 @@ def _one_of_a_kind(done: Sequence[Row]) -> Iterator[Sentence]:
     seeds = {run["seed"] for run in done}
     if len(seeds) == 1 and None not in seeds:
         yield Sentence(
-            f"Every completed run has seed {seeds.pop()}: what other initial weights and another order "
-            "of the documents give is not known."
+            f"Every completed run has seed {seeds.pop()}: the effect of other initial weights and of another "
+            "order of the documents is unknown."
         )
     yield from _one_machine(done)
 

@@ -49,11 +49,12 @@ def _sentence(
         text = f"On the loss of {groups} against that of {name(baseline)}: {said[:1].lower()}{said[1:]}"
         return Sentence(text, kind=kind)
     share = "" if margin is None else f" the stated margin of {margin:.3g} nats per token"
-    same = f"is that of {name(baseline)}{share and f' within{share}'}"
+    same = f"is the same as that of {name(baseline)}{share and f' within{share}'}"
+    beyond = share and f" by more than{share}"
     text = {
         "equivalent": f"The loss of {groups} {same}.",
-        "different": f"The loss of {groups} is not that of {name(baseline)}{share and f', beyond{share}'}.",
-    }.get(kind, f"It is not shown whether the loss of {groups} {same}.{'' if share else _UNSTATED}")
+        "different": f"The loss of {groups} differs from that of {name(baseline)}{beyond}.",
+    }.get(kind, f"These runs do not show whether the loss of {groups} {same}.{'' if share else _UNSTATED}")
     if level == RECORDS:
         text = f"In one pair of {_unit(items)} each: {text[:1].lower()}{text[1:]}"
     return Sentence(text, tuple(map(_number, items)), kind, level, method)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MEANING = {
     "oom_gpu": "out of GPU memory",
     "oom_host": "out of host memory",
-    "unsupported": "the backend says that it cannot run there",
+    "unsupported": "the backend reports that it cannot run there",
     "diverged": "a loss that is not finite",
     "timeout": "the time limit",
     "preempted": "stopped by the scheduler",
@@ -52,7 +52,7 @@ def _why(because: str | None) -> str:
 def out_of_memory(facts: Facts) -> list[Sentence]:
     """Backends that had no memory enough for attention alone. That is a result."""
     return list(
-        _untimed(facts, ("oom_gpu", "oom_host"), "ran out of memory in {runs}, and has no time there.")
+        _untimed(facts, ("oom_gpu", "oom_host"), "ran out of memory in {runs} and was not timed there.")
     )
 
 

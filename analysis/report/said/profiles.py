@@ -23,8 +23,8 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
                 for label, more in found.items()
             )
             yield Sentence(
-                f"The figure of where the time of a {noun} goes shows {noun}s after the run. Those of "
-                f"{groups} took over {SLOWER:.0f} % longer than the timed ones, "
-                "so it does not show where the timed ones' time went.",
+                f"The figure of where the time of a {noun} goes shows {noun}s profiled after the run. "
+                f"Those of {groups} took over {SLOWER:.0f} % longer than the timed ones, "
+                "so it does not show where the time of the timed ones went.",
                 tuple(numbers),
             )

@@ -25,13 +25,13 @@ _SAID = {
     "faster": "{groups} {trains} faster than {baseline}{beyond}.",
     "slower": "{groups} {trains} more slowly than {baseline}{beyond}.",
     "equivalent": "{groups} {trains} as fast as {baseline}{within}.",
-    "across": "It is not shown whether {groups} {trains} faster or more slowly than {baseline}{beyond}: the "
-    "intervals leave out equality, but not the margin. More repeats would narrow them.",
-    "inconclusive": "It is not shown whether {groups} {trains} as fast as {baseline}{within}: the "
+    "across": "These runs do not show whether {groups} {trains} faster or slower than {baseline}{beyond}: "
+    "the intervals exclude equality, but not the margin. More repeats would narrow them.",
+    "inconclusive": "These runs do not show whether {groups} {trains} as fast as {baseline}{within}: the "
     "intervals are too wide. More repeats would narrow them.",
-    "alike": "The rate of {groups} cannot be told from that of {baseline}, which does not make them equal: "
-    "that takes `margins: {{tokens_per_second: PERCENT}}` in the study before it runs.",
-    "observed": "Observed, not a finding: {groups} ran at another rate than {baseline}, {observed}.",
+    "alike": "The rate of {groups} cannot be told apart from that of {baseline}. That does not make them "
+    "equal: to test that, state `margins: {{tokens_per_second: PERCENT}}` in the study before it runs.",
+    "observed": "Observed, not a finding: {groups} ran at a different rate from {baseline}, {observed}.",
 }
 
 
@@ -85,7 +85,7 @@ def _sentence(
     other = name(baseline) if baseline else "the baseline of the same settings"
     if kind == "withheld":
         groups = listed([name(it.label) for it in items])
-        text = f"No verdict is given on the rate of {groups} against that of {other}. {said}"
+        text = f"There is no verdict on the rate of {groups} against that of {other}. {said}"
         return Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
     text = _SAID[said].format(
@@ -138,7 +138,7 @@ def _ranking(ranking: Ranking) -> Sentence:
     labels = list(dict.fromkeys(label for tier in ranking.tiers for label in tier))
     among = f"Among all pairs of {counted(len(labels), 'group')} with repeats"
     if len(ranking.tiers) == 1:
-        said = f"{among}, no test tells two rates apart: {listed([name(label) for label in labels])}."
+        said = f"{among}, no test tells any two rates apart: {listed([name(label) for label in labels])}."
         return Sentence(said, kind="inconclusive", level="runs", method=_method(ranking))
     tiers = "; ".join(listed([name(label) for label in tier]) for tier in ranking.tiers)
     said = (

@@ -49,8 +49,8 @@ class Sentence:
     def inference(self) -> str:
         """How far it reaches, in words; empty where nothing is inferred."""
         reach = {
-            "runs": "About further runs under the same conditions",
-            "records of one run each": "About these runs alone, not about further ones",
+            "runs": "Holds for further runs under the same conditions",
+            "records of one run each": "Holds for these runs only, not for further ones",
         }.get(self.level, "")
         return f"{reach}: {self.method}." if reach and self.method else reach and f"{reach}."
 

@@ -30,7 +30,7 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
     if on_gpu:
         yield Setting("Clocks and power", value(on_gpu, _clocks), "", "Machine")
-        yield Setting("Clocks held back", _held_back(on_gpu), "", "Machine")
+        yield Setting("Clock throttling", _held_back(on_gpu), "", "Machine")
         if not facts.calls:
             yield Setting(
                 "Peak for MFU", value(on_gpu, _peak, "it is in no data sheet known here"), "", "Machine"

@@ -42,7 +42,7 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
 def _varied(facts: Facts) -> str:
     axes = varying(facts.runs)
     if not axes:
-        return "nothing: all runs have one configuration, seed and repeat apart"
+        return "nothing: all runs share one configuration, apart from seed and repeat"
     return f"{listed([f'`{axis}`' for axis in axes])}: {counted(len(facts.groups), 'group')}"
 
 
@@ -112,6 +112,6 @@ def _stopping(runs: Sequence[Row]) -> str:
     if not found:
         return "none: the number of runs was fixed in advance"
     return (
-        f"repeats until the interval of each ratio to the baseline is {100 * found[0]:.3g} % on either side, "
-        f"at most {found[1]}"
+        f"repeats until the interval of each ratio to the baseline is within {100 * found[0]:.3g} % on "
+        f"either side, at most {found[1]}"
     )

@@ -47,7 +47,7 @@ def _heads(run: Row) -> str | None:
     queries, keys, dim = (setting("model", each)(run) for each in ("heads", "kv_heads", "dim"))
     if None in (queries, keys, dim):
         return None
-    return f"{queries} of queries and {keys} of keys and values, each of dimension {dim // queries}"
+    return f"{queries} query heads and {keys} key/value heads, each of dimension {dim // queries}"
 
 
 def _flop(run: Row) -> str | None:
@@ -144,7 +144,7 @@ def _text(run: Row) -> str | None:
 
 def _samples(run: Row) -> str | None:
     return {
-        "pad": "one document a sample, truncated or padded",
+        "pad": "one document per sample, truncated or padded",
         "pack": "documents joined and cut into full samples",
     }.get(setting("data", "mode")(run))
 
@@ -153,7 +153,7 @@ def _tokenizer(run: Row) -> str | None:
     found = run["tokenizer"] or setting("data", "tokenizer")(run)
     if found is None:
         return None
-    return "bytes: one token a byte" if found == "bytes" else f"`{PurePath(found).name}`"
+    return "bytes: one token per byte" if found == "bytes" else f"`{PurePath(found).name}`"
 
 
 def _padding(run: Row) -> str:

@@ -112,7 +112,7 @@ def _override(run: Row, dotted: str) -> str | None:
     if run["overridden"] is None:  # a record of a version that did not keep the study's own values
         given = options(run, "--set")
         texts = [text for text in given if text.partition("=")[0] == dotted]
-        return f"`--set {texts[-1]}`; these records do not hold the study's own value" if texts else None
+        return f"`--set {texts[-1]}`; these records do not include the study's own value" if texts else None
     found = run["overridden"].get(dotted)
     if found is None:
         return None

@@ -93,6 +93,6 @@ def _own_gpus(uuids: Sequence[str | None]) -> None:
     if twice := sorted({uuid for uuid in known if known.count(uuid) > 1}):
         ranks = [str(rank) for rank, uuid in enumerate(uuids) if uuid == twice[0]]
         raise UserError(
-            f"ranks {', '.join(ranks)} share GPU {twice[0]}: give a node's tasks as many GPUs as they are, "
-            "with `gpus_per_node` of the profile"
+            f"ranks {', '.join(ranks)} share GPU {twice[0]}: give each node as many GPUs as it has tasks, "
+            "with `gpus_per_node` in the profile"
         )

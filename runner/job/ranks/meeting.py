@@ -103,4 +103,4 @@ def found(
             if is_over():
                 return Meeting(attempt=0)
         time.sleep(POLL_SECONDS)
-    raise NobodyCame(f"rank 0 did not say within {patience_seconds:g} s where it listens: no {path.name}")
+    raise NobodyCame(f"rank 0 did not publish its address within {patience_seconds:g} s: no {path.name}")

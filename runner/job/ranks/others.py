@@ -193,5 +193,5 @@ def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> En
     if waited < DEATH_SECONDS:
         return None
     if other.process is not None:
-        return Ending(Outcome.FAILED, f"{where} closed its connection, and did not end")
-    return Ending(Outcome.NODE_FAILED, f"{where}: neither it nor its Slurm task is there any more")
+        return Ending(Outcome.FAILED, f"{where} closed its connection but did not exit")
+    return Ending(Outcome.NODE_FAILED, f"{where}: both it and its Slurm task are gone")

@@ -123,7 +123,11 @@ def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
     if not ratios:
         return rows, "no times to compare"
     unlike = sum(each[3] == DIFFERS for each in rows)
-    ended = f"{unlike} of {len(rows)} calls end otherwise" if unlike else f"all {len(rows)} calls end alike"
+    ended = (
+        f"{unlike} of {len(rows)} calls end differently"
+        if unlike
+        else f"all {len(rows)} calls end the same way"
+    )
     return rows, f"{ended}; their times are {min(ratios):.2f} to {max(ratios):.2f} of what they were"
 
 

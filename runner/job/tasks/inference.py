@@ -51,7 +51,7 @@ def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
         return rows, f"the tokens of {both} decoded positions are the same"
     return (
         rows,
-        f"the tokens of {len(unequal)} of {both} decoded positions differ, from the {unequal[0] + 1}. on",
+        f"the tokens of {len(unequal)} of {both} decoded positions differ, from number {unequal[0] + 1} on",
     )
 
 

@@ -18,14 +18,14 @@ def wrong_factors(study: Study, scale: str, cells: Sequence[Mapping[str, Setting
     if (baseline := study.design(scale).baseline) is None:
         return
     if "seed" in baseline:
-        text = "seeds are no groups: each run is paired with the baseline's of its own seed; leave out `seed`"
+        text = "seeds are not groups: runs are paired with the baseline seed by seed; leave out `seed`"
         yield Problem(study.key_at(scale, "baseline", "seed"), text)
         return
     where: Where = {**baseline}
     if not (set(where) <= set(study.axes) and any(matches(cell, where) for cell in cells)):
         yield idle(study, where, _place(study, scale), cells)
     elif all(matches(cell, where) for cell in cells):
-        text = "every cell is the baseline, so that there is nothing to compare with it"
+        text = "every cell is the baseline, so there is nothing to compare it with"
         yield Problem(study.key_at(scale, "baseline"), f"{text}: name a factor that varies")
 
 

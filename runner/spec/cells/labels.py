@@ -27,7 +27,7 @@ def misleading(cells: Sequence[Cell]) -> Iterator[Problem]:
             )
         for cell in groups.values():
             if _is_another_backend(label, cell):
-                text = f"'{label}' is another backend than this group's, {cell.config.attention}"
+                text = f"'{label}' names a different backend than this group's, {cell.config.attention}"
                 yield Problem(cell.marks[LABEL], text)
                 break
 

@@ -169,7 +169,7 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
         ("time.html", "img alt"),
         ("data/memory.csv", "line 2 (", "peak_memory_gib", "17.0"),
         ("figures/memory.svg", "it says 11.00, the records give 71.00"),
-        ("figures/loss.svg", "drawn otherwise"),
+        ("figures/loss.svg", "drawn differently"),
         ("data/queries/memory.sql", "was changed: it is not what this code writes"),
         ("assets/page.js", "was changed"),
         ("tokens.html", "missing"),
@@ -352,7 +352,7 @@ def _manifest(old: str, new: str) -> Callable[[Path], None]:
     ("harm", "said"),
     [
         (shutil.rmtree, "name the folder that `runner report` wrote"),
-        (lambda report: (report / MANIFEST).unlink(), "it is of a version before audits"),
+        (lambda report: (report / MANIFEST).unlink(), "it comes from a version before audits"),
         (
             _manifest('"schema_version": 1', '"schema_version": 2'),
             "a newer version of assay may have written it",

@@ -269,7 +269,7 @@ def test_mfu_of_different_peaks_says_that_it_does_not_rank(root: Path) -> None:
     manifest.write_text(manifest.read_text().replace("989400000000000.0", "1979e12"))
     collect(root)
     figure = draw(root, "mfu")
-    assert figure and "Shares of different peaks do not say which group is faster" in figure.caption
+    assert figure and "Shares of different peaks do not show which group is faster" in figure.caption
 
 
 def test_the_whole_time_says_where_audits_and_ceilings_are_in_it(demo_figures: Figures) -> None:
@@ -301,7 +301,7 @@ def test_the_caption_calls_the_line_what_it_is(demo_figures: Figures, name: str)
     """It is an interval, and wider than the runs' range if they are few."""
     figure = demo_figures[name]
     assert figure
-    assert "Each mark is a run, the bar its group's median, the line the interval." in figure.caption
+    assert "Each mark is a run, each bar its group's median, each line the interval." in figure.caption
     assert "interval" in figure.interval
 
 

@@ -83,7 +83,7 @@ def test_the_answer_says_what_was_read_and_decoded_and_who_is_faster(pages: Path
         in said
     )
     assert re.search(r"a decoded token takes 10 ms under auto and 20 ms under flash", said)
-    assert "would take to decode: the study has them read prompts alone" in said
+    assert "would take to decode: in this study they only read prompts" in said
     assert "flash" in said and "custom" in said
 
 
@@ -155,7 +155,7 @@ def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed
     profile(folder, decoded={"products": 0.01}, products=0.15)
     collect(tmp_path)
     made = build_report(tmp_path, "inference", tmp_path / "out").parent
-    assert "shows prefills after the run. Those of custom (50.0 %) took over 10 %" in words(
+    assert "shows prefills profiled after the run. Those of custom (50.0 %) took over 10 %" in words(
         made / "index.html"
     )
     assert "In 1 of 2 groups these took over 10 % longer" in words(made / "prefill.html")

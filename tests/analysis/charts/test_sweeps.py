@@ -139,7 +139,7 @@ def test_every_other_factor_makes_a_line_and_each_has_a_mark_and_an_interval() -
     assert list(dict.fromkeys(point["label"] for point in points)) == names
     assert len(points) == 16
     assert {point["n"] for point in points} == {3}
-    assert figure.interval == "n = 3: 95 % t interval over 3 runs, which takes their logs as normal"
+    assert figure.interval == "n = 3: 95 % t interval over 3 runs, which assumes that their logs are normal"
     for channel in ("color", "shape", "strokeDash"):
         scale = encoded(figure, channel, "label")["scale"]
         assert scale["domain"] == names

@@ -49,17 +49,17 @@ def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
         ("host", {"node": "nid002"}, {"speed"}, "A ran on nid001, B on nid002"),
         ("clocks", {"power_limit_watts": 500.0}, {"speed"}, "A ran at 700 W and 1980 MHz and 3201 MHz memory, B ran at 500 W"),
         ("clocks", UNKNOWN, set(), "The clock and power limit of B was not recorded."),
-        ("throttling", {"slowed_seconds": 360.0}, {"speed"}, "Heat or the power supply held back the clocks for 0 % of the time of A and 10 %"),
-        ("throttling", {"power_capped_seconds": 0.0}, set(), "The power limit held back the clocks for 50 %"),
-        ("regime", CHANGED, set(), "changed while steps of B were counted (1,650 to 1,980 MHz; held back by sw_power_cap or nothing)."),
+        ("throttling", {"slowed_seconds": 360.0}, {"speed"}, "Heat or the power supply throttled the clocks for 0 % of the time of A and 10 %"),
+        ("throttling", {"power_capped_seconds": 0.0}, set(), "The power limit throttled the clocks for 50 %"),
+        ("regime", CHANGED, set(), "changed while steps of B were counted (1,650 to 1,980 MHz; throttled by sw_power_cap or nothing)."),
         ("regime", CHANGED | {"throttle_reasons": None}, set(), "counted (1,650 to 1,980 MHz)."),
-        ("regime", CHANGED | {"sm_mhz_low": None, "sm_mhz_high": None}, set(), "counted (held back by sw_power_cap or nothing)."),
+        ("regime", CHANGED | {"sm_mhz_low": None, "sm_mhz_high": None}, set(), "counted (throttled by sw_power_cap or nothing)."),
         ("starved", {"data_wait_percentage": 23.0}, {"speed"}, "The device of B waited for data for up to 23 % of the time"),
         ("users", {"device_users": 1}, {"speed"}, "Other processes used the GPU when runs of B started."),
         ("driver", {"software": {"torch": "2.13.0", "driver": "580.1"}}, {"speed"}, "B ran with 580.1"),
         ("software", {"software": {"torch": "2.12.0", "driver": "570.86"}}, {"speed"}, "torch 2.13.0 and 2.12.0"),
         ("software", {"software": {"python": "3.12.1", "torch": "2.13.0", "driver": "570.86"}}, set(), "python"),
-        ("software", {"software": {"torch": "2.13.0", "driver": "570.86"}}, set(), "python in A alone"),
+        ("software", {"software": {"torch": "2.13.0", "driver": "570.86"}}, set(), "python only in A"),
         ("software", {"software": None}, set(), "The software of B was not recorded."),
         ("data", {"data_fingerprint": "e" * 32}, {"loss"}, "different texts"),
         ("data", {"data_fingerprint": None}, {"loss"}, "Which text B read was not recorded."),
@@ -124,10 +124,10 @@ def test_the_overview_says_of_how_many_runs_the_times_are_worth_less() -> None:
         row(outcome="failed", **CHANGED),
     ]
     assert [each.sentence for each in among(mixed)] == [
-        "The GPU's clock, or what held it back, changed while steps of 1 of 3 completed runs were counted "
-        "(1,650 to 1,980 MHz; held back by sw_power_cap or nothing).",
-        "The device waited for data for up to 23 % of the time in 1 of 3 completed runs (flash): their speed is in "
-        "part that of the data.",
+        "The GPU's clock, or what throttled it, changed while steps of 1 of 3 completed runs were counted "
+        "(1,650 to 1,980 MHz; throttled by sw_power_cap or nothing).",
+        "The device waited for data for up to 23 % of the time in 1 of 3 completed runs (flash): their speed is "
+        "partly that of the data.",
     ]
 
 

@@ -55,7 +55,7 @@ def test_a_process_that_is_ended_from_outside_ends_the_build_at_once(tmp_path: P
         made.children[0].kill()
         made.children[0].wait()
         for step in (made.check, made.finish, lambda: made.write("a", SPEC, ())):
-            with pytest.raises(UserError, match="ended from outside"):
+            with pytest.raises(UserError, match="was killed"):
                 step()
     finally:
         made.close()
@@ -67,7 +67,7 @@ def test_a_process_that_is_ended_while_it_draws_is_noticed_and_leaves_none_behin
         os.kill(made.children[0].pid, signal.SIGSTOP)  # it has begun no figure yet, and will end none
         drawn = made.digest(SPEC)
         made.children[0].kill()
-        with pytest.raises(UserError, match="ended from outside"):
+        with pytest.raises(UserError, match="was killed"):
             made.finish()
         assert isinstance(drawn.exception(), UserError)
     finally:

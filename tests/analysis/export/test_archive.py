@@ -149,7 +149,7 @@ def test_what_is_there_already_is_left_alone(archive: Path, there: Path) -> None
 def test_another_run_of_the_same_name_is_never_overwritten(archive: Path, there: Path) -> None:
     completed(there, "r1", seconds=0.5)
     before = {path: path.read_bytes() for path in there.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match="other records: backends/r1: unpack it into another root"):
+    with pytest.raises(UserError, match="different records: backends/r1: unpack it into another root"):
         unpack(archive, there)
     assert {path: path.read_bytes() for path in there.rglob("*") if path.is_file()} == before
 
@@ -250,6 +250,6 @@ def test_a_file_or_a_link_in_the_place_of_a_folder_is_named(archive: Path, there
 def test_what_is_no_file_is_refused_without_waiting_for_it(kind: str, archive: Path, there: Path) -> None:
     odd = archive.with_name("odd.tar.gz")
     {"link": lambda: odd.symlink_to(archive), "pipe": lambda: os.mkfifo(odd), "folder": odd.mkdir}[kind]()
-    with pytest.raises(UserError, match="is no file: name the archive itself"):
+    with pytest.raises(UserError, match="is not a file: name the archive itself"):
         unpack(odd, there)
     assert not there.exists()

@@ -37,7 +37,7 @@ REFUSED = {
     "two runs": ("step,loss\n1,9\n2,8\n3,7\n1,9\n2,8\n", r"a\.csv:5: step 1 follows step 3: two runs in one file"),
     "no order": (
         "step,loss\n1,9\n" + "".join(f"{step},8\n{step - 1},8\n" for step in range(3, 30, 3)),
-        r"a\.csv:4: step 2 follows step 3, as 9 steps go back: the records are in no order",
+        r"a\.csv:4: step 2 follows step 3, one of 9 steps that go back: the records are not in order",
     ),
     "backwards": ("step,loss\n3,7\n2,8\n1,9\n", r"a\.csv:3: step 2 follows step 3: two runs in one file"),
     "no numbers": ("step,loss\n1,high\n2,low\n", r"a\.csv:2: 'loss' is 'high', not a number"),
@@ -56,9 +56,9 @@ def test_a_csv_that_is_no_run_is_refused(text: str, why: str, tmp_path: Path) ->
     "content, why",
     [
         (b"", r"a:1: the file is empty"),
-        (b"\x1f\x8b\x08\x00\xff", r"a:1: byte 0x8b is not UTF-8: no text file"),
-        (b"step 1 loss 9\nstep 2 loss 8\n", r"a:1: no JSON .*; so are 2 lines: no JSONL log"),
-        (b"[1, 2]\n[3, 4]\n", r"a:1: no JSON object"),
+        (b"\x1f\x8b\x08\x00\xff", r"a:1: byte 0x8b is not UTF-8: not a text file"),
+        (b"step 1 loss 9\nstep 2 loss 8\n", r"a:1: not JSON .*; so are 2 lines: not a JSONL log"),
+        (b"[1, 2]\n[3, 4]\n", r"a:1: not a JSON object"),
         (b'{"epoch": 1}\n', r"a:1: no column 'step' \(columns: epoch\)"),
         (b'{"step": 1, "loss": true}\n', r"a:1: 'loss' is 'True', not a number"),
         (b'{"step": 1.5, "loss": 1}\n', r"a:1: step 1.5 is not a whole number"),
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_jsonl_log_is_refused(content: bytes, why: str, tmp_pa
 def test_a_truncated_parquet_file_a_folder_and_a_missing_column_name_are_refused(tmp_path: Path) -> None:
     whole = write_table(tmp_path / "a.parquet", GOOD).read_bytes()
     (tmp_path / "a.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(Refused, match=r"a\.parquet:1: no Parquet file, or a torn one"):
+    with pytest.raises(Refused, match=r"a\.parquet:1: not a Parquet file, or a truncated one"):
         made.read(tmp_path / "a.parquet", "parquet", COLUMNS)
     with pytest.raises(Refused, match="a folder; give a log file"):
         made.read(tmp_path, "csv", COLUMNS)
@@ -97,7 +97,7 @@ def test_a_torn_line_is_left_out_and_said_and_the_rest_is_there(tmp_path: Path) 
     (tmp_path / "a.jsonl").write_text("\n".join(torn))
     steps, left_out = _left_out(tmp_path / "a.jsonl")
     assert steps == [1, 5, 15, 20, 25]
-    assert [line.partition(" (")[0] for line in left_out] == [":3: no JSON", ":7: no JSON"]
+    assert [line.partition(" (")[0] for line in left_out] == [":3: not JSON", ":7: not JSON"]
 
 
 @pytest.mark.refused
@@ -161,8 +161,8 @@ def test_steps_that_a_resumed_run_logged_again_count_once_and_are_said(tmp_path:
     said = [line.removeprefix(f"{path}:") for line in whole.run.imported.not_imported]
     assert said == [
         "8: step 5 is logged again on line 9",
-        "5: step 4 was logged again by a run that was resumed on line 6",
-        "4: step 3 was logged again by a run that was resumed on line 6",
+        "5: step 4 was logged again by a run that resumed on line 6",
+        "4: step 3 was logged again by a run that resumed on line 6",
     ]
 
 
@@ -198,9 +198,7 @@ def test_a_count_that_no_database_holds_is_unknown(tmp_path: Path) -> None:
 def test_a_moment_that_does_not_count_from_1970_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"_step": 1, "_timestamp": 12.5, "loss": 9}) + "\n")
-    with pytest.raises(
-        Refused, match=r"a\.jsonl:1: no time in unit s: '12\.5' counts from another moment than 1970"
-    ):
+    with pytest.raises(Refused, match=r"a\.jsonl:1: not a time in unit s: '12\.5' does not count from 1970"):
         made.read(path, "wandb", {"columns": {"loss": "loss"}})
 
 
@@ -241,7 +239,7 @@ def test_a_line_that_is_nested_too_deeply_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(lines + "[" * 100_000 + "\n")
     steps, (left_out,) = _left_out(tmp_path / "a.jsonl")
     assert steps == [1, 5, 10]
-    assert left_out.startswith(":4: no JSON")
+    assert left_out.startswith(":4: not JSON")
 
 
 @pytest.mark.refused

@@ -106,8 +106,8 @@ def test_logs_that_differ_by_their_names_alone_are_compared_only_if_a_margin_say
 def test_the_flop_per_token_of_five_logs_is_one_and_its_formula_is_found_without_a_shape(five) -> None:
     first, same = findings(five["cudnn"], "flop_per_token", "note")
     assert "counts 51.541 GFLOP per token: 6 N + 12 L H Q T, N without the input embedding" in first
-    assert first.endswith("So its MFU is the true one, over a peak of 989.0 TFLOP/s.")
-    assert same == "The 5 logs that imply a FLOP per token imply one: 51.541 GFLOP."
+    assert first.endswith("So its MFU is correct, over a peak of 989.0 TFLOP/s.")
+    assert same == "The 5 logs that imply a FLOP per token agree: 51.541 GFLOP."
     assert (five["cudnn"].manifest.flop_per_token, round(five["cudnn"].manifest.peak_flops or 0)) == (
         FLOP,
         PEAK,
@@ -129,9 +129,9 @@ def test_a_compiled_run_that_counts_the_embedding_is_an_error_with_the_true_mfu_
         in own
     )
     assert "3.22 GFLOP too many" in own
-    assert "right is 51.54" in own
+    assert "correct count is 51.54" in own
     printed = compiled.run.imported.printed["mfu"]
-    assert f"Its mean MFU of {printed:.2f} % is truly {printed * FLOP / COMPILED:.2f} %." in own
+    assert f"Its mean MFU of {printed:.2f} % is really {printed * FLOP / COMPILED:.2f} %." in own
     assert "others of the same configuration do not (plain 51.54)" in other
     assert findings(plain, "flop_per_token", "error")[0].endswith("their MFU and TFLOP/s are not comparable.")
 
@@ -142,7 +142,7 @@ def test_the_shape_in_a_mapping_decides_which_count_is_right(tmp_path: Path) -> 
                "constants": {"gpu": "NVIDIA H100 PCIe"}}  # fmt: skip
     (whole,) = made.read(made.write(tmp_path / "a.jsonl", made.records()), mapping=mapping)
     (wrong,) = findings(whole, "flop_per_token", "error")
-    assert "counts 51.54 GFLOP per token; right is" in wrong
+    assert "counts 51.54 GFLOP per token; the correct count is" in wrong
     assert whole.manifest.flop_per_token != FLOP
     (peak,) = findings(whole, "metrics", "error")
     assert "a peak of 989.0 TFLOP/s, but that is 756.0 (NVIDIA H100 datasheet, PCIe, dense)" in peak
@@ -217,7 +217,7 @@ def test_time_outside_of_the_measured_steps_is_a_note(tmp_path: Path) -> None:
         record["timestamp"] = str(clock).removesuffix("+00:00")
     (whole,) = made.read(made.write(tmp_path / "a.jsonl", found))
     (note,) = findings(whole, "metrics", "note")
-    assert "of the time is in no rate" in note
+    assert "of the time counts in no rate" in note
     assert not findings(whole, "metrics", "error")
 
 

@@ -20,7 +20,7 @@ from model.errors import UserError
     [
         ("SELECT * FROM rums", 'Did you mean "runs"'),
         ("SELEC 1", "syntax error(.|\n)*; write one such as: SELECT label, final_loss FROM runs$"),
-        ("", "one SELECT statement is answered at a time, and this has none"),
+        ("", "only one SELECT statement is answered at a time, but this has none"),
         ("SELECT nope FROM runs", "nope"),
     ],
 )
@@ -33,10 +33,10 @@ def test_bad_sql_is_a_users_error_in_duckdbs_words(filled: Path, sql: str, says:
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("CREATE TEMP VIEW runs AS SELECT 1 AS forged; SELECT * FROM runs", "and this has 2"),
+        ("CREATE TEMP VIEW runs AS SELECT 1 AS forged; SELECT * FROM runs", "but this has 2"),
         ("CREATE TEMP TABLE runs AS SELECT 1 AS forged", "not CREATE"),
-        ("SELECT 1; SELECT 2", "and this has 2"),
-        ("-- nothing", "and this has none"),
+        ("SELECT 1; SELECT 2", "but this has 2"),
+        ("-- nothing", "but this has none"),
         ("SET threads = 1", "not SET"),
         ("PRAGMA version", "not PRAGMA"),
         ("CALL duckdb_tables()", "not CALL"),

@@ -85,7 +85,7 @@ def test_groups_with_one_verdict_share_a_sentence_with_their_intervals_and_what_
     assert "`same` (-0.03 %" in same.text
     assert "trains as fast as `cudnn`, within the stated margin of 1 %" in same.text
     assert "give this order from the fastest: `flash3`; `flash`;" in ranking.text
-    assert faster.inference.startswith("About further runs under the same conditions: 90 % t interval")
+    assert faster.inference.startswith("Holds for further runs under the same conditions: 90 % t interval")
     number = {each.name: each for each in faster.numbers}["rate of flash3 against cudnn"]
     assert number.value == pytest.approx(9.96, abs=0.01)
     assert (number.low or 0) < number.value < (number.high or 0)
@@ -111,7 +111,7 @@ def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> Non
     assert observed.text.startswith("Observed, not a finding: `flash` (-50")
     assert "-50.00 to -50.00 %" in observed.text, "ends of the difference, not of the ratio"
     assert "faster" not in observed.text
-    assert observed.inference.startswith("About these runs alone")
+    assert observed.inference.startswith("Holds for these runs only")
     assert any("write `repeats: 6` in the study" in each.text for each in found.cannot_say)
 
 
@@ -122,16 +122,16 @@ def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
     ]
     found = of(rows)
     assert found.findings == []
-    assert found.cannot_say[0].text.startswith("It is not shown whether `flash` (")
+    assert found.cannot_say[0].text.startswith("These runs do not show whether `flash` (")
 
 
 def test_an_interval_across_the_margin_that_leaves_out_equality_says_so() -> None:
     margins = {"design": DESIGN | {"margins": {"tokens_per_second": 0.013}}}
     rows = [planned("cudnn", 0.4, repeat=n, **margins) for n in (1, 2, 3)]
     (said,) = (each for each in of([*rows, *repeats("flash", 1.0132, **margins)]).cannot_say if each.numbers)
-    assert said.text.startswith("It is not shown whether `flash` (+1.")
-    assert "faster or more slowly than `cudnn`, by more than the stated margin of 1.3 %" in said.text
-    assert "the intervals leave out equality, but not the margin" in said.text
+    assert said.text.startswith("These runs do not show whether `flash` (+1.")
+    assert "faster or slower than `cudnn`, by more than the stated margin of 1.3 %" in said.text
+    assert "the intervals exclude equality, but not the margin" in said.text
 
 
 def test_a_sweep_with_a_baseline_in_each_cell_is_said_in_one_sentence() -> None:
@@ -149,7 +149,9 @@ def test_a_sweep_with_a_baseline_in_each_cell_is_said_in_one_sentence() -> None:
 
 def test_that_two_rates_cannot_be_told_apart_does_not_make_them_equal() -> None:
     found = of([*repeats("cudnn", 1.0), *repeats("flash", 1.0)])
-    assert "cannot be told from that of `cudnn`, which does not make them equal" in found.cannot_say[0].text
+    assert (
+        "cannot be told apart from that of `cudnn`. That does not make them equal" in found.cannot_say[0].text
+    )
 
 
 def test_runs_that_are_not_comparable_get_no_verdict_but_the_reason() -> None:
@@ -157,7 +159,7 @@ def test_runs_that_are_not_comparable_get_no_verdict_but_the_reason() -> None:
     found = of(rows)
     assert found.findings == []
     withheld = found.cannot_say[0].text
-    assert withheld.startswith("No verdict is given on the rate of `flash` against that of `cudnn`.")
+    assert withheld.startswith("There is no verdict on the rate of `flash` against that of `cudnn`.")
     assert "at commit bbbbbbbbbb" in withheld
 
 
@@ -175,10 +177,11 @@ def test_losses_are_said_with_their_margin_and_a_wrong_one_beside_the_speed() ->
     logged += losses(["flash301", "flash302", "flash303"], 0.1)
     texts = [each.text for each in of(rows, logged=logged).findings]
     assert any("its loss differs) trains faster than `cudnn`" in text for text in texts)
-    assert "In one pair of means over the repeats of one seed each: the loss of `flash3` (+0.1000; +0.1000 to +0.1000) is not that of `cudnn`, " \
-        "beyond the stated margin of 0.005 nats per token." in texts  # fmt: skip
+    assert "In one pair of means over the repeats of one seed each: the loss of `flash3` (+0.1000; +0.1000 to +0.1000) differs from that of `cudnn` " \
+        "by more than the stated margin of 0.005 nats per token." in texts  # fmt: skip
     assert any(
-        "the loss of `flash` (+0.0000" in text and "is that of `cudnn` within" in text for text in texts
+        "the loss of `flash` (+0.0000" in text and "is the same as that of `cudnn` within" in text
+        for text in texts
     )
 
 
@@ -267,10 +270,12 @@ def test_a_verdict_says_how_many_planned_runs_it_leaves_out_and_why() -> None:
 def test_one_run_against_several_is_not_called_single_runs() -> None:
     found = of([*repeats("cudnn", 1), planned("flash", 0.3, seed=7)])
     (observed,) = [each for each in found.findings if each.kind == "observed"]
-    assert observed.text.endswith("ran at another rate than `cudnn`, in one run against the median of 3.")
+    assert observed.text.endswith("ran at a different rate from `cudnn`, in one run against the median of 3.")
     assert observed.method == "no interval, in one run against the median of 3, unpaired"
     (single,) = [each.text for each in found.cannot_say if "single run" in each.text]
-    assert single.startswith("Nothing tells the difference of a single run (`flash`) from the machine's")
+    assert single.startswith(
+        "The difference of a single run (`flash`) cannot be told apart from the machine's"
+    )
     assert single.endswith("To make a finding of it, write `repeats: 6` in the study.")
 
 
@@ -280,7 +285,9 @@ def test_where_every_one_of_many_groups_has_one_run_they_are_counted_and_not_lis
         for each in of([planned(f"b{n}", 0.3, seed=0) for n in range(5)]).cannot_say
         if "single" in each.text
     ]
-    assert single.startswith("Nothing tells the differences of single runs (one of each of 5 groups) from")
+    assert single.startswith(
+        "The differences of single runs (one of each of 5 groups) cannot be told apart from"
+    )
 
 
 def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
@@ -310,8 +317,8 @@ def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_fi
     training = repeats("tiled", 1)
     assert said(training, step=0.439) == []
     assert said(training, step=0.6132) == [
-        "The figure of where the time of a step goes shows steps after the run. Those of `tiled` (53.3 %) took "
-        "over 10 % longer than the timed ones, so it does not show where the timed ones' time went."
+        "The figure of where the time of a step goes shows steps profiled after the run. Those of `tiled` (53.3 %) took "
+        "over 10 % longer than the timed ones, so it does not show where the time of the timed ones went."
     ]
     read = facts(training, profiles=profiles(step=0.6, decode=0.6))
     nouns = ("a step", "a decoded token")

@@ -114,7 +114,7 @@ def test_a_figure_tells_how_it_was_measured(report: Path) -> None:
         "Figure 4.",
         "n = 3 in 4 (auto, cudnn, flash, flash3)",
         "n = 1 in 2 (custom, flash2)",
-        "excluded: the first 10 steps, by the rule that the methods state",
+        "excluded: the first 10 steps, by the rule in Methods",
         "NVIDIA H200",
         "torch 2.13.0",
         "a1b2c3d4e5",

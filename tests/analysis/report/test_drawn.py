@@ -34,4 +34,4 @@ def test_n_is_that_of_a_group_and_not_of_the_study(labels: str, said: str) -> No
 )
 def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], said: str) -> None:
     found = _warmup(charts.load("tokens_per_second"), [{"warmup_steps": count} for count in counts])
-    assert found == [("Warm-up", f"excluded: the first {said}, by the rule that the methods state")]
+    assert found == [("Warm-up", f"excluded: the first {said}, by the rule in Methods")]

@@ -70,7 +70,7 @@ def test_imported_runs_are_marked_in_tables_and_captions(pages: dict[str, str]) 
 
 def test_they_have_no_certificate_and_say_so(pages: dict[str, str]) -> None:
     assert pages["index"].count("no certificate: imported") == 2
-    assert "fa3 : no certificate: imported, from the log of another program" in pages["certificates"]
+    assert "fa3 : no certificate: imported from another program's log" in pages["certificates"]
 
 
 def test_groups_in_whose_logs_an_error_was_found_are_flagged(pages: dict[str, str]) -> None:

@@ -174,7 +174,7 @@ def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_f
         in text
     )
     assert "There is no ranking" in text
-    assert "auto, flash. To make findings of them, write repeats: 6 in the study." in text
+    assert "auto, flash. To turn them into findings, write repeats: 6 in the study." in text
     cells = table(out / "index.html", "Groups")
     assert [row[3] for row in cells.values()] == ["observed", "observed"]
     assert "Overlaps" not in (out / "index.html").read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ def test_a_page_tells_of_every_attempt_and_of_clocks(build: Callable[..., Path],
     text = words(build() / "run-r1.html")
     for expected in (
         "the time limit was reached",
-        "attempt 2 went on from the one of step 40",
+        "attempt 2 resumed from the one of step 40",
         "Its outcome is that of attempt 2",
         f"Power limit, W 700 {render.UNKNOWN}",
         "NVIDIA H200 7e634da3 on",
@@ -87,7 +87,7 @@ def test_a_page_says_why_no_floor_is_stated(build: Callable[..., Path], root: Pa
     folder.end()
     completed(root, "r2", attention="flash")
     out = build()
-    said = "Ceiling none is stated: the repeats of the memory bandwidth spread widely"
+    said = "Ceiling not stated: the repeats of the memory bandwidth spread widely"
     assert said in words(out / "run-r1.html")
     assert "Ceiling" not in words(out / "run-r2.html")
 
@@ -111,18 +111,18 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
     text = words(out / "run-r1.html")
     for expected in (
         "Energy 3.6 kJ in its logged steps; 585 W on average after the warm-up",
-        "Clock at work 1,650 to 1,980 MHz; held back by sw_power_cap",
+        "Clock at work 1,650 to 1,980 MHz; throttled by sw_power_cap",
         "Waiting for data 25.00 % of the time after the warm-up",
     ):
         assert expected in text, expected
     assert "Clock at work" not in words(out / "run-r2.html")
     overview = words(out / "index.html")
     assert (
-        "changed while steps of 1 of 2 completed runs were counted (1,650 to 1,980 MHz; held back by sw"
+        "changed while steps of 1 of 2 completed runs were counted (1,650 to 1,980 MHz; throttled by sw"
         in overview
     )
     assert (
-        "waited for data for up to 25 % of the time in 1 of 2 completed runs (auto): their speed is in"
+        "waited for data for up to 25 % of the time in 1 of 2 completed runs (auto): their speed is partly"
         in overview
     )
     assert audit(out).findings == []

@@ -40,7 +40,7 @@ def test_the_workload_is_all_there() -> None:
         "Parameters": "1,377,600, of which 1,279,296 are not the input embedding",
         "Layers": "3",
         "Dimension": "192",
-        "Attention heads": "6 of queries and 2 of keys and values, each of dimension 32",
+        "Attention heads": "6 query heads and 2 key/value heads, each of dimension 32",
         "Sequence length": "4,096",
         "Batch": "1",
         "Tokens per step": "4,096",
@@ -53,7 +53,7 @@ def test_the_workload_is_all_there() -> None:
         "Optimizer": "AdamW, weight decay 0.01, gradients clipped to norm 1",
         "Text": "`text.parquet`",
         "Fingerprint": f"`{'f' * 16}`",
-        "Tokenizer": "bytes: one token a byte",
+        "Tokenizer": "bytes: one token per byte",
         "Padding": "50.0 % of the tokens, which tokens per second include",
         "Seeds": "0 and 1",
         "Repeats": "1 run of each group and seed",
@@ -61,7 +61,7 @@ def test_the_workload_is_all_there() -> None:
         "Margins": "loss 0.005 nats per token",
         "Device": "NVIDIA H200",
         "Clocks and power": "power limit 700 W, GPU clock 1,980 MHz, memory clock 3,201 MHz",
-        "Clocks held back": "by the power limit for at most 50 % of a run's time, by heat or the power supply for "
+        "Clock throttling": "by the power limit for at most 50 % of a run's time, by heat or the power supply for "
         "at most 0 % of a run's time",
         "Packages": "torch 2.13.0",
         "Driver": "unknown: not recorded",
@@ -139,8 +139,8 @@ def test_records_without_the_studys_own_values_still_show_what_was_set() -> None
     command = ["runner", "launch", "x.yaml", "--set", "train.steps=50", "--set=train.dtype=float32"]
     found = changes([planned("cudnn", overridden=None, command=command)])
     assert found == {
-        "Steps": "`--set train.steps=50`; these records do not hold the study's own value",
-        "Precision": "`--set train.dtype=float32`; these records do not hold the study's own value",
+        "Steps": "`--set train.steps=50`; these records do not include the study's own value",
+        "Precision": "`--set train.dtype=float32`; these records do not include the study's own value",
     }
 
 

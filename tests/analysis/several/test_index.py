@@ -74,13 +74,13 @@ def test_a_summary_that_was_changed_is_not_repeated(reports: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace("1 completed", "9 completed"), encoding="utf-8")
     text = words(build_index(reports))
     assert "9 completed" not in text
-    assert "its summary was changed since it was written" in text
+    assert "its summary has been changed since it was written" in text
 
 
 def test_a_report_without_a_summary_is_listed_and_says_so(reports: Path) -> None:
     (reports / "old" / "data").mkdir(parents=True)
     (reports / "old" / MANIFEST).write_text('{"schema_version": 9}')
-    assert "Nothing can be said of it: its manifest cannot be read" in words(build_index(reports))
+    assert "Nothing can be said about it: its manifest cannot be read" in words(build_index(reports))
 
 
 def test_a_summary_of_a_report_is_audited_with_it(reports: Path) -> None:
@@ -112,7 +112,7 @@ def test_reports_of_others_cannot_keep_an_index_from_being_made(tmp_path: Path) 
     listed(tmp_path / ".report-of-a-build-that-was-killed")
     text = words(build_index(tmp_path))
     assert text.count("foreign") == 2
-    assert text.count("cannot be read") + text.count("was changed") == 2
+    assert text.count("cannot be read") + text.count("has been changed") == 2
 
 
 @pytest.mark.refused
@@ -136,7 +136,7 @@ def test_a_folder_whose_name_no_page_can_show_is_named(tmp_path: Path) -> None:
 def test_only_a_folder_of_reports_gets_an_index(reports: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a report itself"):
         build_index(reports / "first")
-    with pytest.raises(UserError, match="no report lies in"):
+    with pytest.raises(UserError, match="there is no report in"):
         build_index(tmp_path)
     (reports / "index.html").write_text("of somebody else")
     with pytest.raises(UserError, match="is not one of ours"):
@@ -145,6 +145,6 @@ def test_only_a_folder_of_reports_gets_an_index(reports: Path, tmp_path: Path) -
 
 def test_no_report_is_written_over_an_index(reports: Path) -> None:
     before = build_index(reports).read_bytes()
-    with pytest.raises(UserError, match="has an index of reports: name a folder in it"), complete(reports):
+    with pytest.raises(UserError, match="holds an index of reports: name a folder in it"), complete(reports):
         pass
     assert (reports / "index.html").read_bytes() == before

@@ -104,7 +104,7 @@ def test_a_source_that_was_named_by_its_path_is_called_by_its_root_and_name(
 ) -> None:
     sides = (Source(str(root / "before"), root, "before"), Source("after", root, "after"))
     text = words(build_pair(*sides, OPTIONS, tmp_path / "out"))
-    assert f"after compared to {root.name}/before" in text
+    assert f"after compared with {root.name}/before" in text
     assert str(root) not in text
 
 

@@ -255,7 +255,7 @@ def test_what_is_no_file_in_the_place_of_the_database_is_refused_and_not_waited_
     completed(root, "r1")
     make(database(root))
     for act in (collect, open_for_reading):
-        with pytest.raises(UserError, match="not a file, where the database belongs"):
+        with pytest.raises(UserError, match="in the database's place but is not a file"):
             act(root)
 
 
@@ -277,7 +277,7 @@ def test_step_records_without_a_whole_line_are_said(root: Path, sql: Ask, foreig
     (completed(root, "r2").path / "attempt-1/steps.jsonl").write_bytes(foreign)
     assert collect(root).quarantined == 1
     assert sql(QUARANTINE) == [
-        {"path": "backends/r2/attempt-1/steps.jsonl", "reason": "it has no whole line"}
+        {"path": "backends/r2/attempt-1/steps.jsonl", "reason": "it has no complete line"}
     ]
 
 

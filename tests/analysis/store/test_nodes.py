@@ -90,7 +90,7 @@ def test_a_node_says_whether_its_ceilings_are_unsure(root: Path, sql: Ask) -> No
     collect(root)
     assert [row["unsure"] for row in sql("FROM nodes")] == [
         "the repeats of the memory bandwidth spread widely (upper over lower quartile up to 4, 1.5 is allowed), "
-        "as where other work slows the machine"
+        "as happens when other work slows the machine"
     ]
 
 

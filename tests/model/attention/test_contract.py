@@ -169,7 +169,7 @@ def test_the_pinned_kernel_is_the_one_that_runs(name: str, kernel: str) -> None:
 def test_tensors_in_the_other_layout_are_refused(name: str) -> None:
     """The error of the study that this grew out of: (B, H, T, D) given to a (B, T, H, D) function."""
     q_BHTD, kv_BKTD = torch.randn(1, 4, 64, 16), torch.randn(1, 2, 64, 16)
-    with pytest.raises(ValueError, match=r"q has shape \(1, 4, 64, 16\); the seam takes"):
+    with pytest.raises(ValueError, match=r"q has shape \(1, 4, 64, 16\); expected"):
         attention.attend(attention.load(name), CPU, q_BHTD, kv_BKTD, kv_BKTD)
 
 

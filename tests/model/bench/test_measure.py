@@ -192,7 +192,7 @@ def test_a_backward_gives_the_gradients_of_the_last_forward():
 def test_a_run_that_is_asked_to_stop_makes_no_further_call():
     calls, asked = [], iter(range(1000))
     backend = planted(lambda q, k, v, c: calls.append(1) or plain(q, k, v, c))
-    with pytest.raises(Interrupted, match="nothing is kept of its 3 eager rounds"):
+    with pytest.raises(Interrupted, match="its 3 eager rounds are lost"):
         bench.measure({"a": backend}, CASE, 0, ROUNDS, lambda: next(asked) == 6)
     before = 4  # for memory, and to warm up
     assert before + 3 <= len(calls) <= before + 4

@@ -229,5 +229,5 @@ def test_logits_that_are_not_finite_while_decoding_end_the_run(corpus, monkeypat
 @pytest.mark.parametrize(("asks", "done"), [(2, 2), (10, 3)])
 def test_a_run_stops_when_asked_and_keeps_nothing(corpus, asks, done):
     calls = iter(range(1, 100))
-    with pytest.raises(Interrupted, match=f"nothing is kept of its {done} steps"):
+    with pytest.raises(Interrupted, match=f"its {done} steps are lost"):
         infer(run_config(), Source(corpus), lambda _: None, pytest.fail, lambda: next(calls) >= asks)

@@ -45,7 +45,7 @@ def unforked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unforked")
 def test_a_report_is_audited_by_its_folder(cli: Cli, root: Path, tmp_path: Path) -> None:
-    """Exit code 0: all match; 1: something does not; 2: no report."""
+    """Exit code 0: all match; 1: something does not; 2: not a report."""
     page = Path(cli("report", "backends", "--out", tmp_path / "report").out.strip())
     done = cli("audit", page.parent, "--folders")
     assert (done.code, done.out) == (0, ""), done

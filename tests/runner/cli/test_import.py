@@ -134,7 +134,7 @@ def test_status_and_explain_mark_imported_runs_and_say_that_they_have_no_certifi
     assert first["steps"] is None
     assert first["imported"].endswith(".jsonl")
     told = theirs("explain", f"theirs/{first['run_id']}")
-    assert "none: nobody checked its attention backend here" in told.out
+    assert "none: its attention backend was not verified here" in told.out
     assert "holds the warm-up" in told.out
     assert "step 200/200, loss" in theirs("logs", first["run_id"]).out
 
@@ -169,7 +169,7 @@ def test_verbs_that_would_start_a_run_refuse_imported_ones_in_a_sentence(theirs:
     (tmp_path / "theirs.yaml").write_text(STUDY)
     launch = theirs("launch", "theirs.yaml", "--dry-run")
     assert launch.code == 2
-    assert "holds 2 imported logs, which nothing here can run: give the study another `name:`" in launch.err
+    assert "holds 2 imported logs, which cannot be run: give the study another `name:`" in launch.err
     (run, *_) = json.loads(theirs("status", "--json").out)
     for arguments in (("reproduce", run["run_id"]), ("retry", "theirs", "--outcome", "completed")):
         refused = theirs(*arguments)

@@ -50,8 +50,8 @@ FILES = {
     "list before text": ("title: t\nmatrix: {x: [2]y}\n", "2:16", "expected ',' or '}', but got a value"),
     "stray bracket": ("title: t\nmatrix: ]\n", "2:9", "expected a value, but found ']'"),
     "list before keys": ("[a]\ntitle: t\n", "2:1", "no key can be here"),
-    "open brace": ("title: t\nbase: {device: cpu\nmatrix: {}\n", "3:7", "in what begins on line 2"),
-    "indentation": ("title: t\nbase:\n    device: cpu\n  data: {}\n", "4:3", "the indentation is not that"),
+    "open brace": ("title: t\nbase: {device: cpu\nmatrix: {}\n", "3:7", "in the value that begins on line 2"),
+    "indentation": ("title: t\nbase:\n    device: cpu\n  data: {}\n", "4:3", "the indentation does not match"),
     "duplicate key": (HEAD + "title: u\n", "3:1", "'title' is already set on line 1"),
     "duplicate section": ("title: t\nbase: {data: {path: a}, data: {mode: pad}}\n", "2:25", "already set"),
     "nested and dotted": ("title: t\nbase: {data: {path: a}, data.path: b}\n", "2:25", "keep one of the two"),
@@ -99,10 +99,10 @@ ADDED = {
     "backend": ("matrix: {backend: [math]}\n", "7:10", "did you mean 'attention'"),
     "axis is a section": ("matrix: {train: [1]}\n", "7:10", "'train' is a section"),
     "axis is one value": ("matrix: {seed: 0}\n", "7:10", "'seed' must be a list, such as [0], got 0"),
-    "axes in one": ("matrix: {parallel: [{shard: 2}]}\n", "7:21", "write an axis of its own for each, such as parallel.shard: [...]"),
+    "axes in one": ("matrix: {parallel: [{shard: 2}]}\n", "7:21", "write a separate axis for each, such as parallel.shard: [...]"),
     "nested in where": ("rules: [{where: {parallel: {shard: 2}}, expect: failed}]\n", "7:18", "such as parallel.shard: [...]"),
     "nested in a scale": ("scales: {s: {matrix: {parallel: [{shard: 2}]}}}\n", "7:34", "such as parallel.shard: [...]"),
-    "nested axis": ("matrix: {train: {steps: [1]}}\n", "7:10", "write an axis as one word, such as train.steps"),
+    "nested axis": ("matrix: {train: {steps: [1]}}\n", "7:10", "write an axis as one dotted name, such as train.steps"),
     "list where a rule is": ("rules: {where: {seed: 0}}\n", "7:1", "'rules' must be a list, got"),
     "axis is empty": ("matrix: {seed: []}\n", "7:10", "'seed' must have at least 1 item"),
     "axis is null": ("matrix: {seed: }\n", "7:10", "'seed' must be a list, got nothing"),
@@ -139,7 +139,7 @@ ADDED = {
     "samples and another axis": ("matrix: {parallel.shard: [3], parallel.replicate: [1]}\n", "7:27", "train.batch_size 2 is not a multiple of parallel.shard 3"),
     "float8 of split weights": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [none, rowwise], model.kv_heads: [2], model.dim: [64], parallel.tensor: [2]}\n", "7:138", "use --set parallel.tensor=1 and a larger parallel.shard, or --set train.float8=none"),
     "float8 of few tokens": ("matrix: {device: [cuda], train.dtype: [bfloat16], train.float8: [rowwise], parallel.context: [8]}\n", "7:66", "needs multiples of 16, unlike train.batch_size / train.accumulate x train.sequence_length / 8 processes (8)"),
-    "nothing to gather": ("matrix: {parallel.shard: [2, 1], parallel.reshard: [false]}\n", "7:53", "reshard false keeps parameters that were gathered, and shard 1 leaves them whole"),
+    "nothing to gather": ("matrix: {parallel.shard: [2, 1], parallel.reshard: [false]}\n", "7:53", "reshard false keeps gathered parameters, but shard 1 gathers none"),
     "reshard by a number": ("matrix: {parallel.reshard: [0]}\n", "7:29", "must be true or false, got 0"),
     "no process": ("matrix: {parallel.shard: [0]}\n", "7:27", "'parallel.shard' must be greater than 0"),
     "processes as text": ("matrix: {parallel.context: ['2']}\n", "7:29", "must be a whole number, got '2'"),
@@ -162,13 +162,13 @@ ADDED = {
     "text for 1 in a list": ("matrix: {seed: [0, 1]}\nrules: [{where: {seed: [0, '1']}, expect: failed}]\n", "8:28", "the values of seed are 0, 1, got '1': leave out the quotes"),
     "true in a list": ("matrix: {seed: [0, 1]}\nexclude: [{seed: [0, true]}]\n", "8:22", "the values of seed are 0, 1, got true"),
     "true for 1": ("matrix: {seed: [0, 1]}\nrules: [{where: {seed: true}, expect: failed}]\n", "8:18", "matches no cell"),
-    "rule without effect": (RULE % "set: {}", "8:9", "a rule without effect: give it `set`, `resources`, `expect` or `label`"),
+    "rule without effect": (RULE % "set: {}", "8:9", "this rule has no effect: give it `set`, `resources`, `expect` or `label`"),
     "blank label": (RULE % "label: ' '", "8:28", "a label is one line of at most 60 characters, without spaces around it"),
     "long label": (RULE % f"label: {'x' * 61}", "8:28", "a label is one line of at most 60 characters"),
     "label of two lines": (RULE % 'label: "a\\nb"', "8:28", "a label is one line"),
     "number as label": (RULE % "label: 3", "8:28", "'label' must be text"),
     "label of two groups": ("matrix: {attention: [auto, tiled, math], seed: [0, 1]}\nrules: [{where: {seed: [0, 1]}, label: x}]\n", "8:33", "'x' would be the label of 3 groups: tell them apart in `where`, by attention"),
-    "label of another backend": ("matrix: {attention: [auto, tiled]}\nrules: [{where: {attention: tiled}, label: auto}]\n", "8:37", "'auto' is another backend than this group's, tiled"),
+    "label of another backend": ("matrix: {attention: [auto, tiled]}\nrules: [{where: {attention: tiled}, label: auto}]\n", "8:37", "'auto' names a different backend than this group's, tiled"),
     "because alone": (RULE % "set: {train.steps: 2}, because: x", "8:9", "`because` says why an outcome is expected"),
     "rule sets a factor": (RULE % "set: {seed: 1}", "8:34", "rules cannot change it"),
     "unknown outcome": (RULE % "expect: oom", "8:28", "'oom_gpu', 'oom_host'"),
@@ -204,7 +204,7 @@ def test_cells_whose_processes_the_profile_cannot_give_are_named(cli, root, tmp_
     (tmp_path / "s.yaml").write_text(TINY + axes)
     code, out, err = cli(verb, "s.yaml", "--profile", "c.yaml")
     assert (code, out) == (2, "")
-    said = "profile c: 3 processes do not lie evenly on 2 nodes, since `processes_per_node` is 2"
+    said = "profile c: 3 processes do not divide evenly over 2 nodes, since `processes_per_node` is 2"
     assert f"s.yaml:7:33: {said}: use 2 or 4" in err
     assert err.count("s.yaml:") == 1, "six processes fill three nodes"
     assert not root.exists()
@@ -214,7 +214,7 @@ def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):
     (tmp_path / "s.yaml").write_text(TINY.replace("cpu", "cuda") + "matrix: {parallel.shard: [2]}\n")
     code, out, err = cli("expand", "s.yaml", "--profile", "local")
     assert (code, out) == (2, "")
-    assert "s.yaml:7:27: profile local: 2 processes need a GPU each, and `gpus` is 0: set it to 1" in err
+    assert "s.yaml:7:27: profile local: 2 processes need a GPU each, but `gpus` is 0: set it to 1" in err
     assert cli("expand", "s.yaml").code == 0, "nobody said where it is to run"
 
 

@@ -129,7 +129,7 @@ def test_an_outcome_that_became_worse_exits_with_1(tmp_path: Path) -> None:
             ("backends@feed", "same"),
             r"no run of study 'backends' was planned at commit 'feed' .*aaaaaaaaaaaa",
         ),
-        (("backends@main", "same"), "after @ comes a commit"),
+        (("backends@main", "same"), "write a commit after @"),
         (("backends", "same", "--margin", "speed=2%"), "no margin 'speed' .*loss, tokens_per_second"),
         (("backends", "same", "--margin", "tokens_per_second=2"), "expected a percentage .* such as 1%"),
         (("backends", "same", "--margin", "loss=0"), "--margin loss=0: must be greater than 0"),

@@ -41,9 +41,9 @@ def test_no_backend_tells_anybody_to_train_in_float16(t4):
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ((3.0, 1980, ""), "runs record energy, clocks, and what holds them back"),
+        ((3.0, 1980, ""), "runs record energy, clocks, and what throttles them"),
         ((None, 1980, ""), "runs cannot record energy: "),
-        ((None, None, None), "runs cannot record energy, clocks, what holds them back: "),
+        ((None, None, None), "runs cannot record energy, clocks, what throttles them: "),
     ],
 )
 def test_what_a_gpu_does_not_tell_of_itself_is_said(monkeypatch, told, says):
@@ -60,11 +60,11 @@ SLURM = {"executor": "slurm", "cpus": 3, "gpus": 1, "gpus_per_node": 4, "max_par
 @pytest.mark.parametrize(
     ("profile", "works", "says"),
     [
-        ({**SLURM, "slurm": {}}, True, "of a run: 2 on 1 node, 4 on 1 node, 8 on 2 nodes, 16 on 4 nodes; each with 3 CPUs and a GPU"),
-        ({**SLURM, "slurm": {"exclusive": True}}, True, "of a run: 2 on 1 node (2 such runs share it), 4 on 1 node, 8"),
-        ({**SLURM, "gpus_per_node": None, "slurm": {}}, False, "2 processes need a profile that says `gpus_per_node`: add it"),
-        ({"executor": "local", "processes_per_node": 4}, True, "of a run: 2 on 1 node, 4 on 1 node; each with 1 CPU"),
-        ({"executor": "local", "gpus": 1}, False, "2 processes need as many GPUs, and this machine has 1"),
+        ({**SLURM, "slurm": {}}, True, "per run: 2 on 1 node, 4 on 1 node, 8 on 2 nodes, 16 on 4 nodes; each with 3 CPUs and a GPU"),
+        ({**SLURM, "slurm": {"exclusive": True}}, True, "per run: 2 on 1 node (2 such runs share it), 4 on 1 node, 8"),
+        ({**SLURM, "gpus_per_node": None, "slurm": {}}, False, "2 processes need a profile that sets `gpus_per_node`: add it"),
+        ({"executor": "local", "processes_per_node": 4}, True, "per run: 2 on 1 node, 4 on 1 node; each with 1 CPU"),
+        ({"executor": "local", "gpus": 1}, False, "2 processes need 2 GPUs, but this machine has 1"),
     ],
 )  # fmt: skip
 def test_what_a_run_of_several_processes_would_get_is_said(t4, profile, works, says):

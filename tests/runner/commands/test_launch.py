@@ -57,7 +57,7 @@ def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
     slurm.write_text(SLURM + "gpus: 1\ngpu_memory: 1MiB\n")
     path = study("matrix: {attention: [cudnn]}\n")
     said = launch(root, path, "-p", slurm, "--dry-run", "--set", "device=cuda").stderr
-    assert "cudnn will probably end oom_gpu: it needs about" in said
+    assert "cudnn will probably end as oom_gpu: it needs about" in said
     assert "the profile's GPUs have 1.0 MiB" in said
 
 
@@ -93,11 +93,11 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
-        ("seed: 1}, resources: {cpus: 2}", "rules give some runs other resources"),
+        ("seed: 1}, resources: {cpus: 2}", "rules give some runs different resources"),
         ("seed: 1}, set: {parallel.shard: 2}", "runs have different numbers of processes"),
         (
             "seed: 1}, set: {parallel.shard: 2}, resources: {cpus: 2}",
-            "runs have different numbers of processes and rules give some runs other resources",
+            "runs have different numbers of processes and rules give some runs different resources",
         ),
     ],
 )
@@ -108,14 +108,14 @@ def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_on
     slurm.write_text(SLURM + "processes_per_node: 2\n")
     path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
     done = launch(root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2")
-    assert f"\n2 arrays, because {why}: blocks are kept within an array" in done.stderr
+    assert f"\n2 arrays, because {why}: blocks are kept within each array" in done.stderr
     assert done.stdout.count("#!/bin/bash") == 2
     assert done.stderr.count("start estimate") == 1
 
 
 def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(study, root):
     done = launch(root, study(), "--dry-run", "--set", "attention=cudnn", "--set", "parallel.context=2")
-    assert "--set attention=cudnn: warning: 'cudnn' takes no part of a sequence" in done.stderr
+    assert "--set attention=cudnn: warning: 'cudnn' cannot take part of a sequence" in done.stderr
     assert done.exit_code == 0
 
 
@@ -129,7 +129,7 @@ def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(stu
             ["--dry-run", "-p", "cluster.yaml", "--scripts", "tiny.yaml"],
             "choose another folder with --scripts",
         ),
-        (["-p", "cluster.yaml", "--yes", "--fail-fast"], "--fail-fast needs --wait on a cluster"),
+        (["-p", "cluster.yaml", "--yes", "--fail-fast"], "--fail-fast on a cluster needs --wait"),
         (["--rehearse", "--detach"], "leave out --detach"),
     ],
 )
@@ -179,7 +179,7 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
     assert second[-3:] == ["5.000", "10,240", "broken"]
     place = f"runner --root {root}"
     assert said.err.splitlines() == [
-        f"next: `{place} explain backends/b` tells what happened",
+        f"next: `{place} explain backends/b` shows what happened",
         f"next: `{place} collect`, then `{place} sql QUERY`; or `{place} report backends`",
     ]
     monkeypatch.chdir(root.parent)

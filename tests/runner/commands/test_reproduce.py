@@ -24,7 +24,7 @@ def test_the_first_position_that_differs_is_named(tmp_path):
     then, now = state(tmp_path / "a"), state(tmp_path / "b")
     path = now.latest.path / "decode.jsonl"
     path.write_text(path.read_text().replace("[7,2]", "[7,3]"))
-    assert "the tokens of 1 of 4 decoded positions differ, from the 3. on" in compare(then, now).verdict
+    assert "the tokens of 1 of 4 decoded positions differ, from number 3 on" in compare(then, now).verdict
 
 
 @pytest.mark.fault
@@ -47,12 +47,12 @@ def test_times_are_compared_as_ratios_and_nobody_claims_that_they_are_the_same(t
         timed(tmp_path / "b", flash=1.1, math="oom_gpu"),
     )
     verdict = compare(then, now).verdict
-    assert "all 8 calls end alike; their times are 1.10 to 1.10 of what they were" in verdict
+    assert "all 8 calls end the same way; their times are 1.10 to 1.10 of what they were" in verdict
 
 
 @pytest.mark.fault
 def test_a_backend_that_ends_otherwise_is_counted_and_where_nothing_was_timed_nothing_is_claimed(tmp_path):
     then, now = timed(tmp_path / "a", flash=1.0, math=4.0), timed(tmp_path / "b", flash=1.0, math="wrong")
-    assert "4 of 8 calls end otherwise" in compare(then, now).verdict
+    assert "4 of 8 calls end differently" in compare(then, now).verdict
     none = timed(tmp_path / "c", flash="wrong")
     assert "no times to compare" in compare(none, none).verdict

@@ -82,7 +82,7 @@ def test_runs_are_found_by_outcome_and_by_setting(lengths, arguments, found):
         (["--only", "train.stpes=3"], "no such setting .*did you mean 'train.steps'"),
         (["--only", "=3"], "no such setting"),
         (["--only", "seq=99"], "train.sequence_length=99: no run has this value .*valid: 256, 4096"),
-        (["--only", "d=3"], "can mean"),
+        (["--only", "d=3"], "could mean"),
         (["--outcome", "bad"], "no such outcome .*valid: completed"),
     ],
 )

@@ -151,7 +151,7 @@ def test_runs_that_fail_or_are_expected_to_end_otherwise_hold_nothing_up(launch,
     endings = {"flash": "failed", "math": "oom_host"}
     done = launch(extra, outcome=lambda run: endings.get(run.config.attention, "completed"))
     assert [len(each) for each in launch.rounds] == [4, 2, 2]
-    assert "flash: no completed run beside the baseline" in done.stderr
+    assert "flash: no completed pair with the baseline" in done.stderr
     assert "until: not within 1 %: flash, math" in done.stderr
     assert done.exit_code == 1, "flash failed"
 
@@ -159,7 +159,7 @@ def test_runs_that_fail_or_are_expected_to_end_otherwise_hold_nothing_up(launch,
 def test_groups_without_a_counterpart_are_not_called_precise(launch):
     extra = "zip: [{attention: [auto, tiled], train.learning_rate: [1e-3, 2e-3]}]\n"
     done = launch(extra + "baseline: {attention: auto}\n" + UNTIL)
-    assert "until: no group differs from its baseline by the baseline's factors alone" in done.stderr
+    assert "until: no group differs from its baseline in the baseline's factors alone" in done.stderr
     assert [len(each) for each in launch.rounds] == [2]
 
 
@@ -173,7 +173,7 @@ def test_on_slurm_without_waiting_each_launch_adds_what_is_needed(launch, tmp_pa
     (profile := tmp_path / "cluster.yaml").write_text(SLURM)
     for number in (1, 2, 3):
         done = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
-        assert "until: launch again when these runs have ended; it goes on from there" in done.stderr
+        assert "until: launch again once these runs have ended, to continue from there" in done.stderr
         assert {repeat for _, repeat in launch.rounds[-1]} == {number}
     done = launch(STUDY + UNTIL, "-p", str(profile), waited=False)
     assert len(launch.rounds) == 3
@@ -207,13 +207,13 @@ def test_a_part_of_a_study_decides_nothing(study, root, monkeypatch):
     monkeypatch.setattr(_start, "start", lambda plan, *_: started.extend(plan.runs) or 0)
     path = study(STUDY + UNTIL)
     done = CliRunner().invoke(app, ["--root", str(root), "launch", str(path), "--only", "attention=tiled"])
-    assert "repeats are not added (`until`)" in done.stderr
+    assert "`until` adds no repeats" in done.stderr
     assert [run.repeat for run, _ in started] == [1]
 
 
 def test_a_dry_run_says_the_worst_cost_and_how_many_repeats_past_runs_suggest(launch, root):
     unknown = launch(STUDY + UNTIL, "--dry-run")
-    assert "with all that `until` may add (6 runs): no estimate yet" in unknown.stderr
+    assert "with every repeat that `until` may add (6 runs): no estimate yet" in unknown.stderr
     assert "how many repeats the study needs is unknown" in unknown.stderr
     launch(STUDY + UNTIL, ratio=[1.0, 1.003, 0.997, 1.0])
     collect(root)
@@ -221,7 +221,7 @@ def test_a_dry_run_says_the_worst_cost_and_how_many_repeats_past_runs_suggest(la
     known = launch(extra + UNTIL, "--dry-run")
     assert re.search(r"\d past pairs of runs spread by 0\.\d+ % around their ratios", known.stderr)
     assert re.search(r"two groups 1 % apart .* about \d+ repeats; the study has 2 to 4", known.stderr)
-    assert re.search(r"an interval of 1 % either way is to be expected after about \d repeats", known.stderr)
+    assert re.search(r"an interval of 1 % either way can be expected after about \d repeats", known.stderr)
 
 
 def test_a_budget_that_the_worst_case_exceeds_is_named_beforehand(launch, tmp_path):

@@ -85,5 +85,5 @@ def test_slurm_gives_time_for_a_checkpoint_to_runs_that_make_one(root, task, wai
 
 def test_what_is_counted_is_said():
     assert str(Interrupted(3, saved=False, unit="eager rounds")).endswith(
-        "nothing is kept of its 3 eager rounds, so that it starts over"
+        "its 3 eager rounds are lost, so it starts over"
     )

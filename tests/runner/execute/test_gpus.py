@@ -78,7 +78,7 @@ def test_gpus_that_the_profile_names_are_shared_out(seen):
             {"max_parallel": 4},
             "c.yaml:5:1: max_parallel 4 x gpus 1 is more than the 3 GPUs of this machine",
         ),
-        ([1, 4], {}, "c.yaml:2:1: a run of 4 processes, one a GPU, is more than the 3 GPUs of this machine"),
+        ([1, 4], {}, "c.yaml:2:1: a run of 4 processes, each with a GPU, is more than the 3 GPUs of this machine"),
         ([2], {"visible": ""}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '' shows"),
         ([3], {"visible": "4,5,"}, "the 2 GPUs of this machine that CUDA_VISIBLE_DEVICES '4,5,' shows"),
         ([2], {"visible": "-1"}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '-1' shows"),
@@ -86,12 +86,12 @@ def test_gpus_that_the_profile_names_are_shared_out(seen):
         (
             [3],
             {"gpus_per_node": 2},
-            "c.yaml:5:1: 3 processes are more than this machine takes, since `gpus_per_node` is 2",
+            "c.yaml:5:1: 3 processes are too many for this machine, since `gpus_per_node` is 2",
         ),
         (
             [9],
             {"gpus": 0},
-            "c.yaml:1:1: 9 processes are more than this machine takes, since `processes_per_node` is 8",
+            "c.yaml:1:1: 9 processes are too many for this machine, since `processes_per_node` is 8",
         ),
     ],
 )

@@ -97,5 +97,5 @@ def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monk
             run(folder)
     assert [event.event for event in RunFolder(folder.path).ledger] == ["claimed", "ended"]
     outcome, reason = RunFolder(folder.path).attempt(1).settled
-    said = "rank 0 did not say within 0.01 s where it listens: no 7_0_0.meeting"
+    said = "rank 0 did not publish its address within 0.01 s: no 7_0_0.meeting"
     assert (outcome, reason) == ("failed", f"{said}; it is on n1" if began else said)

@@ -99,7 +99,7 @@ def test_one_that_is_stopped_says_that_it_starts_over(attempted, monkeypatch):
     monkeypatch.setattr(Stop, "requested", lambda stop: next(asked) >= 1)
     done = attempted()
     assert done.settled[0] == "cancelled"
-    assert done.settled[1].endswith("nothing is kept of its 2 steps, so that it starts over")
+    assert done.settled[1].endswith("its 2 steps are lost, so it starts over")
     assert not done.decoded
 
 

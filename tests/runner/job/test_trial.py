@@ -22,7 +22,7 @@ def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(m
     assert isinstance(answer, TooLong)
     assert "'math' had not ended" in str(answer) and "launch again" in str(answer)
     assert list(map(str, told)) == [
-        "certifying math: starting a process for it", "certifying math (2 of 11): needle"
+        "certifying math: starting its process", "certifying math (2 of 11): needle"
     ]  # fmt: skip
 
 

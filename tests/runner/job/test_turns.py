@@ -66,7 +66,7 @@ def test_runs_that_start_together_make_one_certificate(trials, root) -> None:
     got, told = admitted_together(trials, root, 4)
     assert len(trials.held) == 1 and [each.verdict for each in got] == ["right"] * 4
     assert {str(stage) for stage in told} == {
-        "certifying math: another run makes its certificate, and this one waits for it"
+        "certifying math: waiting for another run to make its certificate"
     }
     assert [path.suffix for path in (root / ".certificates").iterdir()] == [".json"]
 

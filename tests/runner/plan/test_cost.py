@@ -69,7 +69,7 @@ def test_what_is_not_alike_tells_nothing_and_the_limit_is_no_estimate(tmp_path, 
     collect(tmp_path)
     found = estimate([plan("new", **different)], profile(), history(tmp_path))
     assert found.counts == {Basis.LIMIT: 1}
-    assert lines(found) == "no estimate yet; limit 1:00:00 a run, at most 1.0 GPU-hours"
+    assert lines(found) == "no estimate yet; limit 1:00:00 per run, at most 1.0 GPU-hours"
 
 
 def test_without_past_runs_and_without_a_limit_nothing_is_claimed(tmp_path):
@@ -233,10 +233,10 @@ def test_the_basis_of_each_part_is_counted_and_a_limit_that_is_too_short_is_said
     found = estimate(runs, profile(max_parallel=4), History((past,)))
     assert list(price(found)) == [
         "about 12.0 GPU-hours, 3:00:00 with 4 at once: 8 runs from past runs of the same configuration",
-        "no estimate yet for 2 of the 10 runs; limit 1:00:00 a run, at most 2.0 GPU-hours",
+        "no estimate yet for 2 of the 10 runs; limit 1:00:00 per run, at most 2.0 GPU-hours",
         "8 of them will exceed the time limit of 1:00:00",
     ]
-    assert lines(estimate(runs, profile(gpus=0), History())) == "no estimate yet; limit 1:00:00 a run"
+    assert lines(estimate(runs, profile(gpus=0), History())) == "no estimate yet; limit 1:00:00 per run"
     assert list(price(estimate([], profile(), History()))) == ["nothing to start"]
 
 

@@ -25,14 +25,16 @@ def planned(
 
 def test_what_fits_is_said_in_one_line():
     runs = [planned(), planned("b", loss="linear_cross_entropy", compile=True)]
-    assert [*forecast(runs, 139 * GIB)] == ["GPU memory, estimated: 64.2 GiB to 71.6 GiB a run"]
-    assert [*forecast(runs[:1], None)] == ["GPU memory, estimated: 71.6 GiB a run"]
+    assert [*forecast(runs, 139 * GIB)] == ["GPU memory, estimated: 64.2 GiB to 71.6 GiB per run"]
+    assert [*forecast(runs[:1], None)] == ["GPU memory, estimated: 71.6 GiB per run"]
     assert [*forecast([planned(device="cpu")], GIB)] == []
 
 
 def test_what_does_not_fit_is_named_with_what_would():
     _, line = forecast([planned()], 70 * GIB)
-    assert "will probably end oom_gpu: it needs about 71.6 GiB, and the profile's GPUs have 70.0 GiB" in line
+    assert (
+        "will probably end as oom_gpu: it needs about 71.6 GiB, but the profile's GPUs have 70.0 GiB" in line
+    )
     assert line.endswith("use --set train.loss=linear_cross_entropy")
     _, line = forecast([planned(sequence_length=32768)], 70 * GIB)
     assert line.endswith("use --set train.loss=linear_cross_entropy --set train.checkpoint_activations=true")
@@ -63,7 +65,7 @@ def reading(run_id="a", **inference):
 
 def test_reading_prompts_has_a_forecast_too():
     (line,) = forecast([reading(), reading("b", batch_size=8, prompt_length=16384)], 80 * GIB)
-    assert line == "GPU memory, estimated: 16.0 GiB to 44.7 GiB a run"
+    assert line == "GPU memory, estimated: 16.0 GiB to 44.7 GiB per run"
     _, line = forecast([reading(batch_size=8, prompt_length=16384)], 40 * GIB)
     assert line.endswith("the profile's GPUs have 40.0 GiB; use --set inference.batch_size=4")
     _, line = forecast([reading(prompt_length=2**20)], 40 * GIB)
@@ -80,7 +82,7 @@ def test_many_are_counted():
 def test_what_each_of_several_gpus_needs_is_counted_where_they_share_the_parameters():
     sizes = {"batch_size": 4, "compile": True, "loss": "linear_cross_entropy"}
     sharded, once = planned("a", **sizes, shard=2), planned("b", **sizes, shard=2, reshard=False)
-    assert [*forecast([sharded, once], 80 * GIB)] == ["GPU memory, estimated: 61.8 GiB to 74.8 GiB a GPU"]
+    assert [*forecast([sharded, once], 80 * GIB)] == ["GPU memory, estimated: 61.8 GiB to 74.8 GiB per GPU"]
     _, line = forecast([sharded, once], 70 * GIB)
     assert line.endswith("use --set parallel.reshard=true")
     _, line = forecast([once], 50 * GIB)
@@ -91,6 +93,6 @@ def test_what_each_of_several_gpus_needs_is_counted_where_they_share_the_paramet
 
 def test_of_other_processes_it_is_not_guessed():
     shared = [planned(f"s{copies}", replicate=copies, batch_size=8) for copies in (2, 4)]
-    unknown = "GPU memory: not known beforehand of 2 configurations whose runs have several processes"
+    unknown = "GPU memory: no estimate for 2 configurations whose runs have several processes"
     assert [*forecast(shared, GIB)] == [unknown]
-    assert [*forecast([planned(), *shared], None)] == [unknown, "GPU memory, estimated: 71.6 GiB a run"]
+    assert [*forecast([planned(), *shared], None)] == [unknown, "GPU memory, estimated: 71.6 GiB per run"]

@@ -48,19 +48,19 @@ def test_processes_fill_as_few_nodes_as_they_can(profile, processes, nodes, runs
 @pytest.mark.parametrize(
     ("profile", "processes", "says"),
     [
-        ({**SHARED, "gpus_per_node": None}, 2, "2 processes need a profile that says `gpus_per_node`"),
-        ({**CPUS, "processes_per_node": None}, 2, "need a profile that says `processes_per_node`"),
-        (SHARED, 5, "do not lie evenly on 2 nodes, since `gpus_per_node` is 4: use 4 or 6"),
-        (SHARED, 10, "do not lie evenly on 3 nodes, since `gpus_per_node` is 4: use 9 or 12"),
+        ({**SHARED, "gpus_per_node": None}, 2, "2 processes need a profile that sets `gpus_per_node`"),
+        ({**CPUS, "processes_per_node": None}, 2, "need a profile that sets `processes_per_node`"),
+        (SHARED, 5, "do not divide evenly over 2 nodes, since `gpus_per_node` is 4: use 4 or 6"),
+        (SHARED, 10, "do not divide evenly over 3 nodes, since `gpus_per_node` is 4: use 9 or 12"),
         (SHARED, 2**120 + 1, "nodes, since `gpus_per_node` is 4: use"),
-        (WHOLE, 3, "places idle, since `gpus_per_node` is 4: use 2 or 4"),
-        (WHOLE, 6, "places idle, since `gpus_per_node` is 4: use 4 or 8"),
+        (WHOLE, 3, "slots idle, since `gpus_per_node` is 4: use 2 or 4"),
+        (WHOLE, 6, "slots idle, since `gpus_per_node` is 4: use 4 or 8"),
         (CPUS, 7, "since `processes_per_node` is 4: use 6 or 8"),
-        ({"executor": "local"}, 9, "more than this machine takes, since `processes_per_node` is 8"),
+        ({"executor": "local"}, 9, "too many for this machine, since `processes_per_node` is 8"),
         (
             {"executor": "local", "gpus": 1, "gpus_per_node": 2},
             4,
-            "takes, since `gpus_per_node` is 2: use 2 or fewer",
+            "too many for this machine, since `gpus_per_node` is 2: use 2 or fewer",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_processes_that_cannot_share_a_run_are_refused_before_anything_starts(pl
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("train.steps=3", r"restarted as planned, but for its processes \(valid: "),
+        ("train.steps=3", r"restarts as planned, and only its processes can change \(valid: "),
         ("shard=2", "did you mean 'parallel.shard'"),
         ("parallel.shard=0", "expected a number of processes"),
         ("parallel.shard=two", "expected a number of processes"),
@@ -141,7 +141,7 @@ def test_a_retry_on_fewer_processes_needs_a_profile_for_these_alone(planned, roo
     few = read_cluster("few.yaml")
     (run,) = of_plan(planned_again(root, chosen, few, {"shard": 1})).runs
     assert run.layout.processes == 1
-    with pytest.raises(UserError, match="2 processes are more than this machine takes"):
+    with pytest.raises(UserError, match="2 processes are too many for this machine"):
         of_plan(planned_again(root, chosen, few))
 
 

@@ -83,16 +83,16 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         ),
         (
             "matrix: {train.steps: [3]}",
-            r"3:24: 'train.steps' has no effect on task attention, whose sections are call; it is of `task: training`",
+            r"3:24: 'train.steps' has no effect on task attention, whose sections are call; it belongs to `task:  training`",
         ),
         ("matrix: {call.backends: [' ']}", r"3:26: 'call.backends' names no .* \(valid: all, auto, "),
         ("matrix: {call.backends: [math fast]}", r"3:26: unknown attention backend 'fast'"),
-        ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' is not like B2 T4096 H32 K8 D128"),
+        ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' must look like B2 T4096 H32 K8 D128"),
         ("matrix: {call.shape: [B0 T4 H1 D8]}", r"is not like"),
         ("matrix: {call.shape: [B1 T4 H1 D7]}", r"3:23: shape 'B1 T4 H1 D7' has an odd head dim"),
         (
             "matrix: {call.shape: [B1 T4 H4 K3 D8]}",
-            r"has heads \(H\) that cannot share its key heads \(K\) evenly",
+            r"has heads \(H\) that are not a multiple of its key heads \(K\)",
         ),
     ],
     ids=["attention", "train", "no backend", "backend", "order", "zero", "odd", "groups"],
@@ -154,7 +154,7 @@ def test_a_run_of_inference_has_an_id_of_its_own_settings_alone(tmp_path):
 def test_one_study_has_one_task(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text("title: t\nbase: {data: {path: text.parquet}}\nmatrix: {task: [training, inference]}\n")
-    with pytest.raises(InvalidFile, match=r"s\.yaml:3:27: one study has one task"):
+    with pytest.raises(InvalidFile, match=r"s\.yaml:3:27: a study has one task"):
         expand(read_study(path))
     (cell,) = expand(read_study(path), only=["task=inference"])
     assert cell.config.task == "inference"

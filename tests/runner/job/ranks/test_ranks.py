@@ -194,7 +194,7 @@ def test_where_process_and_slurm_task_are_gone_and_slurm_ends_nobody_the_node_ha
     gone(rank)
     assert concluded(endings) == (
         "node_failed",
-        f"rank 1 on {node()}: neither it nor its Slurm task is there any more",
+        f"rank 1 on {node()}: both it and its Slurm task are gone",
     )
 
 
