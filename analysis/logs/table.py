@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import UserError
+from model.units import counted
 
 MOST_SAID = 5  # lines of one kind that are listed one by one
 
@@ -88,7 +89,8 @@ def json_lines(file: Path) -> Table:
         else:
             table.skip(number, "not a JSON object")
     if len(table.problems) >= max(1, len(table.rows)):
-        raise Refused(f"{table.problems[0]}; so are {len(table.problems)} lines: not a JSONL log")
+        bad = counted(len(table.problems), "bad line")
+        raise Refused(f"{table.problems[0]}; {bad}, {len(table.rows)} good: not a JSONL log")
     return table
 
 
@@ -96,4 +98,4 @@ def shortened(problems: Iterable[str]) -> list[str]:
     """The first few, and how many more there are."""
     found = list(problems)
     more = len(found) - MOST_SAID
-    return [*found[:MOST_SAID], f"and {more} more lines"] if more > 0 else found
+    return [*found[:MOST_SAID], f"and {counted(more, 'more line')}"] if more > 0 else found

@@ -57,7 +57,7 @@ def test_a_csv_that_is_no_run_is_refused(text: str, why: str, tmp_path: Path) ->
     [
         (b"", r"a:1: the file is empty"),
         (b"\x1f\x8b\x08\x00\xff", r"a:1: byte 0x8b is not UTF-8: not a text file"),
-        (b"step 1 loss 9\nstep 2 loss 8\n", r"a:1: not JSON .*; so are 2 lines: not a JSONL log"),
+        (b"step 1 loss 9\nstep 2 loss 8\n", r"a:1: not JSON .*; 2 bad lines, 0 good: not a JSONL log"),
         (b"[1, 2]\n[3, 4]\n", r"a:1: not a JSON object"),
         (b'{"epoch": 1}\n', r"a:1: no column 'step' \(columns: epoch\)"),
         (b'{"step": 1, "loss": true}\n', r"a:1: 'loss' is 'True', not a number"),

@@ -135,7 +135,7 @@ def test_status_and_explain_mark_imported_runs_and_say_that_they_have_no_certifi
     assert first["imported"].endswith(".jsonl")
     told = theirs("explain", f"theirs/{first['run_id']}")
     assert "none: its attention backend was not verified here" in told.out
-    assert "holds the warm-up" in told.out
+    assert "includes the warm-up" in told.out
     assert "step 200/200, loss" in theirs("logs", first["run_id"]).out
 
 
@@ -151,7 +151,7 @@ def test_a_report_of_imported_runs_shows_what_is_wrong_in_their_logs(
     assert "they have no certificate" in index
     assert "Wrong in a log: cudnn: the log counts 54.76 GFLOP per token" in index
     pages = [page.read_text() for page in (tmp_path / "pages").glob("run-*.html")]
-    assert any("holds the warm-up" in page for page in pages), "on the page of its run"
+    assert any("includes the warm-up" in page for page in pages), "on the page of its run"
 
 
 STUDY = """\
@@ -232,7 +232,7 @@ def test_of_several_files_the_good_ones_are_imported_and_the_exit_code_is_1(
     (tmp_path / "bad.jsonl").write_text("no log\n")
     done = cli("import", logs[0], "bad.jsonl", "--format", "lsai", "--study", "theirs")
     assert done.code == 1
-    assert "bad.jsonl:1: no JSON" in done.err
+    assert "bad.jsonl:1: not JSON" in done.err
     assert done.out.count(" imported\n") == 1
     alone = cli("import", "bad.jsonl", "--format", "lsai", "--study", "theirs")
     assert (alone.code, alone.err.splitlines()[-1]) == (2, "nothing was imported")

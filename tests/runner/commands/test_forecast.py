@@ -88,7 +88,7 @@ def test_lines_say_an_estimate_once_and_what_is_left_at_each_end(tasks, capsys):
     lines.started(second)
     lines.ended(second, Outcome.FAILED, "a reason")
     said = capsys.readouterr().err.splitlines()
-    assert [line for line in said if "at the pace" in line] == [
+    assert [line for line in said if "at this run's pace" in line] == [
         "[1/2] auto seed=0: at this run's pace, the steps of all 2 runs will take about 0:18:00"
     ]
     assert any(line.startswith("[1/2] auto seed=0: completed; about 0:10:0") for line in said)

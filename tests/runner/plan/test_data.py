@@ -86,7 +86,12 @@ def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(
         ("path: t.parquet", "path: .", "6:5", "is a folder, not a Parquet file; `runner data"),
         ("path: t.parquet", "path: s.yaml", "6:5", "is not a Parquet file"),
         ("path: t.parquet", f"path: {'x' * 300}", "6:5", "File name too long"),
-        ("dtype: float32", "dtype: float16", "11:5", "training in float16 is not supported: .*train.dtype=bfloat16"),
+        (
+            "dtype: float32",
+            "dtype: float16",
+            "11:5",
+            "training in float16 is not supported: .*train.dtype=bfloat16",
+        ),
     ],
     ids=["long sequence", "folder", "no Parquet", "no name", "float16"],
 )

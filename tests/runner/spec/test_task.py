@@ -83,12 +83,12 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         ),
         (
             "matrix: {train.steps: [3]}",
-            r"3:24: 'train.steps' has no effect on task attention, whose sections are call; it belongs to `task:  training`",
+            r"3:24: 'train.steps' has no effect on task attention, whose sections are call; it belongs to `task: training`",
         ),
         ("matrix: {call.backends: [' ']}", r"3:26: 'call.backends' names no .* \(valid: all, auto, "),
         ("matrix: {call.backends: [math fast]}", r"3:26: unknown attention backend 'fast'"),
         ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' must look like B2 T4096 H32 K8 D128"),
-        ("matrix: {call.shape: [B0 T4 H1 D8]}", r"is not like"),
+        ("matrix: {call.shape: [B0 T4 H1 D8]}", r"must look like"),
         ("matrix: {call.shape: [B1 T4 H1 D7]}", r"3:23: shape 'B1 T4 H1 D7' has an odd head dim"),
         (
             "matrix: {call.shape: [B1 T4 H4 K3 D8]}",
