@@ -95,7 +95,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(path, monkeypatch):
         return read(descriptor, length, start)
 
     monkeypatch.setattr(os, "pread", pread)
-    with pytest.raises(UserError, match="changes while it is read"):
+    with pytest.raises(UserError, match="is changing while it is read"):
         Source(path).checked("text")
 
 

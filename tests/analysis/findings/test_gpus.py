@@ -43,7 +43,7 @@ def test_gpus_that_do_not_differ_are_no_limit() -> None:
 
 def test_a_group_with_more_runs_on_the_faster_gpu_is_said_to_be_ahead_by_that_alone() -> None:
     even = said(spread("cudnn", 0.02) + spread("flash", 0.02, "baba"))
-    assert "it favours no group, as all were spread alike over the GPUs." in even
+    assert "it favours no group, as all were spread evenly over the GPUs." in even
     uneven = said(
         spread("cudnn", 0.02, "abab") + spread("flash", 0.02, "aaab") + spread("slow", 0.02, "bbba")
     )

@@ -39,7 +39,7 @@ def collected(root: Path) -> tuple[facts.Facts, comparison.Comparison]:
 def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str, Any]) -> None:
     timed(root, cores=8, **conditions)
     _, compared = collected(root)
-    assert "the machine was at work on something else" in next(
+    assert "the machine was busy with something else" in next(
         each.text for each in limits.disturbed(compared)
     )
 

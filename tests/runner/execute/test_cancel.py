@@ -35,7 +35,7 @@ def sleeper():
 @pytest.mark.refused
 def test_a_run_on_another_machine_is_not_called_cancelled(local, sleeper, caplog):
     assert cancel([local("another.host", sleeper.pid)]) == []
-    assert "r1 runs on another.host: cancel it there" in caplog.text
+    assert "r1 is running on another.host: cancel it there" in caplog.text
     assert sleeper.poll() is None, "the process of that number on this machine is a stranger"
 
 
@@ -54,11 +54,11 @@ def test_a_process_that_ends_before_it_is_told_is_no_error(local, sleeper, monke
     with monkeypatch.context() as patch:
         patch.setattr(os, "kill", gone)
         assert cancel([state]) == []
-    assert "is not running any more" in caplog.text
+    assert "is no longer running" in caplog.text
 
 
 def test_a_run_that_is_only_starting_is_not_called_cancelled(root, caplog):
     run = RunFolder(Folder(root, plan("r1")).path)
     ledger.claim(run, 1, "local")
     assert cancel([ledger.state(run)]) == []
-    assert "only starting" in caplog.text
+    assert "still starting" in caplog.text

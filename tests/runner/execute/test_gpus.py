@@ -78,7 +78,11 @@ def test_gpus_that_the_profile_names_are_shared_out(seen):
             {"max_parallel": 4},
             "c.yaml:5:1: max_parallel 4 x gpus 1 is more than the 3 GPUs of this machine",
         ),
-        ([1, 4], {}, "c.yaml:2:1: a run of 4 processes, each with a GPU, is more than the 3 GPUs of this machine"),
+        (
+            [1, 4],
+            {},
+            "c.yaml:2:1: a run of 4 processes, each with a GPU, is more than the 3 GPUs of this machine",
+        ),
         ([2], {"visible": ""}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '' shows"),
         ([3], {"visible": "4,5,"}, "the 2 GPUs of this machine that CUDA_VISIBLE_DEVICES '4,5,' shows"),
         ([2], {"visible": "-1"}, "the 0 GPUs of this machine that CUDA_VISIBLE_DEVICES '-1' shows"),

@@ -138,7 +138,7 @@ def test_a_torn_record_is_measured_again(manifest, counted, tmp_path, content):
     [
         ("raise MemoryError('3 GiB')", "ended with code 1: MemoryError: 3 GiB"),
         ("print('{}')", "gave no answer"),
-        ("import time; time.sleep(600)", "had not ended after 0.2 s"),
+        ("import time; time.sleep(600)", "did not finish within 0.2 s"),
     ],
 )
 def test_a_run_trains_without_ceilings_that_cannot_be_measured(

@@ -115,7 +115,7 @@ def test_one_that_nears_its_time_limit_is_not_requeued_to_start_over_for_ever(at
     )
     done = attempted(record={"requeue": True})
     outcome, reason = done.settled
-    assert outcome == "timeout" and "so that it starts over" in reason and done.result.steps == 1
+    assert outcome == "timeout" and "so it starts over" in reason and done.result.steps == 1
 
 
 def test_a_reason_names_the_settings_of_inference(attempted):
