@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d*)?([eE][-+]?\d+)?( %)?")
 
 
-def write_rows(out: TextIO, rows: Iterable[Iterable[Any]]) -> None:
-    """Write lines of comma-separated values (RFC 4180), with each cell as `cell` gives it."""
-    csv.writer(out, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
+def lines(rows: Iterable[Iterable[Any]]) -> str:
+    """Lines of comma-separated values (RFC 4180), with each cell as `cell` gives it."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue()
 
 
 def cell(value: Any) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analysis.query.ask import Answer, stream
-from analysis.query.cells import write_rows
+from analysis.query.cells import lines
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
@@ -61,9 +61,7 @@ def write_table(answer: Answer, out: BinaryIO) -> None:
 def write_csv(answer: Answer, out: BinaryIO) -> None:
     """Comma-separated values with a header, safe in a spreadsheet; NULL is an empty field."""
     for rows in chain([[answer.columns]], answer.pieces()):
-        text = io.StringIO()
-        write_rows(text, rows)
-        out.write(text.getvalue().encode())
+        out.write(lines(rows).encode())
 
 
 def write_json(answer: Answer, out: BinaryIO) -> None:

@@ -26,7 +26,7 @@ from analysis.report.place import complete
 from analysis.report.runs import pages as run_pages
 from analysis.report.runs.pages import RunPages
 from analysis.report.settings.backends import lines as table_of_backends
-from analysis.store.database import open_for_reading
+from analysis.store.database import open_for_reading, studies_of
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -219,9 +219,7 @@ def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:
 
 
 def _check(connection: DuckDBPyConnection, study: str) -> None:
-    names = [
-        row[0] for row in answer(connection, "SELECT DISTINCT study FROM run_records ORDER BY study").rows
-    ]
+    names = studies_of(connection)
     if study not in names:
         raise UserError(
             f"no collected runs of study '{study}' {did_you_mean(study, names)}: run `runner collect`"

@@ -24,7 +24,7 @@ from analysis.store.database import scripts
 from analysis.store.records import write_records
 from model.attention._described import described
 from model.config import Frozen
-from model.disk.files import sha256, write_text
+from model.disk.files import Unreadable, read, sha256, write_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -165,7 +165,20 @@ def seal(
         latex=parts.latex,
         files={path: sha256(folder / path) for path in only or files(folder)},
     )
-    write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
+    write_manifest(folder, made)
+
+
+def write_manifest(folder: Path, manifest: ReportManifest) -> None:
+    """Write the manifest of a report's folder."""
+    write_text(folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n", sync=False)
+
+
+def read_manifest(folder: Path) -> ReportManifest | None:
+    """The manifest of a report's folder; None if there is none that can be read."""
+    try:
+        return read(folder / MANIFEST, ReportManifest)
+    except Unreadable:
+        return None
 
 
 def named(known: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:

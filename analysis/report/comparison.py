@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.findings import conditions, losses
 from analysis.findings.gpus import Gpus, gpus_of
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.findings.scaling import Curve, curves
-from analysis.query.cells import write_rows
+from analysis.query.cells import lines
 from analysis.query.findings import CALLED_RUNS, FINAL_LOSSES, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
 from analysis.stats.drift import Drift
@@ -125,10 +124,8 @@ def tables(found: Comparison) -> dict[str, bytes]:
         for point in curve.points
     ]
     named = {"scaling": scaling, "ratios": ratios, "losses": differences, "ranking": pairs}
-    return {f"findings/{name}": _csv(table) for name, table in named.items() if table}
-
-
-def _csv(found: list[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
-    write_rows(text, [found[0], *(each.values() for each in found)])
-    return text.getvalue().encode()
+    return {
+        f"findings/{name}": lines([table[0], *(each.values() for each in table)]).encode()
+        for name, table in named.items()
+        if table
+    }

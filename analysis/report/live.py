@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.query.ask import answer
 from analysis.report import render
-from analysis.report.carried import LIVE, MANIFEST, ReportManifest
+from analysis.report.carried import LIVE, MANIFEST, ReportManifest, write_manifest
 from analysis.store.database import open_for_reading, quoted
 from model.disk.files import read, sha256, write_text
 
@@ -42,7 +42,7 @@ def mark(folder: Path, seconds: float) -> None:
         _add_script(folder / path, f'<script src="{up}{_SCRIPT}" {about}></script>\n')
     changed = {path: sha256(folder / path) for path in (*pages, _SCRIPT, LIVE)}
     made = manifest.model_copy(update={"files": dict(sorted((manifest.files | changed).items()))})
-    write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
+    write_manifest(folder, made)
 
 
 def sign(folder: Path, every_seconds: float) -> None:
@@ -66,7 +66,7 @@ def unmark(folder: Path) -> None:
         write_text(folder / path, _ADDED.sub("", text), sync=False)
         files[path] = sha256(folder / path)
     made = manifest.model_copy(update={"files": files})
-    write_text(folder / MANIFEST, made.model_dump_json(indent=1) + "\n", sync=False)
+    write_manifest(folder, made)
     for path in (LIVE, _SCRIPT):
         (folder / path).unlink(missing_ok=True)
 

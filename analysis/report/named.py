@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis import charts
-from analysis.query.ask import answer
 from analysis.query.metrics import INFERENCE_SUMMARY, TRAINING_METRICS, TRAINING_SUMMARY
 from analysis.query.questions import Question, questions
 from analysis.report import backends, facts
-from analysis.store.database import open_for_reading
+from analysis.store.database import open_for_reading, studies_of
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -57,11 +56,9 @@ def find(root: Path, name: str, study: str | None) -> str:
 
 def _study(root: Path, study: str | None) -> str:
     with open_for_reading(root) as connection:
-        names = [
-            row[0] for row in answer(connection, "SELECT DISTINCT study FROM run_records ORDER BY 1").rows
-        ]
+        names = studies_of(connection)
     if study is None and len(names) == 1:
-        return str(names[0])
+        return names[0]
     if study is None:
         raise UserError(f"say which study with --study; in the database: {', '.join(names) or 'none'}")
     if study not in names:

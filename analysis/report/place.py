@@ -20,8 +20,8 @@ from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.report.carried import COMPILED, LIVE, MANIFEST, ReportManifest, files
-from model.disk.files import Unreadable, read, require_own_folder
+from analysis.report.carried import COMPILED, LIVE, MANIFEST, ReportManifest, files, read_manifest
+from model.disk.files import require_own_folder
 from model.disk.locks import hold
 from model.errors import UserError
 
@@ -45,7 +45,7 @@ def complete(out: Path) -> Iterator[Path]:
     place = out.resolve()
     _put_back(place)
     require_own_folder(out, (MANIFEST, "assets/style.css"), "report")
-    if _is_index(out):
+    if (there := read_manifest(out)) and there.reports is not None:
         raise UserError(f"{out} holds an index of reports: name a folder in it, such as {out / 'NAME'}")
     place.mkdir(parents=True, exist_ok=True)
     beside = _movable(place)
@@ -143,7 +143,7 @@ def _follow(place: Path, new: Path) -> None:
 
 def _keep_others(place: Path, new: Path) -> None:
     """Give the new folder what is in the old one and no part of its report, such as a compiled text."""
-    ours = {*_earlier(place), *_outdated(place, new), MANIFEST}
+    ours = {*_ours(place, new), MANIFEST}
     for path in place.rglob("*"):
         name = path.relative_to(place).as_posix()
         if os.path.lexists(new / name) or (name in ours and not path.is_dir()):
@@ -165,7 +165,7 @@ def _same_file(path: Path, other: Path) -> None:
 def _one_by_one(place: Path, new: Path) -> None:
     """Move file by file: the manifest last, and after it what makes open pages load the report again."""
     written = files(new)
-    _remove(place, {*_earlier(place), *_outdated(place, new)} - set(written))
+    _remove(place, _ours(place, new) - set(written))
     for path in sorted(written, key=lambda path: (path == LIVE, path == MANIFEST)):
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (new / path).replace(place / path)
@@ -189,36 +189,19 @@ def require_room(out: Path, paths: Iterable[str]) -> None:
 
 def _require_same(out: Path, new: Path) -> None:
     """Refuse to replace the report of a study by that of another one, or of another kind."""
-    try:
-        there, made = (read(folder / MANIFEST, ReportManifest) for folder in (out, new))
-    except Unreadable:
-        return
-    if (there.subject, there.study) != (made.subject, made.study):
+    there, made = read_manifest(out), read_manifest(new)
+    if there and made and (there.subject, there.study) != (made.subject, made.study):
         raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
 
 
-def _is_index(out: Path) -> bool:
-    try:
-        return read(out / MANIFEST, ReportManifest).reports is not None
-    except Unreadable:
-        return False
-
-
-def _earlier(out: Path) -> list[str]:
-    """Files of the report that is there already, as its manifest lists them."""
-    try:
-        return list(read(out / MANIFEST, ReportManifest).files)
-    except Unreadable:
-        return []
-
-
-def _outdated(out: Path, new: Path) -> frozenset[str]:
-    """What LaTeX made of an earlier document, unless that of the new report is the same."""
-    try:
-        before, after = (_sources(read(folder / MANIFEST, ReportManifest)) for folder in (out, new))
-    except Unreadable:
-        return frozenset()
-    return COMPILED if before and before != after else frozenset()
+def _ours(place: Path, new: Path) -> set[str]:
+    """The files of the report that is there already, and what LaTeX made of its document, if that changes."""
+    there, made = read_manifest(place), read_manifest(new)
+    if there is None:
+        return set()
+    before = _sources(there)
+    outdated = made is not None and before and before != _sources(made)
+    return {*there.files, *(COMPILED if outdated else ())}
 
 
 def _sources(manifest: ReportManifest) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from analysis.report import render
-from analysis.report.carried import MANIFEST, Parts, ReportManifest, seal
+from analysis.report.carried import MANIFEST, Parts, ReportManifest, read_manifest, seal
 from analysis.report.place import require_room
 from analysis.report.summary import FILE, Summary
 from model.disk.files import Unreadable, read, sha256, write_text
@@ -96,10 +96,9 @@ def _seconds(moment: datetime | None) -> float:
 
 
 def _manifest(folder: Path) -> ReportManifest | None:
-    path = folder / MANIFEST
     try:
-        return read(path, ReportManifest) if _plain(path) else None
-    except (OSError, Unreadable):
+        return read_manifest(folder) if _plain(folder / MANIFEST) else None
+    except OSError:  # a folder that may not be entered
         return None
 
 

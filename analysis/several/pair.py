@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.compare.comparison import Comparison, Options, compare
 from analysis.compare.source import Measured, Source, read_open
-from analysis.compare.words import Section, sections, summary, wrong
+from analysis.compare.words import sections, summary, wrong
 from analysis.query.ask import recording
-from analysis.query.cells import write_rows
+from analysis.query.cells import lines
 from analysis.report import facts, render
 from analysis.report import summary as summaries
 from analysis.report.carried import (
@@ -104,7 +103,8 @@ def _write_page(out: Path, both: tuple[Measured, Measured], found: Comparison, a
     render.write_assets(out)
     (out / FINDINGS).mkdir(parents=True)
     for section in told:
-        (out / FINDINGS / f"{section.name}.csv").write_text(_csv(section), encoding="utf-8")
+        table = lines([section.columns, *section.rows])
+        (out / FINDINGS / f"{section.name}.csv").write_text(table, encoding="utf-8")
     values = {
         "found": found,
         "sides": [_facts(side) for side in both],
@@ -151,9 +151,3 @@ def _summary(both: tuple[Measured, Measured], found: Comparison) -> Summary:
         answer=next(iter(found.regressions), f"{told[:1].upper()}{told[1:]}."),
         warnings=[f"wrong in its log: {label}" for label in wrong(found)],
     )
-
-
-def _csv(section: Section) -> str:
-    text = io.StringIO()
-    write_rows(text, [section.columns, *section.rows])
-    return text.getvalue()

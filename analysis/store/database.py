@@ -143,9 +143,14 @@ def studies(root: Path) -> list[str]:
 
     try:
         with open_for_reading(root) as connection:
-            rows = connection.execute("SELECT DISTINCT study FROM run_records ORDER BY study").fetchall()
+            return studies_of(connection)
     except (UserError, duckdb.Error):
         return []
+
+
+def studies_of(connection: DuckDBPyConnection) -> list[str]:
+    """Names of the studies in an open database."""
+    rows = connection.execute("SELECT DISTINCT study FROM run_records ORDER BY study").fetchall()
     return [row[0] for row in rows]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.compare.values import device
@@ -30,7 +30,7 @@ def _calls(facts: Facts) -> Sentence:
     runs = facts.runs
     shapes = {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
     planned = {run["planned_steps"] for run in runs}
-    rounds = counted(1, "round") if planned == {1} else f"{_span(planned)} rounds"
+    rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"
     said = (
         f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {counted(len(shapes), 'shape')}, "
         f"both ways in {rounds} of all backends: {counted(len(runs), 'run')}, "
@@ -52,7 +52,7 @@ def _done(runs: Sequence[Row]) -> int:
 
 
 def _model(runs: Sequence[Row]) -> str:
-    sizes = sorted({size for run in runs if (size := parameters(run["config"])) is not None})
+    sizes = _sizes(runs)
     if not sizes:
         return "A model of unknown size"
     if len(sizes) == 1:
@@ -60,26 +60,26 @@ def _model(runs: Sequence[Row]) -> str:
     return f"Llamas of {_short(sizes[0])} to {_short(sizes[-1])} parameters"
 
 
+def _sizes(runs: Sequence[Row]) -> list[int]:
+    """How many parameters the models have, each number once."""
+    return sorted({size for run in runs if (size := parameters(run["config"])) is not None})
+
+
 def _trained(runs: Sequence[Row]) -> str:
-    return "were trained" if _many(runs) else "was trained"
-
-
-def _many(runs: Sequence[Row]) -> bool:
-    """Whether they have models of several sizes."""
-    return len({size for run in runs if (size := parameters(run["config"])) is not None}) > 1
+    return "were trained" if len(_sizes(runs)) > 1 else "was trained"
 
 
 def _read(runs: Sequence[Row]) -> str:
     """`read 60 batches of 1 prompt of 4,096 tokens and decoded 128 tokens after the last`."""
     asked = [run["config"]["inference"] for run in runs]
     steps, sizes, lengths = (
-        _span({each[key] for each in asked}) for key in ("steps", "batch_size", "prompt_length")
+        span({each[key] for each in asked}) for key in ("steps", "batch_size", "prompt_length")
     )
     new = {each["new_tokens"] for each in asked}
     decode = "decoded" if _done(runs) else "decode"
-    decoded = f" and {decode} {_span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
+    decoded = f" and {decode} {span(new)} token{'s' * (new != {1})} after the last" if any(new) else ""
     prompts = "1 prompt" if sizes == "1" else f"{sizes} prompts"
-    read = "read" if _done(runs) else f"{'were' if _many(runs) else 'was'} to read"
+    read = "read" if _done(runs) else f"{'were' if len(_sizes(runs)) > 1 else 'was'} to read"
     return f"{read} {steps} batches of {prompts} of {lengths} tokens{decoded}"
 
 
@@ -92,8 +92,8 @@ def _short(count: int) -> str:
 
 
 def _length(runs: Sequence[Row]) -> str:
-    steps = _span({run["planned_steps"] for run in runs})
-    tokens = _span({_tokens(run) for run in runs})
+    steps = span({run["planned_steps"] for run in runs})
+    tokens = span({_tokens(run) for run in runs})
     return f"for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
 
 
@@ -102,7 +102,8 @@ def _tokens(run: Row) -> int | None:
     return None if None in sizes else sizes[0] * sizes[1]
 
 
-def _span(values: set[int | None]) -> str:
+def span(values: Iterable[int | None]) -> str:
+    """`8` or `8 to 4,096`, of those that are known; empty without any."""
     known = sorted(value for value in values if value is not None)
     return " to ".join(f"{value:,d}" for value in dict.fromkeys((known[0], known[-1]))) if known else ""
 
@@ -132,14 +133,13 @@ def varying(runs: Sequence[Row]) -> list[str]:
 
 
 def _count(facts: Facts) -> str:
-    done = sum(run["outcome"] == "completed" for run in facts.runs)
     sizes = {group.runs for group in facts.groups}
     each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
-    return f"{counted(len(facts.runs), 'run')}{each}, of which {done:,d} completed"
+    return f"{counted(len(facts.runs), 'run')}{each}, of which {_done(facts.runs):,d} completed"
 
 
 def _numbers(runs: Sequence[Row]) -> list[Number]:
-    counts = {"runs": len(runs), "completed runs": sum(run["outcome"] == "completed" for run in runs)}
+    counts = {"runs": len(runs), "completed runs": _done(runs)}
     found = [Number(name, value, None, None, "runs") for name, value in counts.items()]
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),

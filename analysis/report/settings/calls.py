@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from analysis.report.said.ran import span
 from analysis.report.settings.values import Of, Row, Setting, changed, plain, setting, value, whole
 from model.config import RunConfig
 from model.units import counted
@@ -22,7 +23,7 @@ def _shapes(runs: Sequence[Row]) -> str:
     """How many there are, and how far each of their sizes reaches."""
     cases = [RunConfig.model_validate(run["config"]).attention_case for run in runs]
     sizes = (
-        f"{said} {_span(getattr(case, column) for case in cases)}"
+        f"{said} {span(getattr(case, column) for case in cases)}"
         for column, said in (
             ("batch", "batch"),
             ("sequence_length", "sequence length"),
@@ -32,11 +33,6 @@ def _shapes(runs: Sequence[Row]) -> str:
         )
     )
     return f"{counted(len({run['config']['call']['shape'] for run in runs}), 'shape')}: {', '.join(sizes)}"
-
-
-def _span(found: Iterable[int]) -> str:
-    known = sorted(found)
-    return " to ".join(f"{size:,d}" for size in dict.fromkeys((known[0], known[-1])))
 
 
 def _mask(run: Row) -> str | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from analysis.query.cells import write_rows
+from analysis.query.cells import lines
 
 
 @pytest.mark.parametrize(
@@ -26,12 +24,8 @@ from analysis.query.cells import write_rows
     ],
 )
 def test_a_text_that_begins_like_a_formula_has_an_apostrophe_before_it(value: object, written: str) -> None:
-    text = io.StringIO()
-    write_rows(text, [["x", value]])
-    assert text.getvalue() == f"x,{written}\n"
+    assert lines([["x", value]]) == f"x,{written}\n"
 
 
 def test_cells_are_quoted_where_csv_needs_it() -> None:
-    text = io.StringIO()
-    write_rows(text, [['=1,"2"']])
-    assert text.getvalue() == '"\'=1,""2"""\n'
+    assert lines([['=1,"2"']]) == '"\'=1,""2"""\n'
