@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model import modules
-from model.errors import Unsupported, UserError, did_you_mean
+from model.errors import Unsupported, UserError, did_you_mean, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -212,16 +212,37 @@ def load(name: str) -> Backend:
     """Import one backend, and torch with it.
 
     Raises:
-        UserError: there is no backend of that name, or a foreign one is not a `Backend`.
+        UserError: there is no backend of that name, several have it, or a foreign one is not a `Backend` or
+            cannot be imported.
     """
     check_name(name)
     if name not in _foreign():
         backend: object = import_module(f"model.attention.{name}").backend
     else:
-        backend = next(iter(entry_points(group=ENTRY_POINT_GROUP, name=name))).load()
+        backend = _imported(_entry(name))
     if not isinstance(backend, Backend):
-        raise UserError(f"attention backend '{name}' is a {type(backend).__name__}, not a Backend")
+        raise UserError(f"attention backend '{name}' is of type {type(backend).__name__}, not Backend")
     return backend
+
+
+def _entry(name: str) -> EntryPoint:
+    """The entry point of a foreign backend. Raises UserError if the name is also another backend's."""
+    first, *others = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    owners = [f"package {point.dist.name}" for point in (first, *others) if point.dist]
+    if name in modules(Path(__file__).parent):
+        owners = ["this project", *owners]
+    if others or "this project" in owners:
+        named = " and ".join(owners)
+        raise UserError(f"several attention backends are named '{name}', of {named}: uninstall or rename one")
+    return first
+
+
+def _imported(point: EntryPoint) -> object:
+    try:
+        return point.load()
+    except Exception as error:
+        text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
+        raise UserError(text) from error
 
 
 def require(name: str, case: Case) -> Backend:

@@ -14,7 +14,7 @@ import typer
 
 from model import attention
 from model.attention import Case
-from model.errors import UserError
+from model.errors import UserError, one_line
 from model.measure.nvml import Gpu
 from model.units import counted, size
 from runner.commands._console import print_json, table
@@ -192,6 +192,10 @@ def _backends() -> Iterator[Check]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     case = Case(device, _precision(), 1, 4096, 32, 8, 128)
     for name in attention.names():
-        backend = attention.load(name)
-        reasons = backend.unsupported_reasons(case)
-        yield Check(f"attention {name}", not reasons, "; ".join(reasons) or backend.summary)
+        try:
+            backend = attention.load(name)
+            reasons = backend.unsupported_reasons(case)
+            found = "; ".join(reasons) or backend.summary
+        except Exception as error:  # of another package, which must not hide what the others can do
+            reasons = [found := one_line(error)]
+        yield Check(f"attention {name}", not reasons, found)

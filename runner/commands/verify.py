@@ -18,6 +18,7 @@ import typer
 
 import model
 from model import attention
+from model.errors import UserError
 from model.verify.certificate import Certificate, Check
 from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Settings
@@ -41,7 +42,7 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    names = _known(backend) if backend else attention.names()
+    names = _known(backend) if backend else _importable()
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates
 
@@ -54,7 +55,9 @@ def command(
         print_json([certificate.model_dump(mode="json") for certificate in found])
     else:
         show(found)
-    raise typer.Exit(1 if any(certificate.verdict == "wrong" for certificate in found) else 0)
+    broken = not backend and len(names) < len(attention.names())
+    wrong = any(certificate.verdict == "wrong" for certificate in found)
+    raise typer.Exit(1 if broken or wrong else 0)
 
 
 def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
@@ -85,6 +88,18 @@ def _known(names: Sequence[str]) -> list[str]:
     for name in names:
         attention.check_name(name)
     return list(dict.fromkeys(names))
+
+
+def _importable() -> list[str]:
+    """All backends but those of other packages that cannot be imported, of which it says why."""
+    found = []
+    for name in attention.names():
+        try:
+            attention.load(name)
+            found.append(name)
+        except UserError as error:
+            say(str(error))
+    return found
 
 
 @dataclass

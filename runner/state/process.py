@@ -73,7 +73,7 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
 def go_on(pid: int) -> None:
     """Continue a run's processes on this machine if they were stopped: together they can save.
 
-    They are of one group, which the other processes and trials of a run are in with rank 0.
+    They are of one group. A trial is of its own: rank 0 kills it.
 
     Raises:
         ProcessLookupError: there is no such process.

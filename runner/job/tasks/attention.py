@@ -12,7 +12,7 @@ from model.attention import Case
 from model.disk.files import write
 from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes
 from model.disk.record import now
-from model.errors import AssayError, Unsupported, one_line
+from model.errors import AssayError, Unsupported, UserError, one_line
 from model.verify import cases
 from model.verify.certificate import Certificate
 from runner.job import admission, phase
@@ -63,12 +63,15 @@ def run(given: Given) -> None:
 def _admitted(given: Given) -> dict[str, Certificate | Exception]:
     """Each backend's certificate by its name, or why it has none."""
     config, found = given.run.config, dict[str, Certificate | Exception]()
+    left = dict[str, Case]()
     for name in config.call.names:
-        if reasons := attention.load(name).unsupported_reasons(config.attention_case):
-            found[name] = Unsupported(reasons)
-    left = {
-        name: _certified_as(name, config.attention_case) for name in config.call.names if name not in found
-    }
+        try:
+            attention.require(name, config.attention_case)
+            left[name] = _certified_as(name, config.attention_case)
+        except AssayError as error:
+            found[name] = error
+        except Exception as error:  # another package's, which may raise anything
+            found[name] = UserError(f"`unsupported_reasons` raised {one_line(error)}")
     root = given.folder.path.parent.parent
     with phase.shown(given.attempt) as tell:
         return found | admission.admit_each(left, root, given.options, tell)
@@ -97,6 +100,8 @@ def _ending(error: Exception, device: str) -> tuple[Ending, str]:
         return "unsupported", text
     if isinstance(error, Refused):
         return "wrong", text
+    if isinstance(error, UserError):  # it could not be loaded, or asked
+        return "failed", text
     said = f"in its trial, {one_line(error)}"
     if isinstance(error, Killed) or is_out_of_memory(error):
         return ("oom_gpu" if device == "cuda" and not isinstance(error, Killed) else "oom_host"), said

@@ -7,6 +7,7 @@ import torch
 
 from model import attention
 from model.attention import _reasons, _sdpa
+from model.errors import UserError
 from runner.commands import doctor
 from runner.spec.profile import Profile
 
@@ -29,6 +30,24 @@ def test_a_t4_is_told_to_train_in_float32_and_what_runs_in_it(t4):
     assert found["attention efficient"].works
     assert "Ampere" in found["attention flash"].found
     assert not any("dtype=float16" in check.found for check in found.values())
+
+
+@pytest.mark.fault
+def test_a_backend_that_cannot_be_loaded_does_not_hide_the_others(t4, monkeypatch):
+    load = attention.load
+
+    def broken(name):
+        if name == "flex":
+            raise UserError("'flex' cannot be imported")
+        return load(name)
+
+    monkeypatch.setattr(attention, "load", broken)
+    found = {check.what: check for check in doctor._backends()}
+    assert (found["attention flex"].works, found["attention flex"].found) == (
+        False,
+        "UserError: 'flex' cannot be imported",
+    )
+    assert found["attention math"].works
 
 
 def test_no_backend_tells_anybody_to_train_in_float16(t4):

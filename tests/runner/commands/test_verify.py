@@ -6,10 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import model
+from model import attention
+from model.errors import UserError
 from model.verify import cases
 from model.verify.certificate import Certificate, describe
+from runner.cli.app import app
 from runner.commands import verify
 from runner.job.trial import Options
 from tests.analysis.fabricate import certificate
@@ -75,3 +79,20 @@ def test_the_table_says_who_takes_parts_of_sequences(tmp_path: Path) -> None:
     for said, shapes in seen.items():
         checks = [check.model_copy(update={"case": shape}) for shape in shapes]
         assert verify._parts(one.model_copy(update={"checks": checks})) == said
+
+
+@pytest.mark.fault
+def test_a_backend_that_cannot_be_loaded_is_told_and_the_others_are_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str) -> None:
+        if name == "broken":
+            raise UserError("'broken' cannot be imported")
+
+    monkeypatch.setattr(attention, "names", lambda: ("broken", "flash"))
+    monkeypatch.setattr(attention, "load", load)
+    asked: list[list[str]] = []
+    monkeypatch.setattr(verify, "verify", lambda names, *_: asked.append(list(names)) or [])
+    done = CliRunner().invoke(app, ["--root", str(tmp_path), "verify", "--device", "cpu"])
+    assert (done.exit_code, asked) == (1, [["flash"]])
+    assert "'broken' cannot be imported" in done.stderr

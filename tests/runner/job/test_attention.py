@@ -13,7 +13,7 @@ from model.attention import Case
 from model.bench import measure as bench
 from model.config import CallConfig, RunConfig
 from model.disk.folder import RunFolder
-from model.errors import Unsupported
+from model.errors import Unsupported, UserError
 from model.verify import cases
 from model.verify.certify import certify_case
 from runner.job import admission
@@ -115,6 +115,33 @@ def test_a_trial_that_ends_otherwise_is_told_apart_and_the_others_are_timed(
     mine = given()
     task.run(mine)
     assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": outcome}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
+    given, in_process, monkeypatch, asked
+):
+    load = attention.load
+
+    def reasons(case):
+        raise KeyError("dtype")
+
+    def broken(name):
+        if name != "tiled":
+            return load(name)
+        if not asked:
+            raise UserError("'tiled' cannot be imported")
+        return replace(load(name), unsupported_reasons=reasons)
+
+    monkeypatch.setattr(attention, "load", broken)
+    mine = given()
+    task.run(mine)
+    assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "failed"}
+    says = "`unsupported_reasons` raised KeyError: 'dtype'" if asked else "'tiled' cannot be imported"
+    assert {each.reason for each in mine.folder.attempt(1).kernels.times if each.outcome == "failed"} == {
+        says
+    }
 
 
 @pytest.mark.fault
