@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,11 @@ _CHECKS = Path(__file__).with_name("records.sql")
 _PLANS = """\
 SELECT a.study || '/' || a.run_id || ' attempt ' || a.attempt AS place, r.config, a.flop_per_token
 FROM attempts a JOIN run_records r USING (study, run_id) WHERE a.flop_per_token IS NOT NULL ORDER BY ALL"""
+_SHAPE = ("dtype", "causal", "batch", "sequence_length", "heads", "kv_heads", "head_dim")
+_CALLS = f"""\
+SELECT DISTINCT k.study || '/' || k.run_id || ' attempt ' || k.attempt AS place, r.config, k.calls,
+    {", ".join(f"k.{name}" for name in _SHAPE)}
+FROM kernels k JOIN run_records r USING (study, run_id) ORDER BY ALL"""
 _IDENTITIES = "SELECT key, attention, code, run_case, device_name, software FROM certificates ORDER BY key"
 
 
@@ -33,6 +38,7 @@ def contradictions(connection: DuckDBPyConnection) -> Iterator[Finding]:
         for place, said, others in answer(connection, f"FROM ({sql}) ORDER BY 1 LIMIT {_MOST}").rows:
             yield Finding(_file(table), str(place), str(said), str(others))
     yield from _flops(connection)
+    yield from _calls(connection)
     yield from _keys(connection)
 
 
@@ -57,6 +63,26 @@ def _flops(connection: DuckDBPyConnection) -> Iterator[Finding]:
         expected = of_run(plan)
         if said != expected:
             yield Finding(_file("attempts"), place, f"{said:,} FLOP per token", f"{expected or 0:,}")
+
+
+def _calls(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    """Attention that was timed at another shape than the configuration's, or in another number of rounds."""
+    for place, config, calls, *said in answer(connection, _CALLS).rows:
+        try:
+            plan = RunConfig.model_validate_json(config)
+        except ValidationError:  # of another version
+            continue
+        if plan.task != "attention":
+            continue
+        planned = [getattr(plan.attention_case, name) for name in _SHAPE]
+        if said != planned or calls not in (0, plan.call.steps):
+            yield Finding(_file("kernels"), place, _called(said, calls), _called(planned, plan.call.steps))
+
+
+def _called(shape: Sequence[Any], calls: int) -> str:
+    return (
+        ", ".join(f"{name} {value}" for name, value in zip(_SHAPE, shape, strict=True)) + f", {calls} calls"
+    )
 
 
 def _keys(connection: DuckDBPyConnection) -> Iterator[Finding]:

@@ -158,6 +158,14 @@ FROM kernels WHERE (outcome = 'completed') <> (milliseconds IS NOT NULL AND call
 SELECT k.study || '/' || k.run_id || ' attempt ' || k.attempt || ', ' || k.attention, 'timed', 'a certificate that is ' || c.verdict
 FROM kernels k JOIN certificates c ON c.key = k.certificate WHERE k.outcome = 'completed' AND c.verdict <> 'right';
 
+-- kernels
+SELECT k.study || '/' || k.run_id || ' attempt ' || k.attempt, k.attention || ' timed', 'its certificate is of ' || c.attention
+FROM kernels k JOIN certificates c ON c.key = k.certificate WHERE c.attention <> k.attention;
+
+-- kernels
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || attention || ' ' || direction || ' ' || mode, count(*) || ' rows', '1'
+FROM kernels GROUP BY study, run_id, attempt, attention, direction, mode HAVING count(*) > 1;
+
 -- decoding
 SELECT study || '/' || run_id || ' attempt ' || attempt, 'decoded positions ' || min(position) || ' to ' || max(position), count(*) || ' records'
 FROM decoding GROUP BY study, run_id, attempt HAVING max(position) - min(position) + 1 <> count(*) OR count(DISTINCT position) <> count(*);

@@ -77,7 +77,7 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
     for number in sorted({*on_disk, *(event.attempt for event in ledger)}):
         attempt = Attempt(folder, number, ledger)
         if number in on_disk or not attempt.released:
-            _read_attempt(reader, attempt)
+            _read_attempt(reader, attempt, folder)
 
 
 def file_rows(seen: Seen) -> list[Row]:
@@ -117,7 +117,7 @@ class Reader:
         getattr(self.rows, table).extend(rows or [])
 
 
-def _read_attempt(reader: Reader, attempt: Attempt) -> None:
+def _read_attempt(reader: Reader, attempt: Attempt, folder: RunFolder) -> None:
     study, run_id = reader.key
     path = os.fspath(attempt)
     # What cannot be read goes to quarantine, and counts as missing.
@@ -137,7 +137,7 @@ def _read_attempt(reader: Reader, attempt: Attempt) -> None:
         reader.add("step_profile", f"{path}/{FILE}", row, lambda: _profile(profile))
     where = row | {"device": manifest and manifest.device_name}
     timed = f"{path}/{KERNELS}"
-    reader.add("kernels", timed, where, lambda: _kernels(_placed(attempt.kernels, run_id, attempt)))
+    reader.add("kernels", timed, where, lambda: _kernels(_timed(attempt, folder, run_id)))
     steps = f"{path}/steps.jsonl"
     if os.path.lexists(steps) and reader.read(steps, lambda: regular(steps)) is not None:
         reader.rows.step_files.append(row | {"path": steps, "imported": run_id.startswith(PREFIX)})
@@ -151,6 +151,16 @@ def _placed(record: Placed | None, run_id: str, attempt: Attempt) -> Placed | No
     if record and (record.run_id, record.attempt) != (run_id, attempt.number):
         raise Unreadable(f"it belongs to run {record.run_id} attempt {record.attempt}, not to this folder")
     return record
+
+
+def _timed(attempt: Attempt, folder: RunFolder, run_id: str) -> KernelTimes | None:
+    """The times of attention alone, if they are of the calls that were planned."""
+    timed = _placed(attempt.kernels, run_id, attempt)
+    if timed is None or folder.is_imported or (config := folder.run.config).task != "attention":
+        return timed
+    if (timed.case, timed.rounds) != (config.attention_case, config.call.steps):
+        raise Unreadable("it has another shape, mask, precision or number of rounds than the run")
+    return timed
 
 
 def fitting(row: Row) -> Row:

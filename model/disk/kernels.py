@@ -47,7 +47,9 @@ class KernelTime(Frozen):
     mode: Mode = Field(description="`graph`: replayed from a CUDA graph, which costs the host nothing.")
     outcome: Ending
     reason: str | None = Field(None, description="Why it did not complete; None if it did.")
-    seconds: list[float] = Field(default=[], description="Of each call, in the order of the rounds.")
+    seconds: list[Annotated[float, Field(gt=0)]] = Field(
+        default=[], description="Of each call, in the order of the rounds."
+    )
     memory_bytes: int | None = Field(
         None,
         description="Most that PyTorch allocated at a time beyond the inputs: by a forward, or one and its "
@@ -60,6 +62,18 @@ class KernelTime(Frozen):
         None,
         description="Of the forward and the backward in this mode; None in older records, and without times.",
     )
+
+    @model_validator(mode="after")
+    def _is_right(self) -> Self:
+        if (
+            self.outcome == "completed"
+            and self.checked
+            and (self.checked.error is None or self.checked.error > 1)
+        ):
+            raise ValueError(
+                f"{self.attention} completed, although its check found more error than is allowed"
+            )
+        return self
 
     @property
     def median_seconds(self) -> float | None:
@@ -93,6 +107,13 @@ class KernelTimes(Frozen):
         counts = {(each.outcome == "completed", len(each.seconds)) for each in self.times}
         if counts - {(True, self.rounds), (False, 0)}:
             raise ValueError(f"a backend has other calls than one in each of the {self.rounds} rounds")
+        return self
+
+    @model_validator(mode="after")
+    def _has_each_once(self) -> Self:
+        ways = [(each.attention, each.mode, each.direction) for each in self.times]
+        if len(set(ways)) < len(ways) or any(direction == "both" for *_, direction in ways):
+            raise ValueError("a backend is there twice in one mode and direction, or in both at once")
         return self
 
     @property

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from analysis.report import comparison, facts
+from analysis.report import backends, comparison, facts
 from analysis.report.said import limits
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from model.attention import Case
 from model.config import CallConfig, RunConfig
 from tests.analysis.fabricate import Folder, plan
-from tests.analysis.timed import kernels
+from tests.analysis.timed import certified, kernels
 
 CASE = Case("cuda", "bfloat16", 1, 512, heads=16, kv_heads=16, head_dim=128)
 
@@ -59,3 +59,15 @@ def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, said: bool)
     texts = [each.text for each in limits.sentences(*collected(root), [])]
     assert any("The runs were on 2 GPUs" in text for text in texts) is said
     assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_time_without_a_valid_certificate_is_named(root: Path, there: bool) -> None:
+    certified(root, "flash")
+    if not there:
+        for path in (root / ".certificates").iterdir():
+            path.unlink()
+    collect(root)
+    with open_for_reading(root) as connection:
+        found = backends.of_study(connection, "kernels").without
+    assert [(each.attention, each.runs) for each in found] == ([] if there else [("flash", ("r1",))])

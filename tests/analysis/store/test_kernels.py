@@ -15,10 +15,11 @@ from analysis.audit.records import contradictions
 from analysis.store import database as store
 from analysis.store.collect import collect
 from analysis.store.records import open_records, write_records
+from model.config import CallConfig, RunConfig
 from model.measure.flops import attention_flop
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import CASE, Folder, certificate, plan
-from tests.analysis.timed import kernels
+from tests.analysis.timed import certified, kernels
 
 
 def timed(root: Path, run_id: str = "r1", **said: float | str) -> Folder:
@@ -164,3 +165,92 @@ def test_records_that_contradict_themselves_are_found(root: Path, change: str) -
         assert list(contradictions(connection)) == []
         connection.execute(f"UPDATE kernels SET {change} WHERE attention = 'flash'")
         assert list(contradictions(connection))
+
+
+def called(root: Path, **call: Any) -> Path:
+    """A run of task attention at CASE, or at what `call` says, that timed `flash` at CASE; its record."""
+    planned = CallConfig(**{"shape": "B1 T4096 H32 K8 D128", "steps": 7} | call)
+    folder = Folder(root, plan("r1", "kernels", config=RunConfig(task="attention", call=planned)))
+    folder.start(flop_per_token=None, parameter_count=None)
+    kernels(folder, CASE, flash=0.5)
+    folder.end(steps=7, final_loss=None)
+    return folder.path / "attempt-1" / "kernels.json"
+
+
+def test_times_of_the_planned_shape_are_taken(root: Path, sql: Ask) -> None:
+    called(root)
+    assert collect(root).quarantined == 0
+    assert len(sql("FROM kernels")) == 6
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "call", [{"shape": "B4 T4096 H32 K8 D128"}, {"causal": False}, {"dtype": "float16"}, {"steps": 31}]
+)
+def test_times_of_another_shape_than_the_run_was_to_call_are_refused(
+    root: Path, sql: Ask, call: dict[str, Any]
+) -> None:
+    called(root, **call)
+    assert collect(root).quarantined == 1
+    assert "another shape, mask, precision or number of rounds" in sql("FROM quarantine")[0]["reason"]
+    assert sql("FROM kernels") == []
+
+
+CHECK = {"round": 1, "sample": 0, "first_head": 0, "heads": 4, "rows": [[0, 5]]}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"seconds": [1e-3, 1e-3, 1e-3, -1e-3, 1e-3, 1e-3, 1e-3]}, "greater than 0"),
+        ({"direction": "backward"}, "twice in one mode and direction"),
+        ({"direction": "both"}, "both at once"),
+        ({"checked": CHECK | {"error": 1.5}}, "more error than is allowed"),
+        ({"checked": CHECK | {"error": None}}, "more error than is allowed"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(root: Path, sql: Ask, change: dict[str, Any], reason: str) -> None:
+    path = called(root)
+    record = json.loads(path.read_text())
+    record["times"][0] |= change
+    path.write_text(json.dumps(record))
+    assert collect(root).quarantined == 1
+    assert reason in sql("FROM quarantine")[0]["reason"]
+    assert sql("FROM kernels") == []
+
+
+def test_a_check_at_its_limit_is_taken(root: Path) -> None:
+    path = called(root)
+    record = json.loads(path.read_text())
+    record["times"][0]["checked"] = CHECK | {"error": 1.0}
+    path.write_text(json.dumps(record))
+    assert collect(root).quarantined == 0
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("change", "others"),
+    [
+        ("UPDATE kernels SET batch = 4, tflops = 4 * tflops", "batch 1"),
+        ("UPDATE kernels SET calls = 6 WHERE direction = 'forward'", "7 calls"),
+        ("INSERT INTO kernels SELECT * FROM kernels WHERE direction = 'both' AND mode = 'graph'", "1"),
+    ],
+)
+def test_records_that_contradict_the_planned_call_are_found(root: Path, change: str, others: str) -> None:
+    called(root)
+    collect(root)
+    with duckdb.connect(store.database(root)) as connection:
+        assert list(contradictions(connection)) == []
+        connection.execute(change)
+        assert others in str(next(contradictions(connection)))
+
+
+@pytest.mark.fault
+def test_a_certificate_of_another_backend_is_found(root: Path) -> None:
+    certified(root, "flash")
+    collect(root)
+    with duckdb.connect(store.database(root)) as connection:
+        assert list(contradictions(connection)) == []
+        connection.execute("UPDATE kernels SET attention = 'flash9'")
+        assert "flash9 timed" in str(next(contradictions(connection)))
