@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def modules(folder: Path) -> dict[str, Path]:
-    """The files of a folder in which each is one thing: a backend, a chart, a format, a verb.
+    """The files of a folder in which each file is one thing: a backend, a chart, a format, a verb.
 
     Returns:
         Paths by name, sorted; `_NAME.py` is what they share. Nothing is imported.

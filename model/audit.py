@@ -40,7 +40,7 @@ PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in f
 
 
 class Audit(NamedTuple):
-    """What is looked at: layer, sample and key head count from 0, steps from 1.
+    """What is audited: layer, sample and key head count from 0, steps from 1.
 
     Attributes:
         keys: of a call that decodes a token, how many it meets; None: a call of training.
@@ -57,7 +57,7 @@ class Audit(NamedTuple):
 
 @dataclass
 class Taken:
-    """The copies of one call.
+    """The copies from one call.
 
     Attributes:
         heads: G, which are the query heads from `audit.kv_head` x G on.
@@ -170,7 +170,7 @@ class Audits:
         return rank, places(rank, context).index(part)
 
     def settle(self) -> None:
-        """Judge all that was taken, and drop it. Call this outside the timed region.
+        """Judge everything that was taken, and drop it. Call this outside the timed region.
 
         Raises:
             AuditFailed: in every process, if what one of them took is wrong.
@@ -203,7 +203,7 @@ class _Uncompiled:
         self._compiled, block._compiled_call_impl = block._compiled_call_impl, None
 
     def close(self) -> None:
-        """Put all back."""
+        """Restore the original."""
         self._block._compiled_call_impl = self._compiled
 
 
@@ -229,7 +229,7 @@ class _Tap(_Uncompiled):
         self._attention.attend = self if call is None else shared.tapped(call, self._around)
 
     def close(self) -> None:
-        """Put all back."""
+        """Restore the original."""
         super().close()
         self._attention.attend = self._before
 

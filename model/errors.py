@@ -97,7 +97,7 @@ def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:
 
 
 def multiples(name: str, value: int, by: Mapping[str, int], times: int = 1) -> str:
-    """What would do for a setting that is no multiple of the product of others, and of `times`.
+    """Valid values for a setting that is not a multiple of the product of others, and of `times`.
 
     The nearest numbers on either side, for the others' product and for the setting itself.
     """

@@ -1,4 +1,4 @@
-"""What the training minimises: the mean cross-entropy in nats over the labels that are not padding.
+"""What training minimises: the mean cross-entropy in nats over the labels that are not padding.
 
 Shapes: N tokens, C width (dim), V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""What a run says beside its records, which must not be what ends it."""
+"""What a run prints besides its records; printing must never end the run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def say(text: str) -> None:
-    """Write a line to stderr. Where that is closed, or a file on a full disk, nobody hears it."""
+    """Write a line to stderr. If that is closed, or a file on a full disk, the line is lost."""
     if sys.stderr is not None:  # Python's word for a descriptor that was closed when it started
         with suppress(OSError, ValueError):
             sys.stderr.write(f"{text}\n")

@@ -40,7 +40,7 @@ _OLDER_DIGITS = 16  # of a fingerprint by versions that hashed a file's size and
 
 
 class Content(Frozen):
-    """What a data file holds, and by what it is recognised without being read."""
+    """What a data file holds, and how it is recognised without being read."""
 
     digest: str = Field(description="SHA-256 over the SHA-256 of each 16 MiB.")
     stamp: str = Field(

@@ -1,1 +1,1 @@
-"""Whether a report's numbers follow from the records that it carries: it is made again, and compared."""
+"""Whether a report's numbers follow from the records that it carries: it is rebuilt and compared."""

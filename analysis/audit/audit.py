@@ -1,4 +1,4 @@
-"""Makes a report again from the records that it carries, and says what in it they do not give."""
+"""Rebuilds a report from the records that it carries, and lists what in it does not follow from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _CHANGED = "its content has changed: its SHA-256 differs from the manifest's"
-_SCRIPT = "assets/vega.js"  # a library, which no number depends on unless somebody changes it
+_SCRIPT = "assets/vega.js"  # a library; no number depends on it unless somebody changes it
 
 
 class Write(Protocol):
@@ -45,7 +45,7 @@ class Write(Protocol):
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit of a report came to.
+    """The result of auditing a report.
 
     Attributes:
         study: None for the page of `runner verify`.
@@ -148,7 +148,7 @@ def _is_link(report: Path, path: str) -> bool:
 
 
 def _without_digests(findings: list[Finding]) -> list[Finding]:
-    """Leave out that a file was changed where it is said what in it was."""
+    """Drop the finding that a file was changed if another one says what in it was."""
     explained = {found.file for found in findings if found.what != _CHANGED}
     return [found for found in findings if found.what != _CHANGED or found.file not in explained]
 
@@ -280,7 +280,7 @@ def _strays(there: set[str]) -> set[str]:
 
 
 def _carried_queries(done: Compared, report: Path) -> None:
-    """Hold each table against the report's own query, which runs on its own views."""
+    """Check each table against the report's own query, which runs on its own views."""
     texts = tuple(_text(report / QUERIES / name) for name in scripts())
     with open_records(report / RECORDS, texts) as connection:
         for table in sorted((report / "data").glob("*.csv")):

@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass
 class Compared:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
         numbers: how many were compared.

@@ -1,4 +1,4 @@
-"""Holds the records of a report against the run folders that they were read from."""
+"""Checks the records of a report against the run folders that they were read from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root
 
 
 def compare_output(done: Compared, records: DuckDBPyConnection, study: str, root: Path) -> None:
-    """Hold what a report quotes of its runs' output against their logs, where these still lie."""
+    """Check what a report quotes from its runs' output against their logs, if these are still there."""
     if not output.attached(records):
         return
     gone = 0

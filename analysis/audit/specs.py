@@ -17,7 +17,7 @@ _ABSENT = object()  # not null: with null in a figure's specification, its axis 
 def compare_specs(done: Compared, name: str, chart: str, a: str | None, b: str | None, alike: Alike) -> None:
     """Compare the specifications that a page and its recomputed twin have of a chart, if any.
 
-    What other code made is drawn otherwise: of it the rows are compared, if they are of the same form.
+    Figures made by other code look different: only their rows are compared, if they have the same form.
     """
     what = f"figure {chart}"
     if a is None or b is None:

@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 
 _TICKS = 5
 _APART = 0.5  # values below this share of the largest need an axis from zero: else it would show little else
-_LEAST = 0.02  # of the largest value, that an axis spans at least: less would make much of nothing
+_LEAST = 0.02  # of the largest value: an axis spans at least this, or tiny differences would look large
 
 
 def ends(values: Iterable[float], zero: bool) -> tuple[float, float]:

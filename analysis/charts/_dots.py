@@ -123,7 +123,7 @@ def _x(field: str, axis: Axis, span: Span) -> alt.X:
 
 
 def _medians(rows: list[Row], styles: Styles, axis: Axis, span: Span) -> list[alt.Chart]:
-    """The medians, from an axis at zero with the length that is compared."""
+    """The medians; if the axis starts at zero, as bars whose length is compared."""
     import altair as alt
 
     tips = [

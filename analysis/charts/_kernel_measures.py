@@ -1,4 +1,4 @@
-"""What figures of attention alone can show of a backend at a shape."""
+"""What figures of attention alone can show about a backend at a shape."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _ratio(over: Estimate | None, under: Estimate | None) -> Estimate | None:
 
 
 def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> Estimate | None:
-    """Of two numbers of the same process; of several, the median of their ratios."""
+    """The ratio of two numbers from the same process; with several processes, the median of their ratios."""
     known = {row["run_id"]: row[column] for row in over if row[column] is not None}
     pairs = [(known[row["run_id"]], row[column]) for row in under if row[column] and row["run_id"] in known]
     if not pairs:

@@ -59,7 +59,7 @@ class Point:
         return found.map(lambda milliseconds: tflops * found.median / milliseconds)
 
     def gone(self, mode: str = "") -> dict[str, int]:
-        """How runs ended that have no time, in a word, and how many."""
+        """How runs without a time ended, in a word, and how many."""
         eager = {row["run_id"] for row in self.rows("both", "eager") if row["outcome"] == "completed"}
         found = Counter[str]()
         for row in self.rows("both", mode):

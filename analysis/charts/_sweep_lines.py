@@ -99,7 +99,7 @@ def _span(cells: list[Cell], quantity: Quantity) -> tuple[float, float, bool]:
 
 
 def _nowhere(plot: Plot) -> list[str]:
-    """Which lines have no value at all, and no row below the axis either."""
+    """Which lines have no value at all, nor a row below the axis."""
     gone = [name for name in plot.lines if name not in plot.strip and name not in plot.valued]
     ended = grouped(gone, lambda name: plot.lines[name][0].word)
     return [f"No value at all: {'; '.join(names)} ({word})." for word, names in ended.items()]
@@ -165,7 +165,7 @@ def _times(ratio: float) -> str:
 
 
 def _ends(plot: Plot) -> list[str]:
-    """From where on lines have no value, if that is all that happened to them, and it is few lines."""
+    """From where on lines have no value, if that is all that happened to them, and there are few of them."""
     said = []
     for name in plot.strip:
         words_ = [cell.word for cell in plot.lines[name]]

@@ -77,7 +77,7 @@ class Result:
 
     @property
     def unsettled(self) -> list[str]:
-        """What nothing is established about; nothing is missing where no run completed on either side."""
+        """What nothing is established about; groups with no completed run on either side are not listed."""
         if not ("completed" in self.outcomes.a or "completed" in self.outcomes.b):
             return []
         verdicts = {"speed": self.speed, "loss": self.loss}
@@ -141,7 +141,7 @@ def compare(a: Measured, b: Measured, options: Options) -> Comparison:
     """Compare two sources, group by group.
 
     Raises:
-        UserError: an option names a group that there is not, no group of A is one of B, or their runs do
+        UserError: an option names a group that does not exist, no group of A is one of B, or their runs do
             different work, or work whose rates are in another table.
     """
     _refuse_other_work(a, b)
@@ -157,7 +157,7 @@ def compare(a: Measured, b: Measured, options: Options) -> Comparison:
 
 
 def _refuse_other_work(a: Measured, b: Measured) -> None:
-    """Tokens of training and tokens of a prompt are no units of one rate."""
+    """Training tokens and prompt tokens are not units of the same rate."""
     tasks = {_task(run): side.name for side in (b, a) for run in side.runs}
     if len(tasks) > 1:
         apart = ", ".join(f"{name} has runs of task {task}" for task, name in sorted(tasks.items()))

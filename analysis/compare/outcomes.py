@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from analysis.compare.difference import Row
 
-# What code can be blamed for; the other outcomes are the machine's doing, or somebody's wish.
+# What code can be blamed for; the other outcomes come from the machine, or from somebody's request.
 _BAD = frozenset({"oom_gpu", "oom_host", "unsupported", "diverged", "timeout", "failed"})
 NONE_YET = "no outcome yet"
 

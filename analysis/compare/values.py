@@ -1,4 +1,4 @@
-"""What runs have of each thing that should be the same before they are compared."""
+"""The values of each thing that should be the same before runs are compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Topic:
     of: Callable[[Row], str | None]
 
     def asked(self, runs: Iterable[Row]) -> bool:
-        """Whether it is worth saying that nobody recorded it."""
+        """Whether to mention that it was not recorded."""
         return self.name == "device" or (
             self.name == "clocks" and any(run["gpus"] and not run["imported"] for run in runs)
         )

@@ -42,7 +42,7 @@ class Drawer(Protocol):
         """The script that draws the figures of pages."""
 
     def check(self) -> None:
-        """Raise what went wrong so far, as `drawer` says, so that the rest is not made in vain."""
+        """Raise what went wrong so far, as `drawer` does, so that the rest is not built in vain."""
 
 
 def processes(runs: int) -> int:
@@ -90,7 +90,7 @@ class _Here:
         return _known(bundle.script())
 
     def check(self) -> None:
-        """Each figure raised where it was to be drawn."""
+        """Errors were raised when each figure was drawn."""
 
 
 class _Beside:
@@ -142,7 +142,7 @@ class _Beside:
             raise UserError(_ENDED)
 
     def finish(self) -> None:
-        """Wait for all, or until one fails; raises what that one did."""
+        """Wait for all, or until one fails; raises its error."""
         wait(self.tasks, return_when=FIRST_EXCEPTION)
         self.check()
 

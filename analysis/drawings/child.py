@@ -13,7 +13,7 @@ from analysis.drawings.bundle import bundled
 
 
 def main() -> None:
-    """Draw until there is no more to draw."""
+    """Draw until nothing is left to draw."""
     for line in sys.stdin:
         try:
             answer = {"made": _done(json.loads(line))}

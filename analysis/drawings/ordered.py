@@ -1,4 +1,4 @@
-"""Puts a PDF's objects in an order of their own: the converter writes them in one that differs by chance."""
+"""Puts a PDF's objects in a fixed order: the converter writes them in one that varies by chance."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def _unreadable(folder: RunFolder) -> bool:
-    """Whether its plan is torn: with it no other workspace would take the archive."""
+    """Whether its plan is torn: with it, no other workspace would accept the archive."""
     try:
         folder.imported if folder.is_imported else folder.run  # noqa: B018
     except Unreadable:

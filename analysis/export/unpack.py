@@ -36,7 +36,7 @@ _PATH = re.compile(
     rf"|{_NAME}/{re.escape(NODES)}/[0-9a-f]{{64}}\.json"
     rf"|{re.escape(CERTIFICATES)}/{_NAME}\.json|{_NAME}/\.provenance/[0-9a-f]{{64}}\.(lock|diff)"
 )
-# Records shrink to a tenth. What grows far more than that is made to fill a disk.
+# Records compress to a tenth. Anything that grows far more than that was made to fill a disk.
 _MOST_GROWTH, _LEAST_ALLOWED = 200, 64 * 2**20
 _SHOWN = 5  # runs that a message names
 
@@ -151,7 +151,7 @@ def _keep(source: Path, target: Path) -> int:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    """Write the files of an archive below a folder of our own, none of which can lie elsewhere."""
+    """Write the files of an archive below a folder of our own; none can end up elsewhere."""
     try:
         with _opened(archive) as plain, tarfile.open(fileobj=cast(Any, plain), mode="r|") as tar:
             for entry in tar:

@@ -1,1 +1,1 @@
-"""What the runs of a study say of each other: ratios, ranking, losses, drift. Pure: rows in, verdicts out."""
+"""What a study's runs say about each other: ratios, ranking, losses, drift. Pure: rows in, verdicts out."""

@@ -1,4 +1,4 @@
-"""What the runs of a study say of the GPUs that they were on, and of what that does to comparisons. Pure."""
+"""What the runs of a study show about the GPUs that they were on, and what that does to comparisons. Pure."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Rates:
-    """What may be said of the rates of a study.
+    """What may be said about the rates of a study.
 
     Attributes:
         baseline: the factors that the study declares; None if it declares none.
@@ -99,7 +99,7 @@ def rates(rows: Sequence[Row]) -> Rates:
 
 
 def _of_pair(verdicts: Mapping[tuple[str, str], Verdict], a: str, b: str) -> Verdict | None:
-    """What the ranking says of a against b; it has each pair once, the faster first."""
+    """What the ranking says about a against b; it has each pair once, the faster first."""
     if (a, b) in verdicts or (b, a) not in verdicts:
         return verdicts.get((a, b))
     found = verdicts[b, a]
@@ -163,7 +163,7 @@ def ratio_of(a: Group, b: Group) -> Ratio:
 
 
 def _over_runs(mine: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> Ratio:
-    """Paired, or not, as the test behind the verdict is: else the two could contradict each other."""
+    """Paired or not, like the test behind the verdict: otherwise the two could contradict each other."""
     mean, n, how = paired_or_not(mine, theirs)
     low, high = mean.interval(CONFIDENCE)
     method = f"95 % t interval of the log ratio, {how}"
@@ -208,9 +208,9 @@ def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdic
 
 
 def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
-    """A verdict where a group has a single run: the difference may be the machine's and not the groups'.
+    """The verdict if a group has a single run: the difference may come from the machine, not from the groups.
 
-    So it is where only one of the groups has a single run.
+    This also holds if only one of the groups has a single run.
     """
     ends = "" if ratio.low is None else f" ({ratio.low:.4g} to {ratio.high:.4g} over its records)"
     sentence = (

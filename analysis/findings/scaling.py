@@ -160,7 +160,7 @@ def _way(run: Row) -> str:
 
 
 def once(run: Row) -> str:
-    """What is said of parameters that are gathered once a step; empty where they are gathered again."""
+    """What is said about parameters that are gathered once a step; empty where they are gathered again."""
     return "" if (run["config"].get("parallel") or {}).get("reshard", True) else ", gathered once"
 
 

@@ -1,6 +1,6 @@
-"""Which process of a run the others waited for, by what each spent itself.
+"""Which process of a run the others waited for, by the time that each spent on its own work.
 
-Of equally fast ones each is slowest now and then.
+Of equally fast processes, each is slowest now and then.
 """
 
 from __future__ import annotations

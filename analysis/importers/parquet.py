@@ -9,7 +9,7 @@ from analysis.logs.table import Refused, Row, Table, content_of
 
 
 def read(file: Path) -> Table:
-    """Read a Parquet file. Raises Refused if it is none, or torn."""
+    """Read a Parquet file. Raises Refused if it is not one, or is truncated."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -27,7 +27,7 @@ _WINDOWS = 10  # parts of a run in which a difference is located
 _FEWEST = 4  # records in such a part
 _CONFIDENCE = 0.99  # high, because there are several parts
 _FEWEST_OTHERS = 3  # runs whose spread is an estimate
-_OUTLIER = 0.01  # p below which a run is none of the others' kind
+_OUTLIER = 0.01  # p below which a run is not of the others' kind
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _alone(whole: Whole, others: int) -> Finding:
 
 
 def outlier(value: float, others: Sequence[float]) -> str | None:
-    """What shows that a run's mean loss is none of the kind of the others'; None if nothing does.
+    """Evidence that a run's mean loss is not of the same kind as the others'; None if there is none.
 
     A t test of one value against the others' mean and spread (a prediction interval), corrected for having
     looked at each run in turn. It needs no margin, but three others.

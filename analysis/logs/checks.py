@@ -1,4 +1,4 @@
-"""What one log says wrong, or invites a reader to get wrong, each with its numbers."""
+"""What is wrong or misleading in one log, each finding with its numbers."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _rate_and_seconds(read: Read) -> Iterator[Finding]:
 
 
 def _rate_alone(read: Read) -> Iterator[Finding]:
-    """A printed rate of which no tokens follow: the database has tokens and seconds, no rate."""
+    """A printed rate without a token count: the database derives rates from tokens and seconds."""
     printed = sum(point.get("tokens_per_second") is not None for point in read.points)
     if printed and not any(record.tokens for record in read.steps.records):
         sentence = (
@@ -212,7 +212,7 @@ def _uneven(read: Read) -> Iterator[Finding]:
 
 
 def _mfu_and_peak(read: Read) -> Iterator[Finding]:
-    """The mfu must be tflops over one peak, and over the right one."""
+    """The mfu must be tflops over a single peak, and the right one."""
     found = implied(read.points, "tflops", "mfu", 1e14)
     if not found:
         return

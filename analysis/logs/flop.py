@@ -24,7 +24,7 @@ RIGHT = "6 N + 12 L H Q T, N without the input embedding"
 
 @dataclass(frozen=True)
 class Counts:
-    """What is known of FLOP per token and peak.
+    """What is known about FLOP per token and peak.
 
     Attributes:
         flop_per_token: by the formula where the shape is known, else as stated or printed.

@@ -41,7 +41,7 @@ class Table:
     run: str | None = None
 
     def skip(self, line: int, why: str) -> None:
-        """Leave a line out, and say so."""
+        """Leave a line out and record why."""
         self.problems.append(f"{self.file}:{line}: {why}")
 
 
@@ -70,7 +70,7 @@ def content_of(file: Path) -> bytes:
 
 
 def json_lines(file: Path) -> Table:
-    """Read a file of one JSON object a line. Lines that are none are left out, and said.
+    """Read a file of one JSON object a line. Other lines are left out and reported.
 
     Raises:
         Refused: it is empty, no text, or has fewer objects than other lines.

@@ -20,7 +20,7 @@ def lines(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def cell(value: Any) -> Any:
-    """The value; a text that begins like a formula, and is no number, with an apostrophe before it."""
+    """The value; text that begins like a formula, and is not a number, gets an apostrophe before it."""
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return value

@@ -170,7 +170,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Iterable[Row] = (
 
 
 def queries() -> dict[str, str]:
-    """What is asked about the backends of a study, by what it gives."""
+    """The queries about the backends of a study, by their results."""
     return {**_of_any_study(), "Runs without a certificate": _WITHOUT}
 
 

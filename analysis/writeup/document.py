@@ -32,7 +32,7 @@ _APPENDIX = ("setup", "training_metrics", "training_summary", "inference_summary
 
 
 def document(contents: Contents, tables: Iterable[str], references: Sequence[str]) -> str:
-    """LaTeX of the whole.
+    """The whole document as LaTeX.
 
     Args:
         tables: names of the tables that there are.

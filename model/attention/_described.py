@@ -1,4 +1,4 @@
-"""What a backend's file says of itself, read without importing it: torch would come with it."""
+"""What a backend's file says about itself, read without importing it, which would import torch too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Described:
 
 @cache
 def described(name: str) -> Described | None:
-    """What a backend in this folder says of itself; None for other backends, whose file may be elsewhere."""
+    """What a backend in this folder says about itself; None for others, whose file may be elsewhere."""
     path = Path(__file__).parent / f"{name}.py"
     if name.startswith("_") or not path.is_file():
         return None

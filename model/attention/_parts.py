@@ -1,6 +1,6 @@
 """Attention to sequences in parts: the keys that each part sees, whose gradients are added in float32.
 
-Added in 16 bits, part after part, the gradients of K and V would lose what a certificate allows.
+Summed in 16 bits, part after part, the gradients of K and V would lose more than a certificate allows.
 
 Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim, N a part's rows,
 E keys up to its end.

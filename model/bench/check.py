@@ -1,8 +1,8 @@
 """Whether a timed call gave what it should: some of its results, held to float64 by the rule of certificates.
 
-A certificate is shared by calls of many sizes, so a backend that is wrong at one of them alone shows here.
-All rows of one key head's queries are looked at: the gradients of K and V need all of their scores. And of
-all heads single rows, for what is wrong elsewhere.
+A certificate is shared by calls of many sizes, so a backend that is wrong at only one of them shows here.
+All rows of one key head's queries are checked: the gradients of K and V need all of their scores.
+Single rows of all heads are checked too, for errors elsewhere.
 """
 
 from __future__ import annotations

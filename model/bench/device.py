@@ -1,4 +1,4 @@
-"""What the two kinds of device differ in: clocks, caches, and memory that PyTorch holds."""
+"""Where the two kinds of device differ: clocks, caches, and memory that PyTorch holds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Cpu:
         return most_allocated(work)
 
     def release(self) -> None:
-        """Give back what nobody uses; the host's allocator keeps nothing."""
+        """Free unused memory; the host's allocator keeps none."""
 
 
 class Cuda:
@@ -77,7 +77,7 @@ class Cuda:
         return torch.cuda.max_memory_allocated() - before
 
     def release(self) -> None:
-        """Give back what nobody uses, so that another backend's call finds room."""
+        """Free unused memory, so that another backend's call finds room."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 

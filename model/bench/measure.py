@@ -1,8 +1,8 @@
 """Times backends side by side on one shape: in every round each is called once, in a random order.
 
-So that nothing but the backend differs: all of them read the same new numbers in a round, from cold caches,
-at whatever clocks the device has then. A large matrix product is timed between them, as what the device can
-do. In one of the rounds, each backend's own one, it is checked what its timed call gave.
+Only the backend differs: in a round, all of them read the same new numbers, from cold caches, at whatever
+clocks the device has then. A large matrix product is timed between them, to show what the device can do. In
+one round, drawn for each backend, the results of its timed call are checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Found:
 
 @dataclass
 class _Bench:
-    """The backends that still run, and what was found out about each."""
+    """The backends that still run, and what was found about each."""
 
     case: Case
     device: Cpu | Cuda
@@ -77,7 +77,7 @@ class _Bench:
         return {name: each for name, each in passes.items() if (name, mode) not in self.ended}
 
     def rounds(self, passes: Mapping[str, Passes], mode: Mode, count: int) -> None:
-        """Call each of them once in each round. What a backend had before it ended is no measurement."""
+        """Call each of them once in each round. Times of a backend from before it ended do not count."""
         multiply = _product(self.case) if mode == "eager" and passes else None
         looked_at = {name: self._draw(name, mode).randrange(count) for name in passes}
         for number in range(count):
@@ -95,7 +95,7 @@ class _Bench:
                             self._check(name, left[name], mode, number)
 
     def _draw(self, name: str, mode: Mode) -> Random:
-        """Chooses the round in which a backend is checked, and what is looked at."""
+        """Chooses the round in which a backend is checked, and what is checked."""
         return Random(f"{self.seed} {name} {mode}")  # noqa: S311  no secret
 
     def _check(self, name: str, passes: Passes, mode: Mode, number: int) -> None:
@@ -118,7 +118,7 @@ class _Bench:
 
 @contextmanager
 def _dropping(passes: Passes) -> Iterator[None]:
-    """Free what came out of the body's calls."""
+    """Free the results of the body's calls."""
     try:
         yield
     finally:
@@ -150,7 +150,7 @@ def measure(
     modes = MODES[case.device]
     for name, passes in eager.items():
         with bench.noting(name, *modes):
-            for _ in range(WARM_UP):  # what a first call compiles or sets aside is no call's need
+            for _ in range(WARM_UP):  # what a first call compiles or sets aside is not counted
                 passes.both()
             bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
             passes.o_BTHD = None  # its memory is not the next call's

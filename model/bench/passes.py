@@ -31,7 +31,7 @@ class Inputs:
 
     @property
     def leaves(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What gradients are asked for."""
+        """The tensors that need gradients."""
         return self.q_BTHD, self.k_BTKD, self.v_BTKD
 
     def renew(self) -> None:
@@ -55,7 +55,7 @@ class Passes(Protocol):
         """Output and gradients of the last forward and backward: o, dq, dk, dv."""
 
     def drop(self) -> None:
-        """Free them, where that can be done."""
+        """Free them, if possible."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Eager:
         self.results = o_BTHD, *torch.autograd.grad(o_BTHD, self.inputs.leaves, self.inputs.do_BTHD)
 
     def both(self) -> None:
-        """One after the other; what comes out is dropped."""
+        """One after the other; the results are dropped."""
         self.forward()
         self.backward()
         self.drop()

@@ -185,8 +185,8 @@ class ParallelConfig(Strict):
     tensor: Positive = Field(1, description="Processes that share each block's heads and feed-forward.")
     reshard: bool = Field(
         True,
-        description="Give up a block's gathered parameters after its forward pass, and gather them again "
-        "for the backward pass (FSDP2); `false`: gather them once a step.",
+        description="Free a block's gathered parameters after its forward pass, and gather them again "
+        "for the backward pass (FSDP2); `false`: gather them once per step.",
     )
 
     @model_validator(mode="after")

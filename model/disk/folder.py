@@ -268,7 +268,7 @@ class RunFolder:
         return [Attempt(self, number, ledger) for number in self.numbers()]
 
     def numbers(self) -> list[int]:
-        """Numbers of the attempts that have a folder, in order; one spelled `attempt-02` is none."""
+        """Numbers of the attempts that have a folder, in order; `attempt-02` is not a valid name."""
         names = os.listdir(self._path)  # noqa: PTH208  strings are enough
         return sorted([int(name[8:]) for name in names if _ATTEMPT.fullmatch(name)])
 

@@ -27,7 +27,7 @@ APART = 64
 
 
 def audits_of(config: RunConfig) -> dict[int, Audit]:
-    """What is looked at of a call, by the number of keys that it meets."""
+    """What is audited in a call, by the number of keys that it meets."""
     asked, model = config.inference, config.model
     rng = Random(f"decoding {config.seed}")  # noqa: S311  no secret
     lengths = range(asked.prompt_length + 1, asked.room + 1)
@@ -58,7 +58,7 @@ class Watch:
 
     @contextmanager
     def call(self, keys: int, timed: bool) -> Iterator[None]:
-        """Around the model's call for one position, whose token meets so many keys."""
+        """Wraps the model's call for one position, whose token meets so many keys."""
         audit = self._audits.get(keys) if not timed or keys in self._while_timed else None
         if audit is None:
             yield
@@ -75,7 +75,7 @@ class Watch:
             self.settle()
 
     def settle(self) -> None:
-        """Have all that was taken judged, and drop it."""
+        """Have everything that was taken judged, and drop it."""
         while self._taken:
             assert self._judge
             self._judge(self._taken.pop(0))

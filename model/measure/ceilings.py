@@ -1,4 +1,4 @@
-"""What this device can do at most, measured: products at the model's shapes, memory bandwidth, launches.
+"""The most that this device can do, measured: products at the model's shapes, memory bandwidth, launches.
 
 Medians of several repeats after a warm-up. On a GPU, events on the device time each repeat, and the host
 enqueues all of them behind a short sleep, so that no gap between launches is counted. How many repeats there
@@ -83,7 +83,7 @@ def _traffic(device: str) -> tuple[int, Timing]:
 
 
 def _launch(device: str) -> Timing:
-    """Time from one launch to the next, in a row of launches that have next to nothing to do."""
+    """Time from one launch to the next, in a row of launches with next to no work."""
     one = torch.zeros(1, device=device)
 
     def row() -> None:
@@ -97,7 +97,7 @@ def _launch(device: str) -> Timing:
 
 
 def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> LoadClocks | None:
-    """Ask for the clocks while the device works off what was enqueued."""
+    """Ask for the clocks while the device works through what was enqueued."""
     work = _work(
         config, "forward", min(tokens_at_once(config), 8192), *shapes(config.model, config.parallel.tensor)[0]
     )
@@ -140,7 +140,7 @@ def _go_on(device: str, work: Callable[[], Tensor], once: float) -> None:
 
 
 def _once(device: str, work: Callable[[], Tensor]) -> float:
-    """Seconds of a call, roughly; what is loaded or chosen at the first has happened before."""
+    """Seconds of a call, roughly; anything loaded or chosen at the first call has happened before."""
     work()
     _wait(device)
 

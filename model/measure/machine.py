@@ -92,7 +92,7 @@ def _cpu_name() -> str:
 
 
 def load() -> float | None:
-    """Processes that run or wait to, averaged over the last minute; None where the system does not say."""
+    """Processes that run or wait to run, averaged over the last minute; None if the system does not say."""
     try:
         return os.getloadavg()[0]
     except OSError:
@@ -119,7 +119,7 @@ def device_users(device: str) -> int | None:
 
 
 def others(listed: str, pid: int) -> int | None:
-    """How many other processes are on the GPU of this one, by nvidia-smi's lines of `UUID, PID`."""
+    """How many other processes use this process's GPU, by nvidia-smi's lines of `UUID, PID`."""
     users = {tuple(line.split(", ")) for line in listed.splitlines()}
     mine = {uuid for uuid, *rest in users if rest == [str(pid)]}
     return sum(uuid in mine for uuid, *_ in users) - len(mine) if mine else None

@@ -1,6 +1,6 @@
 """How much GPU memory a run will need, counted from its configuration. Torch-free.
 
-Counted is what PyTorch allocates, at the moments of the step that can hold most: when the loss has made its
+It counts what PyTorch allocates, at the moments of the step that can hold most: when the loss has made its
 gradient and all activations are still there, and when the last gradients are made. CUDA's own memory (about
 0.5 GiB) and gaps between allocations come on top.
 

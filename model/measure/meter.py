@@ -131,7 +131,7 @@ def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
 
 
 def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
-    """Which process spent most itself, and what the others did; empty where it is not known of all."""
+    """Which process spent the most on its own work, and what the others spent; empty unless known for all."""
     known = [own for own in owns if own is not None]
     if len(known) < len(owns):
         return {}
@@ -142,7 +142,7 @@ def _slowest(owns: Sequence[float | None]) -> dict[str, float]:
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Keep the garbage collector from running in the midst of a step; `Meter.restart` runs it."""
+    """Keep the garbage collector from running in the middle of a step; `Meter.restart` runs it."""
     enabled = gc.isenabled()
     gc.disable()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a GPU draws and how fast it is clocked, as NVML tells. It comes with the extra `gpu`."""
+"""What a GPU draws and how fast it is clocked, as NVML reports it. It comes with the extra `gpu`."""
 
 from __future__ import annotations
 

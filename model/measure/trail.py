@@ -24,7 +24,7 @@ class Trail:
         self._steps.append((step, loss.detach(), norms))
 
     def clear(self) -> None:
-        """Forget them: all was well."""
+        """Forget them: all were finite."""
         self._steps.clear()
 
     def first(self) -> str:

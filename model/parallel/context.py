@@ -36,7 +36,7 @@ def places(rank: int, context: int) -> tuple[int, int]:
 
 
 def mine(x: Tensor, world: World, dim: int = 1) -> Tensor:
-    """This process's tokens out of a tensor of all, in its order; the tensor itself where it has them all."""
+    """This process's tokens from a tensor of all, in its order; the tensor itself if it has them all."""
     context = world.parallel.context
     if context == 1:
         return x

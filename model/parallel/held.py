@@ -1,4 +1,4 @@
-"""Tensors of which a process holds a piece: DTensors, without an import of what defines them."""
+"""Tensors of which a process holds a piece: DTensors, without importing their module."""
 
 from __future__ import annotations
 

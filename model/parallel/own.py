@@ -1,8 +1,8 @@
-"""What a process of several spends itself in its steps, and not waiting for the others.
+"""What one process of several spends on its own work in its steps, not waiting for the others.
 
-All processes end a step together, so that the slowest is not told by the clock: it is the one that spends
-most itself, on its data and on computing, while the others wait for it in collectives. Marks in the device's
-stream stand around whatever may wait: where FSDP2 gathers and scatters a block, where keys are gathered, from
+All processes end a step together, so the clock does not show which is slowest: it is the one that spends the
+most time on its own data and computing, while the others wait for it in collectives. Marks in the device's
+stream surround whatever may wait: where FSDP2 gathers and scatters a block, where keys are gathered, from
 the end of a backward pass to the sum of its gradients, and where numbers are agreed on. What is moved there
 is not counted either. Nothing waits for a mark before the record that reads it.
 
@@ -38,7 +38,7 @@ MOST_STEPS = 32  # steps of an interval that are counted: a GPU's marks are kept
 
 
 class Own:
-    """Counts it from `start` to `seconds`; at other times all of it does nothing.
+    """Counts it from `start` to `seconds`; at other times its methods do nothing.
 
     Args:
         known: whether it is known where this process waits; nothing is counted otherwise.
@@ -76,7 +76,7 @@ class Own:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Leave out what is done inside."""
+        """Leave out the time spent inside."""
         running = self._running
         self.pause()
         try:

@@ -68,7 +68,7 @@ _PLANNING = {"flatten_state_dict": False, "flatten_sharded_tensors": False}  # t
 
 
 def connect() -> distributed.ProcessGroup:
-    """How the run's processes agree about checkpoints, whatever else they tell each other; all must ask."""
+    """How the run's processes agree about checkpoints, apart from all other communication; all must ask."""
     return distributed.new_group(backend="gloo", timeout=PATIENCE)
 
 
@@ -260,12 +260,12 @@ class _Writer(dcp.StorageWriter):  # type: ignore[misc]  # mypy does not follow 
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Have the files count, on rank 0, when all are on disk. Raises OSError."""
+        """Make the files count, on rank 0, once all are on disk. Raises OSError."""
         checkpoint.publish(self.kept, self.meta([each.storage_data for [each] in results]))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
-        """Whether it could write there; DCP asks where it has to choose a writer."""
+        """Whether it could write there; DCP asks when it has to choose a writer."""
         return False
 
 
@@ -332,7 +332,7 @@ class _Reader(dcp.StorageReader):  # type: ignore[misc]
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: object) -> bool:
-        """Whether it could read that; DCP asks where it has to choose a reader."""
+        """Whether it could read that; DCP asks when it has to choose a reader."""
         return False
 
 

@@ -98,7 +98,7 @@ _WAITING = ("pre_forward", "pre_backward", "post_backward")
 
 
 def _leave_out(module: Any, world: World) -> None:
-    """Leave out of what this process spends itself where FSDP2 gathers and scatters a module."""
+    """Leave the time in which FSDP2 gathers and scatters a module out of this process's own time."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
     for group in groups:
@@ -106,7 +106,7 @@ def _leave_out(module: Any, world: World) -> None:
 
 
 def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
-    """Leave calls out of what this process spends itself. They are PyTorch's own, and may change."""
+    """Leave calls out of this process's own time. They are PyTorch's own, and may change."""
     if not all(hasattr(owner, name) for name in names):
         world.own.known = False
         return

@@ -1,4 +1,4 @@
-"""Which shapes, data and ways of calling break wrong kernels: a covering selection, not the full product.
+"""Which shapes, data and ways of calling expose wrong kernels: a covering selection, not the full product.
 
 Torch-free. Lengths are not multiples of any tile, a single token, and more than 4096; 1, 4 and 8 query heads
 share a key head; head dims are 64, 128 and 256; each kind of data reveals one kind of fault (see `data`).

@@ -1,4 +1,4 @@
-"""What was found out about one backend on one machine, and the key under which it can be looked up.
+"""What was found about one backend on one machine, and the key under which it can be looked up.
 
 Torch-free: launchers, the database and reports read it.
 """
@@ -94,7 +94,7 @@ def key(
 
 
 def said(case: Case) -> dict[str, Any]:
-    """A case by its fields. Later ones are left out at their defaults, so that keys stay what they were."""
+    """A case by its fields. Fields added later are left out at their defaults, so that keys stay the same."""
     later = {"new_tokens": 0, "queries": None, "any_size": False, "context": 1}
     return {name: x for name, x in asdict(case).items() if name not in later or x != later[name]}
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Print a message on standard error. What it quotes of others does not steer the terminal."""
+    """Print a message on standard error. Quoted text cannot send control codes to the terminal."""
     from model.units import harmless
 
     print(harmless(text), file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ def cells_of(
     only: Sequence[str] | None = None,
     repeats: int | None = None,
 ) -> list[Cell]:
-    """Expand a study, and warn of what it hardly means.
+    """Expand a study, and warn about what is probably a mistake.
 
     Args:
         repeats: of each cell, in place of the study's.

@@ -135,7 +135,7 @@ class _Pursuit:
 
 
 def _wait_for_others(plan: Plan) -> None:
-    """Wait for runs of a plan that another launch has started: to a look they would seem to be missing."""
+    """Wait for runs of a plan that another launch has started: otherwise they would look missing."""
     told = False
     while flying := in_flight(states_of(plan)):
         if not told:

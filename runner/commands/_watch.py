@@ -1,4 +1,4 @@
-"""Builds a report again and again while the runs of its study end."""
+"""Rebuilds a report as the runs of its study end."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def command(
 ) -> None:
     from analysis.query.child import in_child
 
-    # A report comes from others: what its queries and records make DuckDB do must end.
+    # A report may come from others: whatever its queries and records make DuckDB do must end.
     in_child(lambda: _audit(report, folders, as_json), timeout, int(memory * 2**30), "audit")
 
 
@@ -62,7 +62,7 @@ def _audit(report: Path, folders: bool, as_json: bool) -> int:
 
 
 def _folder(report: Path) -> Path:
-    """The report's folder, which one of its pages names too, or the study if it lies in the usual place."""
+    """The report's folder, from the folder, one of its pages, or a study with a report in the usual place."""
     if report.is_file():
         return report.parent
     usual = Path("reports/build") / report
@@ -73,7 +73,7 @@ def _show(report: Path, done: Audit) -> None:
     for note in done.notes:
         say(note)
     for finding in done.findings[:_SHOWN]:
-        show(visible(str(finding)))  # a report of others may hold what steers a terminal
+        show(visible(str(finding)))  # someone else's report may contain terminal control codes
     if len(done.findings) > _SHOWN:
         show(f"... and {len(done.findings) - _SHOWN:,} more; --json lists all")
     skipped = f"; {done.skipped:,} were not, because page layouts have changed" if done.skipped else ""

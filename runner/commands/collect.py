@@ -45,7 +45,7 @@ def command(
 
 
 def _unpacked(archive: str) -> str | None:
-    """The study whose runs an archive has brought; None if it is none."""
+    """The study whose runs an archive has brought; None if it is not an archive."""
     from analysis.export.unpack import SUFFIXES, unpack
 
     if not archive.endswith(SUFFIXES):

@@ -159,7 +159,7 @@ def _controller(needed: bool) -> Check:
 
 
 def _processes(profile: Profile) -> Check:
-    """What runs of several processes would get."""
+    """The layout that runs of several processes would get."""
     said, refused = [], ""
     for processes in (2, 4, 8, 16):
         try:
@@ -178,7 +178,7 @@ def _processes(profile: Profile) -> Check:
 
 
 def _require_gpus(profile: Profile, processes: int) -> None:
-    """Raise UserError where this machine is to have them, and has not."""
+    """Raise UserError if the runs would be on this machine and it lacks the GPUs."""
     import torch
 
     here = torch.cuda.device_count()

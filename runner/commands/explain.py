@@ -96,7 +96,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def _slowest(attempt: Attempt) -> str | None:
-    """Which of its processes was slowest, after the first record; None: not known, or it has one."""
+    """Which of its processes was slowest, after the first record; None if unknown or if it has only one."""
     ranks, path = attempt.manifest and attempt.manifest.ranks, attempt.path / "steps.jsonl"
     if not ranks or not path.exists():
         return None

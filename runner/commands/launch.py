@@ -213,7 +213,7 @@ def _start(script: str) -> str:
 def price(cost: Estimate) -> Iterator[str]:
     """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
 
-    What is not known from past runs is no part of the total: a limit says little about a cost.
+    Runs without past timings are not in the total: a limit says little about a cost.
     """
     if not cost.runs:
         yield "nothing to start"

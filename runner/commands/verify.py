@@ -80,7 +80,7 @@ def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
 
 
 def _known(names: Sequence[str]) -> list[str]:
-    """The names, each once, before anything is imported that takes seconds.
+    """The names, each once; checked before any import that takes seconds.
 
     Raises:
         UserError: no such backend.
@@ -104,7 +104,7 @@ def _importable() -> list[str]:
 
 @dataclass
 class _Progress:
-    """Says how far it is: each stage on a terminal, in one line; else each backend as it ends."""
+    """Shows progress: each stage on a terminal, in one line; otherwise each backend as it ends."""
 
     total: int
     ended: int = 0
@@ -220,7 +220,7 @@ def _graph(certificate: Certificate) -> str:
 
 
 def _parts(certificate: Certificate) -> str:
-    """Whether it was looked at with parts of sequences; `--json` gives its reason if not."""
+    """Whether it was checked with parts of sequences; `--json` gives its reason if not."""
     shapes = {check.case for check in certificate.checks}
     return _yes(any(" Q" in shape and "causal" in shape for shape in shapes) if shapes else None)
 

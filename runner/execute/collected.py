@@ -1,4 +1,4 @@
-"""Collects, after the attempts whose end nobody recorded got their outcome."""
+"""Collects, after giving an outcome to attempts whose end nobody recorded."""
 
 from __future__ import annotations
 

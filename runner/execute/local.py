@@ -86,7 +86,7 @@ class Child:
     def new_steps(self) -> list[StepRecord]:
         """Read the step records written since the last call; an incomplete last line waits for the next.
 
-        What is no record is shown nowhere: that must not end the queue, and so its other runs.
+        A line that is not a record is skipped: it must not end the queue and its other runs.
         """
         try:
             path = self.task.folder.attempt(self.task.attempt).path / "steps.jsonl"

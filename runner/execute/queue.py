@@ -28,7 +28,7 @@ def turn(launch: str) -> Iterator[bool]:
     Where the queue cannot be used, this warns and continues.
 
     Args:
-        launch: what the launches that wait are told, such as `tiny in /home/me/runs`.
+        launch: its name for the launches that wait, such as `tiny in /home/me/runs`.
 
     Raises:
         KeyboardInterrupt: the wait was interrupted.

@@ -164,7 +164,7 @@ def _kept(root: Path, key: str) -> Certificate | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether another user of the root cannot have made up a certificate; root's are believed."""
+    """Whether no other user of the root can have forged a certificate; those of the superuser are trusted."""
     return path.stat().st_uid in (os.geteuid(), 0)
 
 

@@ -1,4 +1,4 @@
-"""What this node's device can do, measured once a study: `python -m runner.job.ceilings PARENT_PID`.
+"""What this node's device can do, measured once per study: `python -m runner.job.ceilings PARENT_PID`.
 
 In a process of its own, so that a run keeps its memory, random numbers and GPU context to itself, and what
 takes too long can be ended. It reads a run's configuration on standard input and writes what it measured.

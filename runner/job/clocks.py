@@ -1,4 +1,4 @@
-"""Clocks and power of a GPU, as nvidia-smi tells: what it is set to, and how long it was held back.
+"""Clocks and power of a GPU, as nvidia-smi reports them: their settings, and how long it was throttled.
 
 A call takes 0.05 s on an H200 and needs no rights.
 """
@@ -14,7 +14,7 @@ from model.measure.nvml import full
 
 _HELD_BACK = "clocks_event_reasons_counters."
 _MICROSECOND = 1e-6
-# What nvidia-smi calls each field of Clocks, and its unit there. Fields with several names are sums.
+# nvidia-smi's name for each field of Clocks, and its unit there. Fields with several names are sums.
 _FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
     "power_limit_watts": (("enforced.power.limit",), 1.0),
     "sm_mhz": (("clocks.applications.graphics",), 1.0),

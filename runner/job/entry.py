@@ -62,7 +62,7 @@ def _place(runs: int, processes: int) -> tuple[int, int]:
 
 
 def _follow(run: RunFolder, slot: int, rank: int) -> str:
-    """Be a process of a run other than rank 0, which says what there is to do."""
+    """Act as a process of a run other than rank 0, following what rank 0 says."""
     path, local = place_of(jobs_folder(run.path.parent), slot), int(os.environ.get("SLURM_LOCALID", "0"))
     here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
@@ -79,7 +79,7 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
 
 
 def _note(run: RunFolder, error: NobodyCame) -> None:
-    """Record that rank 0 did not come, unless the attempt has ended."""
+    """Record that rank 0 never appeared, unless the attempt has ended."""
     newest = run.attempts()[-1]
     if newest.settled is None:
         where = f"; it is on {newest.manifest.host}" if newest.manifest else ""

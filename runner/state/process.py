@@ -51,7 +51,7 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
 def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
     """Send a signal to a recorded process on this machine; returns False if it is not running.
 
-    One that was stopped goes on with the others of its run, and so hears it, as Slurm has it.
+    A stopped process is continued with the others of its run, to receive the signal; Slurm does the same.
 
     Raises:
         UserError: it belongs to another user.

@@ -59,7 +59,7 @@ def read(root: Path, study: str, runs: Iterable[Row]) -> Iterator[Row]:
 
 
 def _end(folder: Path, *names: str) -> tuple[int, bytes]:
-    """Size and last bytes of a plain file that no link leads to; nothing if it is none, or cannot be read.
+    """Size and last bytes of a plain file that no link leads to; nothing if it is not one or cannot be read.
 
     Args:
         names: of the folders below, and of the file. In a root of several users a link among them may be of

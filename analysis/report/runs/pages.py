@@ -1,4 +1,4 @@
-"""What a report says of single runs: a page for each, or for each that ended otherwise than expected."""
+"""What a report says about single runs: a page for each, or for each that ended otherwise than expected."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def without(sentence: Sentence, facts: Facts, items: Sequence[Rate | Loss]) -> Sentence:
-    """The sentence on these comparisons, followed by what they leave out."""
+    """The sentence about these comparisons, followed by what they leave out."""
     labels = [label for it in items for label in (it.label, it.baseline)]
     return saying_left_out(sentence, facts, labels, frozenset().union(*(it.runs for it in items)))
 

@@ -1,4 +1,4 @@
-"""Which of a run's processes ended first, by what srun printed of its tasks."""
+"""Which of a run's processes ended first, judging by what srun printed about its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which job a run's ledger means: Slurm can give a job's number to another job later.
+"""Which job a run's ledger refers to: Slurm can later give a job's number to another job.
 
 That happens when a controller loses its state or is set up again, and when it has used up its numbers.
 """

@@ -94,7 +94,7 @@ def _entries(packs: Sequence[Sequence[str]]) -> list[str]:
 def _command(
     profile: Profile, study: Path, code: str | None, files: Mapping[str, bytes], several: bool
 ) -> str:
-    """The command of a job; `runs[0]` where it is no array, since a launcher's own index may be inherited."""
+    """The command of a job; `runs[0]` if not an array, since a launcher's own index may be inherited."""
     home = str(snapshot.path_of(study, code)) if code else ""
     start_hash = hashlib.sha256(files.get("runner/start.py", b"")).hexdigest()
     runs = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"

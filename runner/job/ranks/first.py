@@ -29,7 +29,7 @@ POLL_SECONDS = 0.2
 OWN_SECONDS = 3.0  # until the main thread has noticed a death itself, and ended
 ECHO_SECONDS = 10.0  # until the cause is known of an error that may be another process's
 LEAVE_SECONDS = 10.0  # for the others to end by themselves
-# What is true of one process alone; the other outcomes all of them have together.
+# Outcomes of one process alone; all processes of a run share the others.
 _OWN = frozenset({Outcome.OOM_GPU, Outcome.OOM_HOST, Outcome.FAILED})
 # What torch.distributed says where a partner is gone: TCP, gloo, NCCL, its store, and time-outs of these.
 _ECHO = re.compile(
@@ -246,7 +246,7 @@ class Ranks:
 
 
 def _here(ending: Ending) -> Ending:
-    """The ending, with this process's rank and node if it concerns this process alone."""
+    """The ending, with this process's rank and node if it concerns only this process."""
     if ending.outcome not in _OWN:
         return ending
     return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")

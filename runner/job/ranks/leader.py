@@ -21,7 +21,7 @@ Kind = Literal["rank", "task"]  # a process of the run, or the Slurm task that h
 
 
 class Leader:
-    """The connection to rank 0. Its end is this process's: nothing is left to train for.
+    """The connection to rank 0. When it closes, this process ends: nothing is left to train for.
 
     Args:
         rank: of the process that connects, or whose task does.

@@ -62,7 +62,7 @@ class Other:
 
     @property
     def now_at(self) -> Place | None:
-        """Where it stands; None if it has not answered of late."""
+        """Where it stands; None if it has not answered recently."""
         return self.place if time.monotonic() - self.heard < ANSWER_SECONDS else None
 
 
@@ -108,7 +108,7 @@ class Others:
             Thread(target=self._greet, args=(channel,), daemon=True).start()
 
     def _greet(self, channel: socket.socket) -> None:
-        """Listen to a process of this run; close what is none."""
+        """Listen to a process of this run; close any other connection."""
         channel.settimeout(HELLO_SECONDS)
         with channel.makefile("rb", buffering=0) as stream:
             try:

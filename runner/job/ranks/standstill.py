@@ -15,7 +15,7 @@ LIMIT_SECONDS = 540.0  # at work where nothing moves, while others wait: below t
 
 @dataclass
 class Standstill:
-    """How long nothing has moved: no step done, no process at another line.
+    """How long nothing has moved: no step done, no process at a different line.
 
     A process at work moves, however slow its step is. One that stands in a single call for minutes may still
     be at work, as long as it answers; who waits for it goes on waiting until the limit.

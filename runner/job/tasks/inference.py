@@ -1,6 +1,6 @@
 """Reads prompts and decodes after them, between ceilings that are measured before and a profile after.
 
-There is no checkpoint: who starts again starts over.
+There is no checkpoint: a run that is restarted starts over.
 """
 
 from __future__ import annotations

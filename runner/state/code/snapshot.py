@@ -115,7 +115,7 @@ def path_of(root_study: Path, code: str) -> Path:
     """Folder of a snapshot, whether or not it exists.
 
     Raises:
-        UserError: that is no hash, but perhaps a path to other code, in a run.json that somebody else wrote.
+        UserError: that is not a hash. In a run.json that somebody else wrote, it may be a path to other code.
     """
     if not re.fullmatch(r"[0-9a-f]{64}", code):
         raise UserError(f"{root_study}: `provenance.code` of a run is {code!r}, not the hash of a snapshot")
