@@ -274,8 +274,20 @@ def refusals(backend: Backend, case: Case) -> list[str]:
     found = list[str]()
     for call in case.calls:
         lacks = _lacks(backend, call)
-        found += [lacks] if lacks else backend.unsupported_reasons(call)
+        found += [lacks] if lacks else reasons_of(backend, call)
     return list(dict.fromkeys(found))
+
+
+def reasons_of(backend: Backend, call: Case) -> list[str]:
+    """What the backend says against a call.
+
+    Raises:
+        UserError: it says so in no list: the letters of a text would be its reasons.
+    """
+    reasons: object = backend.unsupported_reasons(call)
+    if not isinstance(reasons, list | tuple):
+        raise UserError(f"`unsupported_reasons` returned {reasons!r}, not a list of sentences")
+    return [*reasons]
 
 
 def lacking(backend: Backend, case: Case) -> list[str]:

@@ -194,7 +194,7 @@ def _backends() -> Iterator[Check]:
     for name in attention.names():
         try:
             backend = attention.load(name)
-            reasons = backend.unsupported_reasons(case)
+            reasons = attention.reasons_of(backend, case)
             found = "; ".join(reasons) or backend.summary
         except Exception as error:  # of another package, which must not hide what the others can do
             reasons = [found := one_line(error)]

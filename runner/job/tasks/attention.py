@@ -80,7 +80,7 @@ def _admitted(given: Given) -> dict[str, Certificate | Exception]:
 def _certified_as(name: str, case: Case) -> Case:
     """The case of the certificate that a backend needs: its own one, if it does not take the shared one."""
     shared = cases.shared(case)
-    return case if attention.load(name).unsupported_reasons(shared) else shared
+    return case if attention.reasons_of(attention.load(name), shared) else shared
 
 
 def _rows(name: str, error: Exception, device: str) -> list[KernelTime]:

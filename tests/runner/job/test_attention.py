@@ -118,19 +118,24 @@ def test_a_trial_that_ends_otherwise_is_told_apart_and_the_others_are_timed(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(
+    ("reasons", "says"),
+    [
+        (None, "'tiled' cannot be imported"),
+        (lambda case: {}["dtype"], "`unsupported_reasons` raised KeyError: 'dtype'"),
+        (lambda case: "no", "`unsupported_reasons` returned 'no', not a list of sentences"),
+    ],
+    ids=["loaded", "asked", "text"],
+)
 def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
-    given, in_process, monkeypatch, asked
+    given, in_process, monkeypatch, reasons, says
 ):
     load = attention.load
-
-    def reasons(case):
-        raise KeyError("dtype")
 
     def broken(name):
         if name != "tiled":
             return load(name)
-        if not asked:
+        if reasons is None:
             raise UserError("'tiled' cannot be imported")
         return replace(load(name), unsupported_reasons=reasons)
 
@@ -138,7 +143,6 @@ def test_a_backend_that_cannot_be_loaded_or_asked_has_a_row_that_says_so(
     mine = given()
     task.run(mine)
     assert outcomes(mine) == {"cudnn": "unsupported", "math": "completed", "tiled": "failed"}
-    says = "`unsupported_reasons` raised KeyError: 'dtype'" if asked else "'tiled' cannot be imported"
     assert {each.reason for each in mine.folder.attempt(1).kernels.times if each.outcome == "failed"} == {
         says
     }
