@@ -10,9 +10,8 @@ from model.disk.folder import RunFolder, run_folders
 from model.disk.record import Outcome, now
 from runner.execute.repair import repair
 from runner.execute.slurm.client import Poll, poll
-from runner.execute.slurm.culprit import named
 from runner.execute.slurm.ours import job_of
-from runner.state import ledger
+from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
 from runner.state.runs import states_of, warn_once
@@ -64,14 +63,11 @@ def _ending(state: RunState, said: Poll) -> Ending | None:
     ending = said.endings.get(job_id)
     if ending is None and (job_id in said.alive or not said.complete or _fresh(state)):
         return None
+    if ending:
+        return culprit.true_of(ending, state.folder, state.attempt)
     # Read again: it may have ended after its state was read, and before Slurm was asked.
     result = state.folder.attempt(state.attempt).result
     own = Ending(result.outcome, result.reason) if result else None
-    if ending:
-        # Slurm reports COMPLETED for a job that was stopped by a signal it did not send itself.
-        if own and ending.outcome is Outcome.LOST:
-            return own
-        return named(ending, state)
     other = " (another job has that number now)" if job_id in said.taken else ""
     lost = f"Slurm no longer knows job {job_id}{other}, and the attempt left no result"
     return own or Ending(Outcome.LOST, lost)

@@ -117,7 +117,7 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     if not state.in_flight and (state.outcome not in STOPPED or withdrawn(newest)):
         return None
     if state.in_flight:
-        ledger.ended(folder, newest.number, ending_before_restart(state.job_id))
+        ledger.ended(folder, newest.number, ending_before_restart(folder, newest))
     again = newest.number + 1
     if not ledger.claim(folder, again, "slurm", newest.parallel):
         return None

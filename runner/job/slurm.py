@@ -7,8 +7,9 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
-from runner.state import slurm
+from runner.state import culprit, slurm
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of
 
@@ -48,8 +49,16 @@ def _ask_end(job_id: str) -> float | None:
         return None  # no limit, or no Slurm commands inside the container
 
 
-def ending_before_restart(job_id: str | None) -> Ending:
-    """How the previous attempt of a requeued job ended, from sacct after the restart."""
+def ending_before_restart(folder: RunFolder, attempt: Attempt) -> Ending:
+    """How the previous attempt of a requeued job ended, from sacct after the restart, and by its own word."""
+    ending, own = _accounted(attempt.job_id), attempt.result
+    if own and ending.outcome is Outcome.LOST:
+        return Ending(own.outcome, f"{own.reason} ({ending.reason})")
+    return culprit.true_of(ending, folder, attempt.number)
+
+
+def _accounted(job_id: str | None) -> Ending:
+    """How accounting says the start of a job before this one ended."""
     name = os.environ.get("SLURM_JOB_NAME")
     ours = [f"--name={name}"] if name else []  # an older job may have had the same number
     try:

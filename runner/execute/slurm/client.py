@@ -164,7 +164,8 @@ def _accounting(job_ids: Iterable[str]) -> dict[str, _Sight]:
 def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
     """Jobs by id, from accounting's rows for jobs and their steps.
 
-    Slurm reports FAILED for a job whose step ran out of memory, because its script returned an exit code.
+    Slurm reports FAILED for a job whose step ran out of memory or was cancelled, because its script returned
+    an exit code. Of a step that srun itself ends it does not say by whom it was cancelled.
     A range stands for elements that have not started, and its row may be older than theirs. With a node it
     would be the record of the array's last element, as `_of` describes, and is not taken for the others'.
     """
@@ -182,7 +183,7 @@ def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
 
 
 def _with_step(failed: _Sight, step: _Sight) -> _Sight:
-    if step.state == "OUT_OF_MEMORY":
+    if step.state == "OUT_OF_MEMORY" or step.state.startswith("CANCELLED by"):
         return failed._replace(state=step.state, exit_code=step.exit_code, open=False)
     return failed._replace(open=failed.open or step.state in slurm.ALIVE)
 

@@ -14,6 +14,7 @@ from runner.plan.layout import Layout, layout
 from runner.spec import container
 from runner.spec.counts import counts_gpus, gres_for
 from runner.spec.profile import Profile, Slurm
+from runner.state import culprit
 from runner.state.code import snapshot
 from runner.state.tasks import Shape, Task
 
@@ -130,13 +131,18 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
             *slurm.srun_args,
             *container.srun_args(profile.container),
         ],
-        "setup": [*slurm.setup, *exports],
+        "setup": [*slurm.setup, *exports, *_begins(shape)],
         # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles
         # it, and kills the run. Runs use their own deadline instead, so request a signal that does nothing.
         "additional_parameters": {"signal": "CONT@1", **reservation, **requeue, **slurm.options},
     }
     given = {key: value for key, value in asked.items() if value is not None}
     return {**given, "wckey": None}  # clusters that track wckeys reject submitit's default
+
+
+def _begins(shape: Shape) -> list[str]:
+    """A line of a job's output that tells which start what follows is of, for `culprit`."""
+    return [] if shape.processes == 1 else [f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2']
 
 
 def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:

@@ -66,6 +66,15 @@ def test_a_job_that_starts_again_takes_the_attempt_that_it_claimed_for_itself(st
     assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
 
 
+@pytest.mark.fault
+def test_a_job_that_starts_again_loses_no_word_of_an_attempt_that_saved_and_ended(stopped, monkeypatch):
+    """`scontrol requeue` leaves no state in accounting that says why the job ended."""
+    monkeypatch.setattr("runner.state.slurm.sacct", lambda *_options: [])
+    assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
+    said = RunFolder(stopped.path).attempt(1).settled
+    assert said == ("cancelled", "received SIGTERM (Slurm requeued the job)")
+
+
 def test_a_job_that_starts_again_leaves_a_completed_run_alone(root):
     folder = Folder(root, plan("r1", requeue=True))
     folder.event("submitted", job_id="7")

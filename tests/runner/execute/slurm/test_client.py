@@ -101,6 +101,15 @@ def test_a_step_out_of_memory_is_why_its_job_failed(sacct):
     assert client.poll(jobs("9")).endings["9"].outcome == "oom_host"
 
 
+def test_a_step_that_somebody_cancelled_is_why_its_job_failed(sacct):
+    """srun cancels one too, where a task of it fails."""
+    sacct("9|FAILED|9:0|n1", "9.batch|FAILED|9:0|n1", "9.0|CANCELLED by 7|0:9|n1")
+    (ending,) = client.poll(jobs("9")).endings.values()
+    assert (ending.outcome, ending.reason) == ("cancelled", "Slurm: CANCELLED by 7, exit code 0:9 on n1")
+    sacct("9|FAILED|9:0|n1", "9.batch|FAILED|9:0|n1", "9.0|CANCELLED|0:9|n1")
+    assert client.poll(jobs("9")).endings["9"].outcome == "failed"
+
+
 def test_nothing_is_asked_about_no_jobs(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert client.poll([]).endings == {}

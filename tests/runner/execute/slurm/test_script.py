@@ -1,12 +1,14 @@
 """The batch script asks for what the processes of its runs need: nodes, tasks, GPUs, memory."""
 
 import re
+import subprocess
 
 import pytest
 
 from model.errors import UserError
 from runner.execute.slurm.script import script
 from runner.spec.profile import Profile
+from runner.state.culprit import START
 from runner.state.tasks import Shape
 
 ONE = {"executor": "slurm", "cpus": 4, "gpus": 1, "gpus_per_node": 4, "memory": "3GiB", "max_parallel": 8}
@@ -66,6 +68,18 @@ def test_gres_asks_for_as_many_gpus_as_there_are_tasks(tmp_path, slurm, option):
 def test_gres_that_cannot_be_changed_is_refused(tmp_path, gres):
     with pytest.raises(UserError, match="cannot be changed to ask for 4 GPUs"):
         asked(tmp_path, {"gres": gres}, 4)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_output_of_a_job_of_several_processes_says_which_start_it_is_of(tmp_path, processes):
+    """The next start of the job writes to the same file."""
+    shape = Shape(None, None, None, processes)
+    text = script(Profile.model_validate({**ONE, "slurm": {}}), tmp_path, "study", shape, 1)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(line for line in text.splitlines() if START in line and line.startswith("echo"))],
+        env={"SLURM_RESTART_COUNT": "3"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ("" if processes == 1 else f"{START}3\n")
 
 
 def test_processes_without_gpus_are_tasks_too(tmp_path):

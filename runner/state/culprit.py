@@ -1,0 +1,90 @@
+"""What is true of an attempt that Slurm says has ended: its own word, and what srun printed of its tasks."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import replace
+
+from model.disk.folder import Attempt, RunFolder
+from model.disk.record import Outcome
+from runner.state.endings import Ending
+from runner.state.tasks import jobs_folder
+
+# `srun: error: n1: task 0: Killed`, `srun: error: n1: tasks 0-1,3: Exited with exit code 1`
+_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
+# `srun: error: Node failure on n2`
+_NODE = re.compile(r"^srun: error: (Node failure on \S+)", re.MULTILINE)
+_OWN = frozenset({Outcome.FAILED, Outcome.OOM_HOST})  # endings of one process
+# A line of the batch script's: a job that was put back into the queue goes on in the same file.
+START = "the job starts, restart "
+
+
+def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
+    """How an attempt ended, given what Slurm says of its job.
+
+    An attempt that was stopped has said so, and what it saved; why it was, Slurm may know. Of several
+    processes the one that ended first is named, and the node that failed.
+    """
+    attempt = folder.attempt(number)
+    own, (rank, said) = attempt.result, _culprit(ending, folder, attempt)
+    if own and (ending.outcome is Outcome.LOST or (ending.outcome is Outcome.FAILED and not rank)):
+        return Ending(own.outcome, own.reason)  # Slurm speaks of the exit code of the process that said this
+    said = said or (own.reason if own else None)
+    return replace(ending, reason=f"{said} ({ending.reason})") if said else ending
+
+
+def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int | None, str | None]:
+    """The rank that ended first, if one did, and what there is to say of it or of a node."""
+    processes = attempt.planned.config.processes
+    if processes == 1:
+        return None, None
+    if ending.outcome is Outcome.NODE_FAILED:
+        found = _NODE.search(_printed(folder, attempt))
+        return None, found[1].replace("Node", "node") if found else None
+    first = _slot(folder, attempt) * processes  # runs that share a job have a range of its tasks each
+    mine = range(first, first + processes)
+    if ending.outcome in _OWN and (task := _first(_printed(folder, attempt), mine)):
+        rank = task[0] - first
+        return rank, f"rank {rank} on {task[1]}: {task[2]}"
+    return None, None
+
+
+def _slot(folder: RunFolder, attempt: Attempt) -> int:
+    """The run's place in its job, which was noted for the attempt that the job began with."""
+    numbers = reversed([number for number in folder.numbers() if number <= attempt.number])
+    meant = (folder.attempt(number).event("intent") for number in numbers)
+    return next((intent.slot or 0 for intent in meant if intent), 0)
+
+
+def _printed(folder: RunFolder, attempt: Attempt) -> str:
+    """What srun printed since the attempt's job last started; nothing if that is gone."""
+    try:
+        path = jobs_folder(folder.path.parent) / f"{attempt.job_id}_0_log.err"
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    if attempt.manifest is None:
+        return text.rpartition(START)[2]
+    restart = attempt.manifest.slurm.get("SLURM_RESTART_COUNT", "0")
+    return text.rpartition(f"{START}{restart}\n")[2].partition(START)[0]
+
+
+def _first(printed: str, mine: range) -> tuple[int, str, str] | None:
+    """The first of these tasks that ended, its node, and how."""
+    for node, tasks, words in _ENDED.findall(printed):
+        if found := sorted(set(mine) & _numbers(tasks)):
+            return found[0], node, _in_own_words(words)
+    return None
+
+
+def _numbers(tasks: str) -> set[int]:
+    """The numbers in a list such as `0-1,3`."""
+    ends = [part.partition("-") for part in tasks.split(",") if part]
+    return {number for low, _, high in ends for number in range(int(low), int(high or low) + 1)}
+
+
+def _in_own_words(words: str) -> str:
+    said = words.removesuffix(" (core dumped)").strip()
+    signals = {signal.strsignal(number): number.name for number in signal.Signals}
+    return f"killed by {signals[said]}" if said in signals else f"{said[0].lower()}{said[1:]}"
