@@ -138,7 +138,8 @@ def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Esti
     cells = []
     for label, group in stats.by_label(rows).items():
         at = {axis.name: group[0]["factors"][axis.name] for axis in found}
-        cells.append(_cell(label, group, at, words[label], known.get(label)))
+        ids, missing = tuple(run["run_id"] for run in group), ended(group, label in known)
+        cells.append(Cell(label, at, words[label], known.get(label), missing, ids))
     shared = Counter(cell.place for cell in cells)
     clear = tuple(cell for cell in cells if shared[cell.place] == 1)
     doubled = tuple(cell.label for cell in cells if shared[cell.place] > 1)
@@ -146,21 +147,11 @@ def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Esti
     return Sweep(found, together, clear, doubled)
 
 
-def _cell(
-    label: str, runs: list[Row], at: dict[str, float], rest: str, estimate: stats.Estimate | None
-) -> Cell:
-    ids = tuple(run["run_id"] for run in runs)
-    return Cell(label, at, rest, estimate, ended(runs, estimate is not None), ids)
-
-
 def ended(runs: Sequence[Row], measured: bool) -> dict[str, int]:
     """How many runs of a cell have no value, by how they ended in a word."""
-    found = Counter(_word(run["outcome"]) for run in runs if run["outcome"] != "completed")
+    outcomes = [run["outcome"] for run in runs if run["outcome"] != "completed"]
+    found = Counter(_WORDS.get(outcome, outcome) for outcome in outcomes)
     return dict(found) if found or measured else {"not measured": len(runs)}
-
-
-def _word(outcome: str | None) -> str:
-    return _WORDS.get(outcome, outcome or "")
 
 
 def _axes(rows: Sequence[Row]) -> tuple[tuple[Axis, ...], dict[str, list[str]]]:

@@ -16,5 +16,4 @@ chart = Chart(
     build=lines(STEP_SECONDS),
     applies=bool,
     empty="No run of this sweep completed with seconds per step.",
-    warmup=True,
 )

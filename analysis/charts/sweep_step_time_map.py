@@ -16,5 +16,4 @@ chart = Chart(
     build=maps(STEP_SECONDS),
     applies=two_axes,
     empty="No run of this sweep completed with seconds per step.",
-    warmup=True,
 )

@@ -16,6 +16,5 @@ chart = Chart(
     build=lines(TOKENS),
     applies=bool,
     empty="No run of this sweep completed with tokens per second.",
-    warmup=True,
     tasks=("training", "inference"),
 )

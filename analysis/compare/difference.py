@@ -12,24 +12,10 @@ Row = dict[str, Any]  # a row of the view `runs`, with its JSON columns parsed
 Kind = Literal["speed", "loss", "mfu"]  # what is compared: seconds per step, losses, MFU and TFLOP/s
 # Every topic of the guard. The name of a setting is one, too.
 TOPICS = (
-    *(
-        "commit",
-        "diff",
-        "device",
-        "processes",
-        "host",
-        "clocks",
-        "throttling",
-        "regime",
-        "starved",
-        "users",
-        "driver",
-        "software",
-        "data",
-        "flop",
-    ),
-    *("peak", "padding", "steps", "warmup", "order", "imported", "certificate"),
-)
+    "commit", "diff", "device", "processes", "host", "clocks", "throttling", "regime", "starved", "users",
+    "driver", "software", "data", "flop", "peak", "padding", "steps", "warmup", "order", "imported",
+    "certificate",
+)  # fmt: skip
 NOTHING: frozenset[Kind] = frozenset()
 SPEED: frozenset[Kind] = frozenset({"speed"})
 LOSS: frozenset[Kind] = frozenset({"loss"})

@@ -246,13 +246,8 @@ def _flop(group: Sequence[Whole]) -> Iterator[tuple[str, Finding]]:
     if len(distinct) == 1:
         sentence = f"The {len(known)} logs that imply a FLOP per token agree: {distinct[0] / 1e9:.3f} GFLOP."
         evidence = {"flop_per_token": fmean(values)}
-        yield from (
-            (
-                whole.run.run_id,
-                Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence),
-            )
-            for whole, _ in known
-        )
+        alike = Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
+        yield from ((whole.run.run_id, alike) for whole, _ in known)
         return
     for whole, count in known:
         yield whole.run.run_id, _other_flop(whole, count, known)

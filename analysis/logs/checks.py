@@ -114,13 +114,12 @@ def _flop(read: Read) -> Iterator[Finding]:
     found = implied(read.points, "tflops", "tokens_per_second", 1e12 * gpus)
     if not found:
         return
-    low, high = (choose(found, key=lambda pair: pair[1]) for choose in (min, max))
-    if high[1] / low[1] - 1 > _DISAGREE:
-        sentence = (
-            f"{read.name}: tflops / tokens_per_second is {low[1] / 1e9:.4g} GFLOP per token at step "
-            f"{low[0].step} and {high[1] / 1e9:.4g} at step {high[0].step}: they count different things."
-        )
-        yield _metrics(sentence, low=low[1], high=high[1], steps=[low[0].step, high[0].step])
+    said = (
+        "tflops / tokens_per_second is {:.4g} GFLOP per token at step {} and {:.4g} at step {}: they count "
+        "different things."
+    )
+    if apart := _apart(read, found, said, 1e9):
+        yield apart
         return
     count = read.counts.printed["flop_per_token"]
     known = explained(count, read.mapping, _tokens_per_step(read))
@@ -148,6 +147,15 @@ def _wrong_flop(read: Read, count: float, true: float, what: str | None) -> Find
     if printed:
         evidence |= {"printed_mfu": printed, "true_mfu": printed * true / count}
     return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
+
+
+def _apart(read: Read, found: list[tuple[Point, float]], said: str, unit: float) -> Finding | None:
+    """What says that the printed metrics imply several values of what should be one; None if they do not."""
+    (first, low), (second, high) = (choose(found, key=lambda pair: pair[1]) for choose in (min, max))
+    if high / low - 1 <= _DISAGREE:
+        return None
+    sentence = f"{read.name}: {said.format(low / unit, first.step, high / unit, second.step)}"
+    return _metrics(sentence, low=low, high=high, steps=[first.step, second.step])
 
 
 def _metrics(sentence: str, **evidence: object) -> Finding:
@@ -216,22 +224,18 @@ def _mfu_and_peak(read: Read) -> Iterator[Finding]:
     found = implied(read.points, "tflops", "mfu", 1e14)
     if not found:
         return
-    low, high = (choose(found, key=lambda pair: pair[1]) for choose in (min, max))
-    if high[1] / low[1] - 1 > _DISAGREE:
-        sentence = (
-            f"{read.name}: tflops / mfu is a peak of {low[1] / 1e12:,.1f} TFLOP/s at step {low[0].step} "
-            f"and of {high[1] / 1e12:,.1f} at step {high[0].step}."
-        )
-        yield _metrics(sentence, low=low[1], high=high[1], steps=[low[0].step, high[0].step])
+    said = "tflops / mfu is a peak of {:,.1f} TFLOP/s at step {} and of {:,.1f} at step {}."
+    if apart := _apart(read, found, said, 1e12):
+        yield apart
         return
-    peak = read.counts.peak_flops
-    if peak and abs(low[1] / peak - 1) > _DISAGREE:
+    peak, low = read.counts.peak_flops, min(value for _, value in found)
+    if peak and abs(low / peak - 1) > _DISAGREE:
         sentence = (
-            f"{read.name}: mfu is tflops over a peak of {low[1] / 1e12:,.1f} TFLOP/s, but that is "
-            f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low[1] / peak:.3f} "
+            f"{read.name}: mfu is tflops over a peak of {low / 1e12:,.1f} TFLOP/s, but that is "
+            f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low / peak:.3f} "
             "times the printed one."
         )
-        yield _metrics(sentence, printed=low[1], true=peak)
+        yield _metrics(sentence, printed=low, true=peak)
 
 
 def _padding(read: Read) -> Iterator[Finding]:

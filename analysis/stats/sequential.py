@@ -18,15 +18,13 @@ class Look:
     Attributes:
         ratio: geometric mean of the ratios of the rates, a over b.
         low, high: ends of the interval corrected for all possible looks; None before the first look.
-        half_width: of the interval, relative (0.01: 1 %); None before the first look.
-        reached: whether the half width is at most the target.
+        reached: whether half the width of the interval, relative, is at most the target.
         sentence: for the launcher and the report.
     """
 
     ratio: float | None
     low: float | None
     high: float | None
-    half_width: float | None
     reached: bool
     sentence: str
 
@@ -50,7 +48,7 @@ def look(pairs: Sequence[tuple[float, float]], target: float, at_most: int, seed
         raise ValueError(f"until needs a target above zero and at_most of at least {FIRST}")
     n, looks = len(pairs), _looks(at_most, seeds)
     if n < FIRST:
-        return Look(None, None, None, None, False, f"{n} of at least {FIRST} pairs of runs: no interval yet")
+        return Look(None, None, None, False, f"{n} of at least {FIRST} pairs of runs: no interval yet")
     mean = mean_of([log(b / a) for a, b in pairs])
     low, high = mean.interval(1 - error_of_a_look(at_most, seeds))
     half = expm1((high - low) / 2)
@@ -60,7 +58,7 @@ def look(pairs: Sequence[tuple[float, float]], target: float, at_most: int, seed
         f"{n} pairs of runs: ratio {exp(mean.value):.4g} ({exp(low):.4g} to {exp(high):.4g}), half width "
         f"{100 * half:.2g} %, target {100 * target:.2g} % {state}; corrected for {looks} looks"
     )
-    return Look(exp(mean.value), exp(low), exp(high), half, reached, sentence)
+    return Look(exp(mean.value), exp(low), exp(high), reached, sentence)
 
 
 def repeats_expected(spread: float, target: float, at_most: int, seeds: int = 1) -> int | None:
