@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import charts, drawings
 from analysis.compare import guard
+from analysis.compare.difference import Difference
 from analysis.drawings import Format
 from analysis.query import metrics
 from analysis.query.ask import Answer, answer, recording
@@ -45,12 +46,14 @@ class Contents:
     """What a report is made of, for those who write it in another form.
 
     Attributes:
+        differences: what the guard found among its completed runs.
         metrics: answers to the queries of analysis.query.metrics, by name.
     """
 
     facts: Facts
     backends: Backends
     comparison: Comparison
+    differences: list[Difference]
     figures: list[Drawn]
     answer: Answered
     setup: list[setup.Setting]
@@ -120,43 +123,66 @@ def write_report(
             facts.snapshot(connection, study)
             known = facts.gather(connection, study)
             details = run_pages.gather(connection, study, known.runs, root)
-            drawn = every(connection, known, figures, drawer)
-            trust = backends.of_study(connection, study, known.runs)
-            found = comparison.of_study(connection, study, known.runs)
-            queries = {"runs": facts.literal(facts.RUNS_SQL, study), "verdicts": trust.queries[0][1]}
-            summaries = {} if known.calls else metrics.of(known.infers)
-            queries |= {name: facts.literal(sql, study) for name, sql in summaries.items()}
-            if len(known.quarantine) > MOST_NAMED:
-                queries["quarantine"] = facts.literal(facts.QUERIES["quarantine"], study)
+            contents = _contents(connection, known, every(connection, known, figures, drawer))
+            queries = _of_tables(contents)
             answers = {name: answer(connection, sql) for name, sql in queries.items()}
-            tables = {name: csv_bytes(each) for name, each in answers.items()}
         drawer.check()
-        _write_data(out, drawn, tables | comparison.tables(found))
-        _write_pages(out, known, trust, found, details, [*in_pages(drawn), _ALL_IN_ONE])
-        queries |= details.queries
-        queries |= {figure.name: figure.sql for figure in drawn} | _by_file_name(trust)
-        others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
-        queries |= {name: facts.literal(sql, study) for name, sql in others.items()}
+        tables = {name: csv_bytes(each) for name, each in (answers | contents.metrics).items()}
+        _write_data(out, contents.figures, tables | comparison.tables(contents.comparison))
+        _write_pages(out, contents, details)
+        queries |= details.queries | _of_pages(contents)
         queries |= _of_no_figure(study, {*asked} - {*queries.values()})
         drawer.check()
         carry(connection, study, out, named(queries, asked), records)
         _write_script(out, script.result())
     if extra:
-        extra(out, _contents(known, trust, found, drawn, {name: answers[name] for name in summaries}))
+        extra(out, contents)
     seal(out, study, Parts(records, figures, extra is not None), probed=probed.result())
 
 
 def _of_no_figure(study: str, asked: Set[str]) -> dict[str, str]:
     """Queries of charts that had nothing to show, by their names."""
-    every = {name: facts.literal(charts.load(name).sql, study) for name in charts.names()}
+    every = _literal({name: charts.load(name).sql for name in charts.names()}, study)
     return {name: sql for name, sql in every.items() if sql in asked}
 
 
-def _contents(
-    known: Facts, trust: Backends, found: Comparison, drawn: list[Drawn], tables: dict[str, Answer]
-) -> Contents:
-    said = answer_of(known, found, trust, guard.among(known.runs))
-    return Contents(known, trust, found, drawn, said, setup.setup(known, found), tables)
+def _contents(connection: DuckDBPyConnection, known: Facts, drawn: list[Drawn]) -> Contents:
+    trust = backends.of_study(connection, known.study, known.runs)
+    found = comparison.of_study(connection, known.study, known.runs)
+    differences = guard.among(known.runs)
+    return Contents(
+        facts=known,
+        backends=trust,
+        comparison=found,
+        differences=differences,
+        figures=drawn,
+        answer=answer_of(known, found, trust, differences),
+        setup=setup.setup(known, found),
+        metrics={name: answer(connection, sql) for name, sql in _of_metrics(known).items()},
+    )
+
+
+def _of_metrics(known: Facts) -> dict[str, str]:
+    return _literal({} if known.calls else metrics.of(known.infers), known.study)
+
+
+def _of_tables(contents: Contents) -> dict[str, str]:
+    """Queries of tables that no figure shows."""
+    many = len(contents.facts.quarantine) > MOST_NAMED
+    wanted = {"runs": facts.RUNS_SQL} | ({"quarantine": facts.QUERIES["quarantine"]} if many else {})
+    return _literal(wanted, contents.facts.study) | {"verdicts": contents.backends.queries[0][1]}
+
+
+def _of_pages(contents: Contents) -> dict[str, str]:
+    """Queries of what else the pages say."""
+    others = facts.QUERIES | comparison.QUERIES | {"sweep_runs": SWEEP_RUNS}
+    figures = {figure.name: figure.sql for figure in contents.figures}
+    own = _of_metrics(contents.facts) | figures | _by_file_name(contents.backends)
+    return own | _literal(others, contents.facts.study)
+
+
+def _literal(queries: Mapping[str, str], study: str) -> dict[str, str]:
+    return {name: facts.literal(sql, study) for name, sql in queries.items()}
 
 
 def certificates_page(root: Path, out: Path) -> Path:
@@ -244,27 +270,20 @@ def _write_script(out: Path, text: str) -> None:
     (out / "assets" / "vega.js").write_text(text, encoding="utf-8")
 
 
-def _write_pages(
-    out: Path, known: Facts, trust: Backends, found: Comparison, details: RunPages, pages: list[Page]
-) -> None:
-    differences = guard.among(known.runs)
+def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
+    known, pages = contents.facts, [*in_pages(contents.figures), _ALL_IN_ONE]
     common: dict[str, Any] = {
-        "answer": answer_of(known, found, trust, differences),
-        "setup": setup.setup(known, found),
-        "kinds": table_of_backends(known.runs, trust),
-        "facts": known,
-        "backends": trust,
-        "comparison": found,
+        **vars(contents),
+        "kinds": table_of_backends(known.runs, contents.backends),
         "details": details,
         "pages": pages,
         "environment": facts.environment(known.runs),
-        "differences": differences,
         "missing": facts.missing(known.runs),
         "warmup_rule": WARMUP_RULE,
         "parts": parts(known.runs),
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),
     }
-    summary.write(out, summary.of_study(known, common["answer"]))
+    summary.write(out, summary.of_study(known, contents.answer))
     for page in pages:
         _write(out / f"{page.name}.html", _template(page.name), common | {"page": page, "here": page.name})
     for name in ("runs", "methods", "index"):
