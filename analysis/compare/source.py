@@ -104,7 +104,7 @@ def _at_commit(rows: list[Row], source: Source) -> list[Row]:
     found = [row for row in rows if (row["git_sha"] or "").startswith(source.commit)]
     if not found:
         commits = sorted({row["git_sha"][:_SHOWN] for row in rows if row["git_sha"]})
-        valid = did_you_mean(source.commit, commits)
+        valid = did_you_mean(source.commit, commits) if commits else "(no run of it has a recorded commit)"
         raise UserError(f"no run of study '{source.study}' was planned at commit '{source.commit}' {valid}")
     return found
 

@@ -200,7 +200,7 @@ class RunConfig(Strict):
         for key, can in _ON_A_CPU.items() if self.device == "cpu" else ():
             if (asked := getattr(self.train, key)) != can:
                 use = f"use --set train.{key}={can}"
-                reasons[key] = f"train.{key}={asked} runs kernels for an NVIDIA GPU; {use}"
+                reasons[key] = f"train.{key}={asked} needs an NVIDIA GPU; {use}"
         return reasons
 
     def _no_float8(self) -> dict[str, str]:
@@ -219,8 +219,8 @@ class RunConfig(Strict):
             "train.batch_size / train.accumulate x train.sequence_length" + shares: tokens // apart,
         }
         odd = [f"{name} ({size})" for name, size in sizes.items() if size % 16]
-        needs = f"train.float8={self.train.float8} needs multiples of 16, unlike"
-        return {"float8": f"{needs} {', '.join(odd)}"} if odd else {}
+        needs = f"train.float8={self.train.float8} needs multiples of 16, but"
+        return {"float8": f"{needs} {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} not"} if odd else {}
 
     @property
     def attention_case(self) -> Case:

@@ -201,7 +201,7 @@ class Clocks(Frozen):
     """A GPU's clocks and power at one moment; None where the driver does not report it."""
 
     power_limit_watts: float | None = Field(description="Power limit that is in force.")
-    sm_mhz: float | None = Field(description="Clock that applications run at unless held back.")
+    sm_mhz: float | None = Field(description="Clock that applications run at unless throttled.")
     memory_mhz: float | None = Field(description="The same, of the memory.")
     power_capped_seconds: float | None = Field(
         description="How long the power limit has held back the clocks, since the driver was loaded."
