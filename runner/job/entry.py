@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -67,19 +68,21 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
     here = os.environ.get("SLURM_NODEID", "0") == "0"  # on rank 0's node, where its task can be seen
     try:
         meeting = found(path, is_over=partial(is_over, local - rank) if here else lambda: False)
+        if not meeting.attempt:
+            return "nothing left to do"
+        planned = run.attempt(meeting.attempt).planned
+        options = snapshot.options(run.path.parent, planned.provenance.code)
+        stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, options))
     except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
         _note(run, error)
         raise
-    if not meeting.attempt:
-        return "nothing left to do"
-    planned = run.attempt(meeting.attempt).planned
-    options = snapshot.options(run.path.parent, planned.provenance.code)
-    stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, options))
     return f"rank {rank}"
 
 
 def _note(run: RunFolder, error: NobodyCame) -> None:
-    """Record that rank 0 never appeared, unless the attempt has ended."""
+    """Record that rank 0 never appeared, or its host is unknown here, unless the attempt has ended."""
+    if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, socket.gaierror):
+        return  # rank 0 or its node may be gone: how, Slurm knows
     newest = run.attempts()[-1]
     if newest.settled is None:
         where = f"; it is on {newest.manifest.host}" if newest.manifest else ""

@@ -45,7 +45,8 @@ class Leader:
         try:
             channel = socket.create_connection((meeting.host, meeting.port), CONNECT_SECONDS)
         except OSError as error:
-            raise NobodyCame(f"cannot reach rank 0 at {meeting.host}:{meeting.port}: {error}") from error
+            where = f"{meeting.host}:{meeting.port}"
+            raise NobodyCame(f"rank {rank} on {node()} cannot reach rank 0 at {where}: {error}") from error
         self._connection = Connection(channel)
         self._connection.say(say="hello", token=meeting.token, rank=rank, kind=kind, node=node())
         self._listening = Thread(target=self._listen, daemon=True)

@@ -1,5 +1,7 @@
 """A job runs only the attempts that are its own, once."""
 
+import signal
+import socket
 from functools import partial
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from model.config import RunConfig
 from model.disk.folder import RunFolder
 from runner.job.entry import _place, run_slot
-from runner.job.ranks.meeting import NobodyCame, found
+from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -99,3 +101,41 @@ def test_a_task_that_does_not_find_rank_0_records_whose_fault_that_is(root, monk
     outcome, reason = RunFolder(folder.path).attempt(1).settled
     said = "rank 0 did not publish its address within 0.01 s: no 7_0_0.meeting"
     assert (outcome, reason) == ("failed", f"{said}; it is on n1" if began else said)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (
+            socket.gaierror(-2, "Name or service not known"),
+            "rank 1 on n2 cannot reach rank 0 at n1:7: [Errno -2] Name or service not known; it is on n1",
+        ),
+        (ConnectionRefusedError(111, "Connection refused"), None),
+    ],
+    ids=["unknown name", "gone"],
+)
+def test_a_task_whose_node_does_not_know_rank_0s_host_says_so_and_how_one_ended_is_left_to_slurm(
+    root, monkeypatch, error, ending
+):
+    def refused(*_arguments):
+        raise error
+
+    monkeypatch.setattr("runner.job.ranks.leader.socket.create_connection", refused)
+    where = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}
+    for name, value in (where | {"SLURMD_NODENAME": "n2"}).items():
+        monkeypatch.setenv(name, value)
+    config = RunConfig(data={"path": "x"}, device="cpu", train={"batch_size": 2}, parallel={"shard": 2})
+    folder = Folder(root, plan("r1", study="tiny", config=config))
+    folder.event("claimed", executor="slurm")
+    folder.start(host="n1")
+    (jobs := folder.path.parent / ".submitit").mkdir()
+    publish(jobs / "7_0_0.meeting", Meeting.at(1, "n1", 7))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)}
+    try:
+        with pytest.raises(NobodyCame, match="rank 1 on n2 cannot reach rank 0"):
+            run(folder)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert RunFolder(folder.path).attempt(1).settled == (ending and ("failed", ending))
