@@ -176,6 +176,8 @@ class RunConfig(Strict):
         for key in ("loss", "optimizer", "float8", "checkpoint_activations", "accumulate"):
             if "train" in found and found["train"][key] == TrainConfig.model_fields[key].default:
                 del found["train"][key]
+        if "call" in found:
+            found["call"]["shape"] = self.call.canonical_shape
         return found
 
     def in_own_words(self, reason: str) -> str:

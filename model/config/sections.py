@@ -192,7 +192,9 @@ class ParallelConfig(Strict):
     @model_validator(mode="after")
     def _gathers_what_is_sharded(self) -> Self:
         if not self.reshard and self.pieces == 1:
-            text = "reshard false keeps gathered parameters, but shard 1 gathers none"
+            text = (
+                "reshard false keeps gathered parameters, but shard 1 gathers none: leave reshard out there"
+            )
             raise Mismatch(text, "reshard", "shard")
         return self
 
@@ -247,8 +249,9 @@ class CallConfig(Strict):
     @model_validator(mode="after")
     def _is_a_shape(self) -> Self:
         if not _SHAPE.fullmatch(self.shape):
+            like = "must look like B2 T4096 H32 K8 D128, in this order"
             raise Mismatch(
-                f"shape '{self.shape}' must look like B2 T4096 H32 K8 D128, in this order", "shape"
+                f"shape '{self.shape}' {like}: whole numbers from 1, a space between them", "shape"
             )
         if self.sizes["H"] % self.sizes["K"]:
             text = f"shape '{self.shape}' has heads (H) that are not a multiple of its key heads (K)"
@@ -257,6 +260,11 @@ class CallConfig(Strict):
             why = "rotary positions need pairs, and certificates try a small llama with it"
             raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
         return self
+
+    @property
+    def canonical_shape(self) -> str:
+        """The shape in the one way to write it: without key heads where there are as many heads."""
+        return self.shape.replace(f" K{self.sizes['H']} ", " ")
 
     @property
     def batch_size(self) -> int:

@@ -197,5 +197,5 @@ def _backends() -> Iterator[Check]:
             reasons = attention.reasons_of(backend, case)
             found = "; ".join(reasons) or backend.summary
         except Exception as error:  # of another package, which must not hide what the others can do
-            reasons = [found := one_line(error)]
+            reasons = [found := str(error) if isinstance(error, UserError) else one_line(error)]
         yield Check(f"attention {name}", not reasons, found)

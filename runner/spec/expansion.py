@@ -297,6 +297,7 @@ def _unknown_backends(study: Study, settings: dict[str, Setting], config: RunCon
     for name, setting in config.backends.items():
         if name not in attention.names():
             text = f"unknown attention backend '{name}' {did_you_mean(name, attention.names())}"
+            text += "; put spaces between names" if "," in name else ""
             yield Problem(_setter(study, settings, setting), text)
 
 

@@ -90,12 +90,33 @@ def test_attention_alone_reads_neither_text_nor_model_and_its_record_has_neither
         ("matrix: {call.shape: [T4 B2]}", r"shape 'T4 B2' must look like B2 T4096 H32 K8 D128"),
         ("matrix: {call.shape: [B0 T4 H1 D8]}", r"must look like"),
         ("matrix: {call.shape: [B1 T4 H1 D7]}", r"3:23: shape 'B1 T4 H1 D7' has an odd head dim"),
+        ("matrix: {call.backends: ['math,flash']}", r"unknown .*; put spaces between names"),
+        (
+            "matrix: {call.shape: [B01 T4 H1 D8]}",
+            r"in this order: whole numbers from 1, a space between them",
+        ),
+        (
+            "matrix: {call.shape: [B1 T4 H4 D8, B1 T4 H4 K4 D8]}",
+            r"3:36: the same run as an earlier cell: call.shape B1 T4 H4 K4 D8; remove one",
+        ),
         (
             "matrix: {call.shape: [B1 T4 H4 K3 D8]}",
             r"has heads \(H\) that are not a multiple of its key heads \(K\)",
         ),
     ],
-    ids=["attention", "train", "no backend", "backend", "order", "zero", "odd", "groups"],
+    ids=[
+        "attention",
+        "train",
+        "no backend",
+        "backend",
+        "order",
+        "zero",
+        "odd",
+        "comma",
+        "digits",
+        "twins",
+        "groups",
+    ],
 )
 def test_settings_without_effect_and_shapes_that_are_none_are_refused(tmp_path, more, message):
     with pytest.raises(InvalidFile, match=message):
