@@ -259,6 +259,15 @@ def _elements(job_id: str) -> list[str]:
     return [f"{array}_{index}" for first, last, step in spans for index in range(first, last + 1, step)]
 
 
+def waits_for(job_id: str) -> str | None:
+    """Why a job has not started, in Slurm's word such as `PartitionNodeLimit`; None if it does not say."""
+    try:
+        said = ask("squeue", "-h", "-j", job_id, "-t", "PENDING", "-o", "%r").split()
+    except NoAnswer:  # the job may be forgotten since
+        return None
+    return said[0] if said and said[0] != "None" else None
+
+
 def queued(partition: str | None) -> int:
     """Number of this user's jobs in Slurm's queue; each array element counts. Raises NoAnswer."""
     place = ["--partition", partition] if partition else []

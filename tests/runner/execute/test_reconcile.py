@@ -11,6 +11,7 @@ from model.config import RunConfig
 from model.disk.folder import RunFolder
 from model.disk.record import now
 from runner.cli.app import app
+from runner.commands.explain import explain
 from runner.execute import repair
 from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
@@ -210,3 +211,15 @@ def test_the_attempt_of_a_requeued_job_is_known_by_the_name_of_the_first(root, s
         START,
         START + timedelta(seconds=3),
     )
+
+
+def test_what_a_queued_run_waits_for_is_explained_and_of_no_other(root, says):
+    says("squeue", "PartitionNodeLimit")
+    queued, running = Folder(root, plan("r1")), Folder(root, plan("r2"))
+    for folder in (queued, running):
+        folder.event("claimed", executor="slurm")
+        folder.event("submitted", executor="slurm", job_id="7")
+    (queued.path / "attempt-1").mkdir()
+    running.start()
+    told = [explain(ledger.state(RunFolder(folder.path)))["waits_for"] for folder in (queued, running)]
+    assert told == ["PartitionNodeLimit", None]

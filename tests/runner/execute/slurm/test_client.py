@@ -110,6 +110,20 @@ def test_a_step_that_somebody_cancelled_is_why_its_job_failed(sacct):
     assert client.poll(jobs("9")).endings["9"].outcome == "failed"
 
 
+@pytest.mark.parametrize(
+    ("answer", "reason"), [("PartitionNodeLimit\n", "PartitionNodeLimit"), ("None\n", None), ("", None)]
+)
+def test_why_a_job_waits_is_slurms_word(says, tmp_path, answer, reason):
+    says("squeue", answer)
+    assert client.waits_for("12_3") == reason
+    assert "-j 12_3 -t PENDING" in (tmp_path / "asked").read_text()
+
+
+def test_a_job_that_slurm_has_forgotten_waits_for_nothing_known(says):
+    says("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
+    assert client.waits_for("12") is None
+
+
 def test_nothing_is_asked_about_no_jobs(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert client.poll([]).endings == {}
