@@ -44,6 +44,14 @@ FROM (
 ) WHERE step - steps < earlier OR steps < 1;
 
 -- step_records
+-- Other programs may log some of their steps alone.
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
+    'an interval of ' || steps || ' steps', 'a record before it that ends with step ' || earlier
+FROM (
+    SELECT *, lag(step) OVER (PARTITION BY study, run_id, attempt ORDER BY step) AS earlier FROM step_records
+) JOIN run_records r USING (study, run_id) WHERE r.imported IS NULL AND step - steps > earlier;
+
+-- step_records
 SELECT study || '/' || run_id || ' attempt ' || attempt || ', step ' || step,
     tokens || ' tokens', steps * batch_size * sequence_length || ' by the plan'
 FROM step_records JOIN run_records USING (study, run_id) WHERE tokens <> steps * batch_size * sequence_length;
@@ -102,6 +110,13 @@ WITH done AS (
 SELECT study || '/' || run_id || ' attempt ' || attempt,
     wall_seconds || ' seconds in all', 'steps that took ' || round(seconds, 3)
 FROM attempts JOIN done USING (study, run_id, attempt) WHERE steps IS NOT NULL AND seconds > wall_seconds * 1.001 + 1;
+
+-- attempts
+SELECT study || '/' || run_id || ' attempt ' || attempt,
+    'completed on ' || gpus || ' GPUs in ' || coalesce(json_array_length(rank_nodes), 1) || ' processes', processes || ' by the plan'
+FROM attempts a JOIN run_records r USING (study, run_id)
+WHERE a.outcome = 'completed' AND r.imported IS NULL AND a.parallel IS NULL
+    AND (a.gpus > 0 AND a.gpus <> r.processes OR json_array_length(a.rank_nodes) <> r.processes);
 
 -- run_records
 SELECT study || '/' || run_id, attention, 'the configuration: ' || (config ->> '$.attention')

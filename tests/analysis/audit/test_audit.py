@@ -201,6 +201,44 @@ def test_records_that_were_changed_alone_no_longer_give_the_pages(report: Path) 
     assert of(found, "data/tokens_per_second.csv")
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "UPDATE run_records SET processes = 4",
+            "completed on 1 GPUs in 1 processes, the records give 4 by the plan",
+        ),
+        (
+            "UPDATE attempts SET gpus = 8",
+            "completed on 8 GPUs in 1 processes, the records give 1 by the plan",
+        ),
+        (
+            """UPDATE attempts SET rank_nodes = '["a", "b"]'""",
+            "in 2 processes, the records give 1 by the plan",
+        ),
+    ],
+)
+def test_runs_on_other_processes_than_planned_are_named(report: Path, change: str, said: str) -> None:
+    with open_records(report / "data" / "records") as connection:
+        assert not list(contradictions(connection))
+        connection.execute(change)
+        assert said in "\n".join(map(str, contradictions(connection)))
+
+
+@pytest.mark.parametrize(("imported", "times"), [("NULL", 1), ("'{}'", 0)])
+def test_a_step_that_is_missing_is_named_but_in_logs_of_other_programs(
+    report: Path, imported: str, times: int
+) -> None:
+    path = report / "data" / "records" / "step_records.parquet"
+    rows = pq.read_table(path)
+    gone = pc.and_(pc.equal(rows["step"], 50), pc.equal(rows["run_id"], "auto0"))
+    pq.write_table(rows.filter(pc.invert(gone)), path)
+    with open_records(report / "data" / "records") as connection:
+        connection.execute(f"UPDATE run_records SET imported = {imported}")
+        said = "\n".join(map(str, contradictions(connection)))
+    assert said.count("a record before it that ends with step 45") == times
+
+
 def test_records_that_contradict_each_other_are_named(report: Path) -> None:
     alter(report, "attempts", "final_loss", lambda loss: pc.subtract(loss, 0.5))
     alter(report, "attempts", "flop_per_token", lambda flop: pc.multiply(flop, 2))

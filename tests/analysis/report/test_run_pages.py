@@ -16,6 +16,7 @@ from analysis.report.build import build_report
 from analysis.report.runs import output
 from analysis.report.runs import pages as run_pages
 from analysis.store.collect import collect
+from model.config import ParallelConfig, TrainConfig
 from model.disk.record import RankRecord
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.analysis.report.test_build import EVIL, Page, words
@@ -97,14 +98,14 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
 ) -> None:
     folder = Folder(root, plan("r1"))
     folder.start()
-    for step, mhz in ((5, 1980.0), (15, 1980.0), (20, 1650.0)):
+    for step, mhz in ((10, 1980.0), (15, 1980.0), (20, 1650.0)):
         known = {
             "energy_joules": 1200.0,
             "sm_mhz": mhz,
             "throttle_reasons": "sw_power_cap",
             "data_wait_seconds": 0.5,
         }
-        folder.step(step, **known)
+        folder.step(step, steps=10 if step == 10 else 5, **known)
     folder.end(steps=20, final_loss=9.8)
     completed(root, "r2", attention="flash")
     out = build()
@@ -131,7 +132,9 @@ def test_a_page_tells_what_a_run_drew_and_the_overview_what_its_times_are_worth(
 def test_a_page_and_the_overview_name_the_process_that_held_up_the_others(
     build: Callable[..., Path], root: Path
 ) -> None:
-    folder = Folder(root, plan("r1"))
+    alone = plan("r1")
+    parts = {"train": TrainConfig(steps=100, batch_size=4), "parallel": ParallelConfig(shard=4)}
+    folder = Folder(root, alone.model_copy(update={"config": alone.config.model_copy(update=parts)}))
     folder.start(gpus=4, ranks=[RankRecord(node=f"n{rank // 2}") for rank in range(4)])
     for step in range(10, 35, 5):
         known = {"slowest_rank": 3, "slowest_rank_seconds": 0.336, "other_ranks_seconds": 0.3}
