@@ -23,8 +23,10 @@ from runner.commands._progress import step_text
 from runner.state.ledger import RunState, brief_state
 from runner.state.runs import find, name_of
 from runner.state.slurm import SchedulerError
+from runner.state.tasks import jobs_folder
 
 POLL_SECONDS = 0.5
+JOB_BYTES = 4000  # of each node's output
 ASK_SECONDS = 15.0  # between questions that read the whole study, or ask Slurm
 
 
@@ -45,8 +47,18 @@ def command(
             _find_out(state)
             due = time.monotonic() + ASK_SECONDS
         state = brief_state(state.folder)
+    if over and state.latest and state.latest.result is None:
+        _print_job(state)
     reason = f": {state.reason}" if state.reason else ""
     say(f"{name_of(state)} attempt {state.attempt}: {state.outcome or state.phase}{reason}")
+
+
+def _print_job(state: RunState) -> None:
+    """Print the end of what the job of an attempt without a result wrote: it may say why nothing started."""
+    for path in sorted(jobs_folder(state.folder.path.parent).glob(f"{state.job_id}_*_log.err")):
+        if size := path.stat().st_size:
+            say(f"{path}:")
+            _print_new(path, {path: max(0, size - JOB_BYTES)})
 
 
 def _print_records(state: RunState, read: dict[Path, int]) -> None:

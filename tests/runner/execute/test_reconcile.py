@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from model.config import RunConfig
 from model.disk.folder import RunFolder
-from model.disk.record import now
+from model.disk.record import Outcome, now
 from runner.cli.app import app
 from runner.commands.explain import explain
 from runner.execute import repair
@@ -223,3 +223,22 @@ def test_what_a_queued_run_waits_for_is_explained_and_of_no_other(root, says):
     running.start()
     told = [explain(ledger.state(RunFolder(folder.path)))["waits_for"] for folder in (queued, running)]
     assert told == ["PartitionNodeLimit", None]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_the_log_of_an_attempt_without_a_result_has_what_its_job_said_on_each_node(root, told):
+    folder = Folder(root, plan("r1", study="tiny"))
+    folder.event("submitted", executor="slurm", job_id="7")
+    folder.start()
+    if told:
+        folder.end("failed", reason="it says so")
+    else:
+        folder.event("ended", outcome=Outcome.FAILED, reason="rank 1 on n2: exited with exit code 127")
+    (jobs := jobs_folder(root / "tiny")).mkdir()
+    (jobs / "7_0_log.err").write_text("srun: error: n2: task 1: Exited with exit code 127\n")
+    (jobs / "7_1_log.err").write_text("x" * 9000 + "\npython: not found\n")
+    (jobs / "77_0_log.err").write_text("of another job\n")
+    said = CliRunner().invoke(app, ["--root", str(root), "logs", "r1"]).stdout
+    assert "of another job" not in said
+    assert ("python: not found" in said, "task 1: Exited" in said) == (not told, not told)
+    assert len(said) < 5000
