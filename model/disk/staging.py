@@ -62,7 +62,7 @@ class Staging:
                 self._blocks.clear()
                 if pinned:
                     torch.accelerator.empty_host_cache()
-                raise MemoryError(f"a copy of it needs more than {size(end)} of host memory") from error
+                raise MemoryError(f"host memory ran out after copying {size(end)} of it") from error
         return self._blocks[end // BLOCK][end % BLOCK :]
 
 

@@ -170,7 +170,7 @@ def test_without_host_memory_for_a_copy_training_waits_until_all_is_written_and_
 ):
     def no_room(self, tensors):
         slow.go_on.set()
-        raise MemoryError("a copy of it needs more than 1 GiB of host memory")
+        raise MemoryError("host memory ran out after copying 1 GiB of it")
 
     monkeypatch.setattr(Staging, "hold", no_room)
     monkeypatch.setattr(Keeper, "due", lambda self, step: events.append(step) or step == 4)
@@ -178,7 +178,7 @@ def test_without_host_memory_for_a_copy_training_waits_until_all_is_written_and_
     assert events[3:6] == [4, "saved 4", 5]
     assert capsys.readouterr().err == (
         "training waits until the checkpoint at step 4 is written: "
-        "a copy of it needs more than 1 GiB of host memory\n"
+        "host memory ran out after copying 1 GiB of it\n"
     )
 
 
