@@ -40,7 +40,7 @@ COMMENT ON COLUMN run_records.scale_description IS 'What the study says of the s
 COMMENT ON COLUMN run_records.study_file IS 'YAML file that the run was expanded from.';
 COMMENT ON COLUMN run_records.attention IS 'Attention backend that the run asks for.';
 COMMENT ON COLUMN run_records.seed IS 'Seed of the weights and of the order of the documents.';
-COMMENT ON COLUMN run_records.repeat IS 'Which of the runs of one configuration, seed included, it is: from 1. Logs do not say it: 1 for an imported run.';
+COMMENT ON COLUMN run_records.repeat IS 'Number of the run among those of the same configuration and seed, from 1. Logs do not say it, so it is 1 for an imported run.';
 COMMENT ON COLUMN run_records.position IS 'Planned place in the order of starting, from 1; runs.started_at says when it began. NULL in records of versions without an order.';
 COMMENT ON COLUMN run_records.block IS 'Block of the run, from 1: one repetition of every group, planned to run together. NULL if the order has no blocks.';
 COMMENT ON COLUMN run_records.design IS 'Design of the study when the run was planned: a JSON object with order, order_seed, baseline (factors), margins (loss in nats per token; tokens_per_second as a fraction) and until. NULL in records of versions without one.';
@@ -52,7 +52,7 @@ COMMENT ON COLUMN run_records.profile IS 'Name of the cluster profile.';
 COMMENT ON COLUMN run_records.planned_steps IS 'Planned optimizer steps.';
 COMMENT ON COLUMN run_records.sequence_length IS 'Tokens per sample.';
 COMMENT ON COLUMN run_records.batch_size IS 'Samples per step, those of all processes together.';
-COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one a GPU. NULL in an imported run, and in records of versions in which every run was one process.';
+COMMENT ON COLUMN run_records.processes IS 'Processes that train the run together, as its configuration asks: the product of parallel.*, one per GPU. NULL in an imported run, and in records of versions in which every run was one process.';
 COMMENT ON COLUMN run_records.expected_outcome IS 'Outcome that the study expects.';
 COMMENT ON COLUMN run_records.because IS 'Why the study expects that outcome, if it says so.';
 COMMENT ON COLUMN run_records.label IS 'What the study calls the run''s group; NULL if it does not say, and in an imported run. runs.label is what it is called in the end.';
@@ -119,10 +119,10 @@ COMMENT ON COLUMN attempts.load_after IS 'Load average over the last minute of t
 COMMENT ON COLUMN attempts.cores IS 'Logical processors of the machine, to judge the load averages by. NULL if unknown.';
 COMMENT ON COLUMN attempts.device_users IS 'Other processes that used the GPU when the attempt started. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN attempts.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless held back. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless throttled. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.memory_mhz IS 'Clock of the GPU''s memory in MHz, likewise.';
-COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit held back the clocks of the GPU. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply held back the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.power_capped_seconds IS 'Seconds for which the power limit throttled the clocks of the GPU. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN attempts.slowed_seconds IS 'Seconds for which heat or the power supply throttled the clocks of the GPU. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN attempts.ceilings IS 'Key of its device''s measured ceilings in nodes; NULL if they are not known.';
 COMMENT ON COLUMN attempts.no_ceilings IS 'Why they are not known, or why no floor is stated from them (see nodes.unsure); NULL if one is, if the attempt ended before, and in older records.';
 COMMENT ON COLUMN attempts.profiled_steps IS 'Steps that step_profile is the mean of, done after the last one of the run; NULL in older records, and if the attempt did not complete.';
@@ -134,7 +134,7 @@ CREATE TABLE step_files (
     warmup_steps BIGINT, resumed_step BIGINT, same_device BOOLEAN, flop_per_token BIGINT, gpus INTEGER, processes INTEGER, peak_flops DOUBLE
 );
 COMMENT ON TABLE step_files IS 'Every steps.jsonl that has a record, one row per attempt, with what its records share. Use the view step_records.';
-COMMENT ON COLUMN step_files.file IS 'Number of the file in this database; another database may number it otherwise.';
+COMMENT ON COLUMN step_files.file IS 'Number of the file in this database; another database may number it differently.';
 COMMENT ON COLUMN step_files.study IS 'Name of the study.';
 COMMENT ON COLUMN step_files.run_id IS 'Id of the run.';
 COMMENT ON COLUMN step_files.attempt IS 'Number of the attempt.';
@@ -143,7 +143,7 @@ COMMENT ON COLUMN step_files.resumed_step IS 'Last step of the checkpoint that t
 COMMENT ON COLUMN step_files.same_device IS 'Whether the attempt ran on the measured attempt''s device, and on the run''s own processes: otherwise no record of it counts.';
 COMMENT ON COLUMN step_files.flop_per_token IS 'FLOP per token, of the attempt.';
 COMMENT ON COLUMN step_files.gpus IS 'Number of GPUs, of the attempt; 0 on a CPU.';
-COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one a GPU; on a CPU as attempts.parallel, or else run_records.processes, says. NULL if unknown.';
+COMMENT ON COLUMN step_files.processes IS 'Number of processes, of the attempt: one per GPU; on a CPU as attempts.parallel, or else run_records.processes, says. NULL if unknown.';
 COMMENT ON COLUMN step_files.peak_flops IS 'Dense peak of one device in FLOP/s, of the attempt; NULL if unknown.';
 
 -- Ten million rows are written once, straight from the files, with a number in place of their attempt's key.
@@ -175,7 +175,7 @@ COMMENT ON COLUMN step_lines.step_seconds_max IS 'Seconds of the longest step of
 COMMENT ON COLUMN step_lines.data_wait_seconds IS 'Seconds of the interval in which the device had done a step and the next batch was not there, of the process that waited longest; likewise.';
 COMMENT ON COLUMN step_lines.energy_joules IS 'Energy of all GPUs of the run in the interval in joules, by NVML; coarse in intervals shorter than a second. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.sm_mhz IS 'Clock of the GPU''s multiprocessors in MHz when the record was made, at the end of the interval. NULL if unknown, and on a CPU.';
-COMMENT ON COLUMN step_lines.throttle_reasons IS 'What held back the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN step_lines.throttle_reasons IS 'What throttled the GPU''s clocks then, as nvidia-smi calls it (sw_power_cap, hw_thermal_slowdown, ...), with commas between; empty if nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN step_lines.slowest_rank IS 'The process that spent most seconds itself in the interval, on its data and on computing, and not waiting for others in collectives: it is the one that the others waited for. NULL of a run of one process, with tensor parallelism, which waits inside of blocks, and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.slowest_rank_seconds IS 'Seconds that it spent itself, mean per step of the interval, of its first 32 where it has more; likewise.';
 COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the other processes; likewise.';
@@ -244,12 +244,12 @@ COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run
 COMMENT ON COLUMN run_measures.data_wait_percentage IS 'Percentage of the time of the records that count in which the device waited for data. NULL if unknown.';
 COMMENT ON COLUMN run_measures.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz at the records that count. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.sm_mhz_high IS 'Highest clock of the same, in MHz.';
-COMMENT ON COLUMN run_measures.throttle_reasons IS 'Each different value of steps.throttle_reasons of the records that count, with semicolons between; none where nothing held back the clocks. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN run_measures.throttle_reasons IS 'Each distinct value of steps.throttle_reasons in the records that count, with semicolons between; none where nothing throttled the clocks. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.clocks_changed IS 'Whether the records that count are of different regimes: sm_mhz_low below 85 % of sm_mhz_high (under a constant power limit single readings differ by up to 13 %), or more than one throttle_reasons. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN run_measures.slowest_rank IS 'The process that was slowest in most of the measured attempt''s records that count (see steps.slowest_rank); of equally many, the lowest. NULL of a run of one process, and if unknown.';
 COMMENT ON COLUMN run_measures.slowest_rank_records IS 'In how many of them it was. Of equally fast processes each is in about as many; likewise.';
 COMMENT ON COLUMN run_measures.ranked_records IS 'How many of them say which process was slowest; likewise.';
-COMMENT ON COLUMN run_measures.slowest_rank_percentage IS 'By how many percent it then spent more seconds itself than the median of the others: the median over those records; likewise.';
+COMMENT ON COLUMN run_measures.slowest_rank_percentage IS 'By how many percent its own seconds then exceeded the median of the others: the median over those records; likewise.';
 
 CREATE TABLE comparable (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, other_settings VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
 COMMENT ON TABLE comparable IS 'Which runs read the same tokens, one row per run that has step records: their losses are compared step by step.';
@@ -262,14 +262,14 @@ COMMENT ON TABLE labels IS 'What charts call a group, the factors that vary in i
 COMMENT ON COLUMN labels.study IS 'Name of the study.';
 COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
 COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
-COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, which has nothing to do with results.';
+COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, whatever the results.';
 
 CREATE TABLE curves (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,
     first_step BIGINT NOT NULL, step BIGINT NOT NULL, records BIGINT NOT NULL,
     losses BIGINT NOT NULL, loss DOUBLE, tokens BIGINT, seconds DOUBLE
 );
-COMMENT ON TABLE curves IS 'Each run''s step records in at most 256 points, and again in at most 32, for figures over steps. A run that has no more records than that has one point a record. A step that several attempts logged is in it once, as in the view steps.';
+COMMENT ON TABLE curves IS 'Each run''s step records in at most 256 points, and again in at most 32, for figures over steps. A run that has no more records than that has one point per record. A step that several attempts logged is in it once, as in the view steps.';
 COMMENT ON COLUMN curves.study IS 'Name of the study.';
 COMMENT ON COLUMN curves.run_id IS 'Id of the run.';
 COMMENT ON COLUMN curves.most IS 'Which of the two it is: 256 or 32.';
@@ -386,7 +386,7 @@ COMMENT ON COLUMN kernels.ceiling_tflops IS 'TFLOP/s of a large square matrix pr
 COMMENT ON COLUMN kernels.memory_bytes IS 'Most bytes that PyTorch allocated at a time beyond the inputs: device memory on a GPU, host memory on a CPU. In the rows of backward and both, by a forward and its backward together.';
 COMMENT ON COLUMN kernels.sm_mhz_low IS 'Lowest clock of the GPU''s multiprocessors in MHz, read after each call. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN kernels.sm_mhz_high IS 'Highest clock of the same, in MHz.';
-COMMENT ON COLUMN kernels.throttle_reasons IS 'Each different word of NVML on what held back the clocks after a call, with semicolons between; none where nothing did. NULL if unknown, and on a CPU.';
+COMMENT ON COLUMN kernels.throttle_reasons IS 'Each distinct NVML reason that throttled the clocks after a call, with semicolons between; none where nothing did. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN kernels.certificate IS 'Key of the certificate that the backend was timed under, or that found it wrong; NULL if there is none.';
 COMMENT ON COLUMN kernels.measured_at IS 'When the shape was measured, UTC.';
 
