@@ -93,7 +93,9 @@ def deep(way, parts):
 
 
 def allocated_in_a_step(world, texts, config):  # noqa: F811
-    return most_allocated(train(config, Source(texts), lambda record: None, world=world).step)
+    """The least of three steps: where gloo's threads are late, what they still send is there for longer."""
+    step = train(config, Source(texts), lambda record: None, world=world).step
+    return min(most_allocated(step) for _ in range(3))
 
 
 @pytest.mark.parametrize("parts", [1, 2])

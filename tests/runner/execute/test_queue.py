@@ -39,7 +39,7 @@ def second():
 
 
 def waits(caplog):
-    return [record.getMessage() for record in caplog.records if "waiting until" in record.getMessage()]
+    return [record.getMessage() for record in caplog.records if "waiting for" in record.getMessage()]
 
 
 def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
@@ -47,7 +47,7 @@ def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
     with turn("first in /a") as waited:
         got = second()
         (said,) = until(lambda: waits(caplog), 0.01)
-        assert said.startswith("waiting until first in /a (process ")
+        assert said.startswith("waiting for first in /a (process ")
         assert "Ctrl-C or `kill" in said
         assert not got
     until(lambda: got, 0.01)
