@@ -17,7 +17,7 @@ from runner.spec.study import read_study
 def command(study: StudyPath) -> None:
     parsed = read_study(study)
     problems = []
-    for scale in dict.fromkeys(["full", *parsed.file.scales]):
+    for scale in parsed.scale_names:
         try:
             show(f"{study}: scale {scale}: {counted(len(cells_of(parsed, scale)), 'run')}")
         except InvalidFile as error:

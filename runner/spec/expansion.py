@@ -196,12 +196,11 @@ def _kept(study: Study, axes: list[Axis], others: bool) -> Iterator[Candidate]:
 
 
 def _refuse_idle_excludes(study: Study, axes: list[Axis], hits: list[int]) -> None:
-    cells = [step for axis in axes for step in axis]
-    problems = [
-        idle(study, study.file.exclude[i], ("exclude", i), cells) for i, count in enumerate(hits) if not count
-    ]
+    cells, possible = [step for axis in axes for step in axis], [*_of_axes(study, *study.scale_names)]
+    problems = []
     for i, where in enumerate(study.file.exclude):
-        problems += mistyped(study, where, ("exclude", i), cells)
+        wrong = mistyped(study, where, ("exclude", i), possible)
+        problems += wrong if wrong or hits[i] else [idle(study, where, ("exclude", i), cells)]
     if problems:
         raise InvalidFile(problems)
 
@@ -216,13 +215,32 @@ def _idle_rules(
     study: Study, rules: list[tuple[Rule, KeyPath]], cells: list[dict[str, Setting]]
 ) -> Iterator[Problem]:
     for rule, path in rules:
-        if not (set(rule.where) <= set(study.axes) and any(matches(cell, rule.where) for cell in cells)):
+        scales = [str(path[1])] if path[0] == "scales" else study.scale_names
+        yield from (wrong := mistyped(study, rule.where, (*path, "where"), [*_possible(study, *scales)]))
+        known = set(rule.where) <= set(study.axes)
+        if not wrong and not (known and any(matches(cell, rule.where) for cell in cells)):
             yield idle(study, rule.where, (*path, "where"), cells)
-        yield from mistyped(study, rule.where, (*path, "where"), cells)
         for dotted, _, place in flatten(rule.set, (*path, "set")):
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
+
+
+def _of_axes(study: Study, *scales: str) -> Iterator[dict[str, Setting]]:
+    """The steps of all axes at these scales, without the combinations."""
+    for overlay, path in map(study.scale, scales):
+        for axis in (*_matrix(study, overlay, path), *_zipped(study, overlay, path)):
+            yield from axis
+
+
+def _possible(study: Study, *scales: str) -> Iterator[dict[str, Setting]]:
+    """What cells can have at these scales, without the combinations."""
+    for name in scales:
+        overlay, path = study.scale(name)
+        yield from (steps := [*_of_axes(study, name)])
+        common, axes = _common(study, overlay, path), {axis for step in steps for axis in step}
+        yield {dotted: setting for dotted, setting in common.items() if dotted not in axes}
+        yield from (common | _marked(study, *added) for added in _included(study, overlay, path))
 
 
 def _resolve(

@@ -143,6 +143,11 @@ class Study:
         ]
         return [task for task in SECTIONS if task in given]
 
+    @property
+    def scale_names(self) -> tuple[str, ...]:
+        """All scales; `full` needs no entry."""
+        return tuple(dict.fromkeys(["full", *self.file.scales]))
+
     def design(self, scale: str) -> Design:
         """Repeats, order, baseline, margins and `until` at a scale. Raises InvalidFile: no such scale."""
         return Design.of(self.file, self.scale(scale)[0])
@@ -167,7 +172,7 @@ class Study:
             return self.file.scales[name], ("scales", name)
         if name == "full":
             return Scale(), ("scales",)
-        known = did_you_mean(name, list(dict.fromkeys(["full", *self.file.scales])))
+        known = did_you_mean(name, self.scale_names)
         text = f"no scale '{name}' in this study {known}; choose one with --scale"
         raise InvalidFile([Problem(self.document.mark(("scales",)), text)])
 
@@ -316,7 +321,7 @@ def _axes_given_twice(study: Study) -> list[Problem]:
 def _designs(study: Study) -> list[Problem]:
     """What is wrong with `until` at any scale."""
     problems = []
-    for name in dict.fromkeys(["full", *study.file.scales]):
+    for name in study.scale_names:
         design = study.design(name)
         if not design.until:
             continue

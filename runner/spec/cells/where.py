@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.attention import check_name
@@ -29,29 +29,33 @@ def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
 
 
 def mistyped(
-    study: Study, where: Where, path: KeyPath, cells: Sequence[Mapping[str, Setting]]
-) -> Iterator[Problem]:
-    """Report listed values that no cell of any scale can have. As others match, nothing else would notice."""
-    for axis, wanted in where.items():
-        values = _values(axis, cells)
-        for i, each in enumerate(wanted if isinstance(wanted, list) else ()):
-            mark = study.document.mark((*path, axis, i))
-            if axis == "attention":
-                try:
-                    check_name(str(each))
-                except UserError as error:
-                    yield Problem(mark, str(error))
-            elif values and _kind(each) not in map(_kind, values):
-                yield Problem(mark, _not_among(axis, each, values))
+    study: Study, where: Where, path: KeyPath, possible: Sequence[Mapping[str, Setting]]
+) -> list[Problem]:
+    """Report listed values that no cell can have. If others match, nothing else would notice.
+
+    Args:
+        possible: what cells can have, at any scale at which this `where` is used.
+    """
+    return [
+        Problem(study.document.mark((*path, axis, i)), _unknown(axis, each, values))
+        for axis, wanted in where.items()
+        if (values := _values(axis, possible))
+        for i, each in enumerate(wanted if isinstance(wanted, list) else ())
+        if not _is_one_of(each, values)
+    ]
+
+
+def _unknown(axis: str, got: Any, values: Sequence[Any]) -> str:
+    if axis == "attention":
+        try:
+            check_name(str(got))
+        except UserError as error:
+            return str(error)
+    return _not_among(axis, got, values)
 
 
 def _values(axis: str, cells: Sequence[Mapping[str, Setting]]) -> list[Any]:
     return [cell[axis][0] for cell in cells if axis in cell]
-
-
-def _kind(value: Any) -> type:
-    """What YAML makes of a value, for which 2 and 2.0 are one kind."""
-    return float if type(value) is int else type(value)
 
 
 def _not_among(axis: str, got: Any, values: Sequence[Any]) -> str:

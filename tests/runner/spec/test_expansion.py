@@ -183,6 +183,27 @@ def test_a_mistake_is_reported_at_its_line_with_what_would_be_right(study, extra
     assert says in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "matrix: {seed: [0, 1]}\nscales: {small: {matrix: {seed: [5]}}}\nrules: [{where: {seed: [0, 5]}, %s}]\n",
+        "matrix: {seed: [0, 1]}\nscales: {small: {matrix: {seed: [5, 6]}}}\nexclude: [{seed: [0, 5]}]\n",
+        "zip: [{seed: [0]}]\nscales: {small: {zip: [{seed: [5]}]}}\nrules: [{where: {seed: [0, 5]}, %s}]\n",
+        "matrix: {seed: [0]}\nscales: {small: {include: [{seed: 5}]}}\nrules: [{where: {seed: [0, 5]}, %s}]\n",
+        "matrix: {seed: [1]}\ninclude: [{train.steps: 2}]\nrules: [{where: {train.steps: [6, 2]}, %s}]\n",
+        "matrix: {seed: [1]}\ninclude: [{train.steps: 2}]\nscales: {small: {set: {train.steps: 9}}}\n"
+        "rules: [{where: {train.steps: [2, 6, 9]}, %s}]\n",
+    ],
+)
+def test_a_where_may_list_what_cells_have_at_another_scale_or_in_the_base(study, extra):
+    assert expand(read_study(study(extra.replace("%s", "expect: failed"))))
+
+
+def test_a_where_may_list_values_that_only_leaves_out(study):
+    path = study("matrix: {seed: [0, 1]}\nrules: [{where: {seed: [0, 1]}, expect: failed}]\n")
+    assert factors(expand(read_study(path), only=["seed=1"])) == [(1,)]
+
+
 @pytest.mark.refused
 def test_all_mistakes_are_reported_at_once(study):
     with pytest.raises(InvalidFile) as error:
