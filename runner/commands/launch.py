@@ -97,7 +97,7 @@ def command(
     if until:
         _say_worst(planned, whole)
     if dry_run:
-        _say_over_budget(planned)
+        _say_refusals(planned)
         for line in () if rehearse else forecast(planned, design):
             say(line)
         return
@@ -136,10 +136,12 @@ def _apart(kinds: set[Shape]) -> str:
     return " and ".join([*why, *["rules give some runs different resources"] * (len(resources) > 1)])
 
 
-def _say_over_budget(planned: Plan) -> None:
-    """The budgets for which a launch would be refused."""
-    for problem in budget.exceeded(planned.root, budget.limits_of(planned), cost.of_plan(planned)):
-        say(f"a launch would be refused: {problem.shown()}")
+def _say_refusals(planned: Plan) -> None:
+    """Why a launch would be refused."""
+    from runner.execute.launch import refusals
+
+    for why in refusals(planned):
+        say(f"a launch would be refused: {why}")
 
 
 def _say_worst(planned: Plan, whole: Plan) -> None:

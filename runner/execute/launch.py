@@ -18,10 +18,11 @@ from runner.plan import budget, cost
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.spec.profile import Cluster
+from runner.state import guard
 from runner.state.lock import study_lock
 from runner.state.runs import warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
-from runner.state.tasks import Task, jobs_folder
+from runner.state.tasks import Shape, Task, jobs_folder
 
 LOCK_WAIT_SECONDS = 60.0
 log = logging.getLogger(__name__)
@@ -68,6 +69,30 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
+
+
+def refusals(plan: Plan) -> Iterator[str]:
+    """Why a launch of this plan would be refused, as far as can be told without starting it."""
+    for problem in budget.exceeded(plan.root, budget.limits_of(plan), cost.of_plan(plan)):
+        yield problem.shown()
+    checks = [_own] + [_room_here] * (plan.cluster.profile.executor == "local")
+    for check in checks if plan.left else ():
+        try:
+            check(plan)
+        except UserError as error:
+            yield str(error)
+
+
+def _own(plan: Plan) -> None:
+    """Raise UserError if others can change what has been written of the runs."""
+    if (study := plan.root / plan.study.name).exists():
+        runs = [path for path in (plan.folder(run).path for run in plan.left) if path.exists()]
+        guard.require_own(study, *runs)
+
+
+def _room_here(plan: Plan) -> None:
+    """Raise InvalidFile if this machine has too few GPUs."""
+    local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
 
 
 @contextmanager

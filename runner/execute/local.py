@@ -115,8 +115,8 @@ def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None
             profile's key.
         KeyboardInterrupt: after a SIGINT, a SIGTERM, or the SIGHUP of a terminal that was closed.
     """
-    _require_room(cluster, tasks)
-    devices, profile = _gpus(cluster, tasks), cluster.profile  # both refuse before anything is claimed
+    devices = devices_for(cluster, [task.shape.processes for task in tasks])  # before anything is claimed
+    profile = cluster.profile
     children = list[Child]()
     watcher.queued(tasks)
     with _signals() as received:
@@ -209,23 +209,17 @@ def _claimed(task: Task) -> bool:
     return False
 
 
-def _require_room(cluster: Cluster, tasks: Sequence[Task]) -> None:
-    """Refuse runs of more processes than the profile gives this machine. Raises InvalidFile."""
-    try:
-        for task in tasks:
-            layout(cluster.profile, task.shape.processes)
-    except UserError as error:
-        key = "gpus_per_node" if cluster.profile.gpus else "processes_per_node"
-        raise _refused(cluster, key, str(error)) from error
-
-
-def _gpus(cluster: Cluster, tasks: Sequence[Task]) -> tuple[str, ...]:
+def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:
     """The GPUs of this machine, to share out among runs; empty if a run is alone and sees all.
 
+    Args:
+        processes: of each run.
+
     Raises:
-        InvalidFile: the machine has fewer GPUs than the runs need.
+        InvalidFile: the machine has too few GPUs, or its profile cannot give a run its processes.
     """
-    profile, most = cluster.profile, max(task.shape.processes for task in tasks)
+    _require_room(cluster, processes)
+    profile, most = cluster.profile, max(processes)
     if not profile.gpus or (profile.max_parallel == 1 and most == 1):
         return ()
     environment = {**os.environ, **profile.env}
@@ -236,6 +230,16 @@ def _gpus(cluster: Cluster, tasks: Sequence[Task]) -> tuple[str, ...]:
     if profile.max_parallel > len(devices):
         raise _refused(cluster, "max_parallel", f"max_parallel {profile.max_parallel} x gpus 1 {here}")
     return devices
+
+
+def _require_room(cluster: Cluster, processes: Sequence[int]) -> None:
+    """Refuse runs of more processes than the profile gives this machine. Raises InvalidFile."""
+    try:
+        for number in processes:
+            layout(cluster.profile, number)
+    except UserError as error:
+        key = "gpus_per_node" if cluster.profile.gpus else "processes_per_node"
+        raise _refused(cluster, key, str(error)) from error
 
 
 def _refused(cluster: Cluster, key: str, text: str) -> InvalidFile:

@@ -53,6 +53,44 @@ def test_a_number_of_runs_at_once_that_the_machine_cannot_give_is_refused_at_the
         launch(root, study(), *asked)
 
 
+@pytest.mark.parametrize(
+    ("options", "text", "says"),
+    [
+        (
+            ("--parallel", 2),
+            "",
+            "--parallel 2: max_parallel 2 x gpus 1 is more than the 1 GPU of this machine",
+        ),
+        (
+            (),
+            "matrix: {parallel.shard: [1, 2]}\n",
+            "a run of 2 processes, each with a GPU, is more than the 1",
+        ),
+    ],
+)
+def test_a_dry_run_says_that_this_machine_has_too_few_gpus_as_a_launch_does(
+    study, root, monkeypatch, options, text, says
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
+    asked = (study(text), "--profile", "workstation", "--scale", "full", "--set", "device=cuda", *options)
+    shown = launch(root, *asked, "--dry-run")
+    assert shown.exit_code == 0
+    assert not root.exists()
+    with pytest.raises(UserError) as refused:
+        launch(root, *asked)
+    assert says in str(refused.value)
+    assert f"a launch would be refused: {refused.value}" in shown.stderr
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    assert "would be refused" not in launch(root, *asked, "--dry-run").stderr
+
+
+def test_a_dry_run_says_that_others_could_change_the_study(study, root):
+    (root / "tiny").mkdir(parents=True)
+    (root / "tiny").chmod(0o777)
+    said = launch(root, study(), "--dry-run").stderr
+    assert f"a launch would be refused: {root / 'tiny'} is writable by others" in said
+
+
 def test_runs_that_will_not_fit_the_profiles_gpus_are_named(study, root, slurm):
     slurm.write_text(SLURM + "gpus: 1\ngpu_memory: 1MiB\n")
     path = study("matrix: {attention: [cudnn]}\n")
