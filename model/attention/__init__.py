@@ -1,4 +1,4 @@
-"""The registry of attention backends: one file each in this folder, apart from names with an underscore.
+"""The registry of attention backends: every file here whose name has no leading underscore is one.
 
 A backend file defines `backend = Backend(...)`. Other packages add backends through the entry-point
 group `assay.attention`; docs/backends.md explains how. Listing names imports neither these files nor torch.

@@ -1,1 +1,1 @@
-"""What a run's folder holds, and how it is written and read. Importing any of it imports no torch."""
+"""What a run's folder holds, and how it is written and read. Importing it loads no torch."""

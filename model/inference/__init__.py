@@ -1,1 +1,1 @@
-"""Inference by the same llama: prompts, and tokens decoded after them with a cache. Nothing is trained."""
+"""Inference with the same llama: reading prompts, and decoding tokens with a cache. Nothing is trained."""

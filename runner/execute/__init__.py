@@ -1,1 +1,1 @@
-"""Starts runs, waits for them, and repairs what a dead launcher left: on this machine, or through Slurm."""
+"""Starts runs on this machine or through Slurm, waits for them, and repairs what a dead launcher left."""

@@ -1,1 +1,1 @@
-"""From cells to runs: what is left to do, what it costs, and its folders on disk. It starts nothing."""
+"""Turns cells into runs: what is left to do, what it costs, and its folders on disk. It starts nothing."""

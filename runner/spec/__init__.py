@@ -1,1 +1,1 @@
-"""What people write, validated once: studies and profiles, with errors as FILE:LINE:COL. It reads no run."""
+"""Reads and validates what people write: studies and profiles. Errors are FILE:LINE:COL. It reads no run."""

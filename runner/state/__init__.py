@@ -1,1 +1,1 @@
-"""What is known of runs, on disk and in Slurm's words. It starts and stops no run, and prints nothing."""
+"""What is known about runs, from disk and from Slurm. It neither starts nor stops runs, nor prints."""

@@ -1,1 +1,1 @@
-"""The processes of a run: how they find each other, and how the end of one is the end of all. Torch-free."""
+"""The processes of a run: how they find each other, and how all end when one ends. Torch-free."""

@@ -1,4 +1,4 @@
-"""What a run does on its node: one file a task. It records no outcome.
+"""What a run does on its node: one file per task. Nothing here records an outcome.
 
 A file defines `work = Work(...)`, which says what to import and what to call; its name is the value of the
 key `task`. What a task reads of the configuration is in `model.config.SECTIONS`. Listing the tasks imports

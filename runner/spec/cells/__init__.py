@@ -1,1 +1,1 @@
-"""Picks, checks and orders cells: options, filters, baseline, order of starting. It expands nothing."""
+"""Selects, checks and orders cells: options, filters, baseline, starting order. It expands nothing."""
