@@ -19,17 +19,20 @@ from analysis.store.database import open_for_reading  # noqa: E402
 from analysis.store.records import open_records  # noqa: E402
 
 RECORDS = HERE / "reports/published/backends-h200/data/records"
-PUBLISHED = "The answers are those of the [published study](../reports/published/backends-h200/index.html)."
+PUBLISHED = "The answers are from the [published study](../reports/published/backends-h200/index.html)."
 MADE_UP = (
-    "The published report was made before reports carried their records, so that **the answers\n"
-    "here are of a made-up study**: they show the form, and no result."
+    "There is no published report with records here, so **the answers are of a made-up study**: they\n"
+    "show the form of an answer, not a result."
 )
 START = """\
 # Ten questions, as SQL
 
-Each has a name: `runner sql @speed --study NAME` answers it for any study, and `runner sql --list` lists
-these and the queries of the report. Copy one to change it: `$study` stands for the study's name, and
-[schema.md](schema.md) explains the columns. `make docs` writes this page. {origin}
+Which runs are done? How fast is each backend? What did the study cost? This page has ten common questions
+about a study, each with a query and its answer. {origin}
+
+Each query has a name. `runner sql @speed --study NAME` answers it for your study, and `runner sql --list`
+lists these queries and those of the report. To change a query, copy it, and put the study's name in quotes in
+place of `$study`. [schema.md](schema.md) explains the columns. `make docs` writes this page.
 """
 
 
