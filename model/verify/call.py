@@ -12,6 +12,7 @@ from torch import Tensor
 
 from model import attention
 from model.attention import Backend, Case
+from model.disk.record import finite
 from model.errors import Unsupported, one_line
 from model.verify.certificate import Check, describe
 from model.verify.numbers import compare
@@ -38,8 +39,8 @@ class Subject:
     seam: Callable[..., Tensor] = attention.attend
     checks: list[Check] = field(default_factory=list)
 
-    def note(self, name: str, what: str, passed: bool, reason: str, **measured: float | None) -> bool:
-        """Add a check; the reason is kept only if it failed."""
+    def note(self, name: str, what: str, passed: bool, reason: str, **measured: float) -> bool:
+        """Add a check; the reason is kept only if it failed, and numbers only where they are finite."""
         self.checks.append(
             Check(
                 name=name,
@@ -48,7 +49,7 @@ class Subject:
                 variant=self.variant,
                 passed=passed,
                 reason=None if passed else reason,
-                **measured,
+                **{field: finite(number) for field, number in measured.items()},
             )
         )
         return passed
@@ -83,9 +84,9 @@ class Subject:
                 error.passed,
                 f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
                 f"({error.where}); its relative error is {error.relative:.2e}",
-                measured=_finite(error.measured),
-                tolerance=_finite(error.tolerance),
-                relative_error=_finite(error.relative),
+                measured=error.measured,
+                tolerance=error.tolerance,
+                relative_error=error.relative,
             )
 
 
@@ -188,7 +189,3 @@ def _own_memory(subject: Subject, o: Tensor, others: list[Tensor]) -> None:
     place = o.untyped_storage().data_ptr()
     shared = any(place == x.untyped_storage().data_ptr() for x in others)
     subject.note("own memory", "o", not shared, "the output shares its memory with an input")
-
-
-def _finite(number: float) -> float | None:
-    return number if abs(number) < float("inf") else None

@@ -97,16 +97,13 @@ def _off(x: Tensor, exact: Tensor) -> float:
 
 def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
     mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
-    measured, tolerance = (
-        _off(mine["logits"], exact["logits"]),
-        FACTOR * _off(math["logits"], exact["logits"]),
-    )
+    measured, usual = (_off(x["logits"], exact["logits"]) for x in (mine, math))
+    tolerance = FACTOR * usual
     reason = f"logits are off by {measured:.2e}, where {tolerance:.2e} is allowed"
-    numbers = {"measured": measured, "tolerance": tolerance}
-    subject.note("same logits", "logits", measured <= tolerance, reason, **_json(numbers))
+    _hold(subject, "same logits", "logits", measured, tolerance, reason)
     apart = abs(float(mine["loss"] / math["loss"]) - 1)
     reason = f"the loss is {float(mine['loss']):.4f}, where math gives {float(math['loss']):.4f}"
-    subject.note("same loss", "loss", apart <= LOSS, reason, **_json({"measured": apart, "tolerance": LOSS}))
+    _hold(subject, "same loss", "loss", apart, LOSS, reason)
 
 
 def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
@@ -121,8 +118,7 @@ def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
             continue
         measured, tolerance = _off(mine[name], exact[name]), FACTOR * max(plain[name], usual)
         reason = f"the gradient of {name} is off by {measured:.2e}, where {tolerance:.2e} is allowed"
-        numbers = _json({"measured": measured, "tolerance": tolerance})
-        subject.note("same gradients", name, measured <= tolerance, reason, **numbers)
+        _hold(subject, "same gradients", name, measured, tolerance, reason)
 
 
 def _checkpoints(
@@ -144,8 +140,7 @@ def _checkpoints(
                 a, b = source(tokens_BT).double(), target(tokens_BT).double()
             measured, tolerance = _off(a, b), 2 * FACTOR * torch.finfo(getattr(torch, config.train.dtype)).eps
             reason = f"the same weights give logits that are {measured:.2e} apart {way}"
-            numbers = _json({"measured": measured, "tolerance": tolerance})
-            subject.note("checkpoint outputs", way, measured <= tolerance, reason, **numbers)
+            _hold(subject, "checkpoint outputs", way, measured, tolerance, reason)
 
 
 def _step(model: nn.Module, tokens_BT: Tensor) -> None:
@@ -169,5 +164,6 @@ def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) 
             checkpoint.load(kept, state)
 
 
-def _json(numbers: dict[str, float]) -> dict[str, float | None]:
-    return {name: x if abs(x) < float("inf") else None for name, x in numbers.items()}
+def _hold(subject: Subject, name: str, what: str, measured: float, tolerance: float, reason: str) -> None:
+    """Add a check that what was measured is within its tolerance."""
+    subject.note(name, what, measured <= tolerance, reason, measured=measured, tolerance=tolerance)
