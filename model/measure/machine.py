@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -125,10 +126,10 @@ def others(listed: str, pid: int) -> int | None:
     return sum(uuid in mine for uuid, *_ in users) - len(mine) if mine else None
 
 
-def versions() -> dict[str, str]:
-    """Versions of the installed packages that can change a result or its speed."""
+def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+    """Versions of those that are installed; by default, of all that can change a result or its speed."""
     found = {}
-    for package in _PACKAGES:
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

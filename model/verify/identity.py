@@ -7,7 +7,7 @@ import hashlib
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,9 +18,7 @@ from model.verify.certificate import key
 
 _HERE = Path(__file__).parent
 _PROJECT = _HERE.parent.parent
-_KERNEL_LIBRARIES = {
-    "cuda": ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12")
-}
+_CUDA_LIBRARIES = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12")
 
 
 def key_of(name: str, device: str, case: Case | None = None) -> str:
@@ -84,11 +82,11 @@ def software(name: str, device: str) -> dict[str, str]:
 
     known = machine.versions() | machine.settings()
     if device == "cuda" and torch.cuda.is_available():
-        known |= machine.device(device)[2] | _installed(_KERNEL_LIBRARIES["cuda"])
+        known |= machine.device(device)[2] | machine.versions(_CUDA_LIBRARIES)
     own = {*attention.load(name).modules}
     if attention.is_foreign(name):
         own |= {_module(name), *_imports(_module(name))}
-    known |= _installed(tuple(package for module in own for package in _distributions(module)))
+    known |= machine.versions(package for module in own for package in _distributions(module))
     known |= _unversioned(attention.load(name).modules)
     return dict(sorted(known.items()))
 
@@ -101,16 +99,6 @@ def _unversioned(modules: tuple[str, ...]) -> dict[str, str]:
         for module, path in alone.items()
         if path
     }
-
-
-def _installed(packages: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 @cache
