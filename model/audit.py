@@ -68,6 +68,13 @@ class Taken:
     heads: int
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
+    def copy(self, name: str, x_BTHD: Tensor, sample: int, kv_head: int) -> None:
+        """Copy what is audited of a tensor, whose samples and heads count from 0."""
+        heads = self.heads if name[-1] in "qo" else 1
+        first = kv_head * heads
+        mine = x_BTHD.detach()[sample : sample + 1, :, first : first + heads]
+        self.tensors[name] = mine.clone()
+
 
 Judge = Callable[[Taken], AuditRecord | None]
 Keep = Callable[[AuditRecord], None]
@@ -256,7 +263,4 @@ class _Tap(_Uncompiled):
         return o_BTHD
 
     def _take(self, name: str, x_BTHD: Tensor) -> None:
-        heads = self._taken.heads if name[-1] in "qo" else 1
-        first = self._kv_head * heads
-        mine = x_BTHD.detach()[self._row : self._row + 1, :, first : first + heads]
-        self._taken.tensors[name] = mine.clone()
+        self._taken.copy(name, x_BTHD, self._row, self._kv_head)

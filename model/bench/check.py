@@ -68,14 +68,11 @@ def checked(
 
 def _heads(case: Case, inputs: Inputs, found: dict[str, Tensor], audit: Audit) -> Taken:
     """The query heads that share a key head, in one sample, as `model.audit` takes them from a step."""
-    group = case.heads // case.kv_heads
+    taken = Taken(audit, case.heads // case.kv_heads)
     given = {"q": inputs.q_BTHD, "k": inputs.k_BTKD, "v": inputs.v_BTKD, "do": inputs.do_BTHD, **found}
-    ours = slice(audit.kv_head * group, (audit.kv_head + 1) * group)
-    theirs = slice(audit.kv_head, audit.kv_head + 1)
-    sample = slice(audit.sample, audit.sample + 1)
-    return Taken(
-        audit, group, {name: x[sample, :, ours if name[-1] in "qo" else theirs] for name, x in given.items()}
-    )
+    for name, x in given.items():
+        taken.copy(name, x, audit.sample, audit.kv_head)
+    return taken
 
 
 def _row(case: Case, inputs: Inputs, found: dict[str, Tensor], sample: int, row: int) -> dict[str, Error]:

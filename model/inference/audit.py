@@ -83,14 +83,9 @@ class Watch:
 
 def _watched(attend: Attend, taken: Taken, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
     """The block's own attention, with copies of what it got and gave."""
+    place = taken.audit.sample, taken.audit.kv_head
     for name, x in {"q": q_BTHD, "k": k_BTKD, "v": v_BTKD}.items():
-        _take(taken, name, x)
+        taken.copy(name, x, *place)
     o_BTHD = attend(q_BTHD, k_BTKD, v_BTKD)
-    _take(taken, "o", o_BTHD)
+    taken.copy("o", o_BTHD, *place)
     return o_BTHD
-
-
-def _take(taken: Taken, name: str, x_BTHD: Tensor) -> None:
-    audit, heads = taken.audit, taken.heads if name in "qo" else 1
-    first = audit.kv_head * heads
-    taken.tensors[name] = x_BTHD[audit.sample : audit.sample + 1, :, first : first + heads].clone()

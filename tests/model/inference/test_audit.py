@@ -93,5 +93,5 @@ def test_the_seed_alone_decides_what_is_audited_and_long_runs_have_no_more_than_
 
 
 def test_without_a_judge_nothing_is_taken(corpus, monkeypatch):
-    monkeypatch.setattr(audit, "_take", lambda *_: pytest.fail("nothing is to be taken"))
+    monkeypatch.setattr(audit.Taken, "copy", lambda *_: pytest.fail("nothing is to be taken"))
     infer(run_config(), Source(corpus), lambda _: None, lambda _: None)
