@@ -90,7 +90,5 @@ def _said(sample: int, row: int, errors: dict[str, Error]) -> Iterator[str]:
     for step, error in errors.items():
         if not error.passed:
             head = re.search(r"head \d+", error.where)
-            yield (
-                f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
-                f"(sample {sample}, row {row}, {head[0] if head else 'all heads'})"
-            )
+            which = head[0] if head else "all heads"
+            yield f"{step} is {error.words} (sample {sample}, row {row}, {which})"

@@ -82,8 +82,7 @@ class Subject:
                 name,
                 step,
                 error.passed,
-                f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
-                f"({error.where}); its relative error is {error.relative:.2e}",
+                f"{step} is {error.words} ({error.where}); its relative error is {error.relative:.2e}",
                 measured=error.measured,
                 tolerance=error.tolerance,
                 relative_error=error.relative,

@@ -48,6 +48,11 @@ class Error(NamedTuple):
         """NaN never passes."""
         return self.measured <= self.tolerance
 
+    @property
+    def words(self) -> str:
+        """`off by 3.2 roundings, where 2 are allowed`."""
+        return f"off by {self.measured:.3g} roundings, where {self.tolerance:.3g} are allowed"
+
 
 def compare(
     step: str, x_BTHD: Tensor, plain_BTHD: Tensor, exact: Exact, times: int = 1, audit: bool = False

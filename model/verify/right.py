@@ -104,8 +104,7 @@ def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
 
 def _reason(taken: Taken, errors: dict[str, Error]) -> str:
     wrong = [
-        f"{step} is off by {error.measured:.3g} roundings, where {error.tolerance:.3g} are allowed "
-        f"({_place(taken, step, error)})"
+        f"{step} is {error.words} ({_place(taken, step, error)})"
         for step, error in errors.items()
         if not error.passed
     ]
