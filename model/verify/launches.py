@@ -77,7 +77,7 @@ def check(name: str, backend: Backend, case: Case) -> tuple[list[Check], dict[st
     found = data.of(Variant(case))
     seen = {each: Seen() for each in _passes(case)}
     with subject.running("under the profiler"):
-        alone = _repeated(subject, found)
+        alone = [call(subject, found.inputs) for _ in range(2)]  # the first also compiles
         watched = _profiled(subject, found, seen)
         for each in (*alone, watched):
             subject.numbers("right when watched", each, found.exact, found.plain)
@@ -120,7 +120,7 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
             names = here.named(wanted, device)
             reason = f"no kernel in its {each} matches {pattern!r}; it runs {_some(names)}"
             subject.note("own kernels", each, any(re.search(pattern, x) for x in names), reason)
-    if name == FREE and (launches := subject.backend.launches) and launches.free:
+    if _is_free(name, subject):
         _one_of_pytorchs(subject, seen)
     for other, theirs in _others(name, subject):
         for each, here in seen.items():
@@ -129,6 +129,12 @@ def _judge(name: str, subject: Subject, wanted: Kernels | None, seen: dict[str, 
                 f"its {each} runs {_some(taken)}, which belongs to {other}: call it {other}, or run your own"
             )
             subject.note("no other's kernels", f"{each}: {other}", not taken, reason)
+
+
+def _is_free(name: str, subject: Subject) -> bool:
+    """Whether it may run any of PyTorch's kernels."""
+    launches = subject.backend.launches
+    return name == FREE and launches is not None and launches.free
 
 
 def _share(subject: Subject, found: Known, wanted: Kernels, seen: dict[str, Seen]) -> None:
@@ -180,7 +186,7 @@ def _others(name: str, subject: Subject) -> Iterator[tuple[str, Kernels]]:
 
     Those of other packages do not count: anybody can declare anything, which must not forbid ours.
     """
-    free = name == FREE and subject.backend.launches is not None and subject.backend.launches.free
+    free = _is_free(name, subject)
     for other in attention.names():
         if other == name or attention.is_foreign(other) or (free and other in PYTORCH):
             continue
@@ -204,11 +210,6 @@ def _claims(theirs: Kernels, seen: str) -> bool:
 def _some(names: set[str] | list[str]) -> str:
     shown = [name[:120] for name in sorted(names)[:6]]
     return ", ".join(shown) + (f" and {len(names) - 6} more" if len(names) > 6 else "") or "nothing"
-
-
-def _repeated(subject: Subject, found: Known) -> list[dict[str, Tensor]]:
-    """Two calls without the profiler; the first also compiles whatever is compiled."""
-    return [call(subject, found.inputs) for _ in range(2)]
 
 
 def _same_unwatched(
