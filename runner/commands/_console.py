@@ -22,7 +22,7 @@ def show(value: object) -> None:
     print(value)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on standard output: drawn on a terminal, plain aligned columns elsewhere.
 
     Cells may say what others wrote, so none of it steers the terminal.
@@ -33,22 +33,21 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(_drawn(columns, rows, title))
+        Console().print(_drawn(columns, rows))
         return
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    line = "  ".join(
-        f"{{:{width}}}" if width else "{}" for width in widths
-    )  # faster than ljust for each cell
+    # One format for all rows is faster than `ljust` for each cell.
+    line = "  ".join(f"{{:{width}}}" if width else "{}" for width in widths)
     sys.stdout.writelines(line.format(*row).rstrip() + "\n" for row in (columns, *rows))
 
 
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The table without its empty columns. Nothing is cut off: cells of several words wrap."""
     from rich.box import SIMPLE
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=title, box=SIMPLE, pad_edge=False)
+    drawn = Table(box=SIMPLE, pad_edge=False)
     cells = list(zip(*rows, strict=True)) or [("",) for _ in columns]
     filled = [place for place, column in enumerate(cells) if any(column) or not rows]
     for place in filled:

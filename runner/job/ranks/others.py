@@ -46,7 +46,6 @@ class Other:
     ready: bool = False
     done: bool = False
     gone: float | None = None
-    task_gone: bool = False
     vanished: bool = False
     place: Place | None = None
     heard: float = 0.0
@@ -143,9 +142,7 @@ class Others:
         except Vanished:
             vanished = True
         with self.changed:
-            if connection is other.task:
-                other.task_gone = True
-            else:
+            if connection is not other.task:
                 other.gone = time.monotonic()
             other.vanished |= vanished
             self.changed.notify_all()
