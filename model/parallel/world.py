@@ -62,10 +62,6 @@ class World:
         """Into how many parts a batch is cut."""
         return self.parallel.samples * self.parallel.context
 
-    def any(self, said: bool) -> bool:
-        """Whether any process says so; all must ask. Waits for no GPU."""
-        return bool(self.most(int(said)))
-
     def most(self, said: int) -> int:
         """The largest number that a process says; all must ask. Waits for no GPU."""
         if self.mesh is None:

@@ -129,7 +129,7 @@ def behind_and_stopped(world, texts, folder, config):  # noqa: F811
     ):
         Keeper.due = after
         (folder / name).mkdir(exist_ok=True)
-        world.any(False)
+        world.most(0)
         with suppress(Interrupted):
             checkpoints = Checkpoints(folder / name, None, asked, None)
             train(config, Source(texts), lambda record: None, checkpoints, world=world)

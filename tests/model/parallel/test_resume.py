@@ -53,7 +53,7 @@ def attempt(world, texts, folder, stop_after=0, resume=None):
         left[0] -= world.place.rank == world.place.size - 1  # one process is asked to stop, and all do
         return left[0] == 0 and stop_after > 0
 
-    world.any(False)
+    world.most(0)
     try:
         train(
             config(world),

@@ -244,7 +244,7 @@ def crash_on_rank(world, kept, rank, cleans):
     while True:
         if world.is_first:
             shutil.rmtree(kept, ignore_errors=True)
-        world.any(False)
+        world.most(0)
         shards.save(kept, first, 1, PLACE, world, group)
         with pytest.MonkeyPatch.context() as patch:
             if world.place.rank == rank:
@@ -260,7 +260,7 @@ def crash_on_rank(world, kept, rank, cleans):
         step, _ = shards.load(kept, found, world)
         assert same(found, first if step == 1 else second)
         assert checkpoint.inspect(kept) == step
-        world.any(False)
+        world.most(0)
         seen.add(step)
     return seen, crashes, files(kept)
 

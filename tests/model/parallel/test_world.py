@@ -12,7 +12,7 @@ from tests.model.parallel.processes import together
 
 def said(world):
     mine = (world.sample_rank, world.context_rank, world.is_first)
-    alone = world.any(world.place.rank == 2), world.any(False)
+    alone = bool(world.most(world.place.rank == 2)), bool(world.most(0))
     return mine, alone, world.gather(world.place.rank), world.total(torch.tensor(2.0)).item()
 
 
