@@ -66,8 +66,10 @@ def admit(
         Unsupported: the trial showed that the backend does not support the case.
         MemoryError, torch.OutOfMemoryError, RuntimeError: raised by the backend at the run's own shape.
     """
-    held, key = Options(options, tell=tell), key_of(backend, case.device, case)
-    return _allowed(_kept(root, key) or _in_turn(Trial(backend, case), key, root, held), root)
+    found = admit_each({backend: case}, root, options, tell)[backend]
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def admit_each(
@@ -82,7 +84,7 @@ def admit_each(
     with _after_others({name: key for name, key in keys.items() if _kept(root, key) is None}, root, tell):
         lacking = [Trial(name, asked[name]) for name, key in keys.items() if _kept(root, key) is None]
         device = next((case.device for case in asked.values()), "")
-        answers = hold(lacking, device, Options(options, tell=tell))
+        answers = hold(lacking, device, Options(options, tell=tell)) if lacking else ()
         answered = {trial.backend: answer for trial, answer in zip(lacking, answers, strict=True)}
         for backend, key in keys.items():
             try:
@@ -99,15 +101,17 @@ def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage]
         yield
         return
     backend, key = next(iter(lacking.items()))
-    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, _waiting(backend, tell)) as mine:
-        yield
+    what = "waiting for another run to make its certificate"
+    waiting = partial(tell, Stage(backend=backend, begun=0, total=0, what=what))
+    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as mine:
+        try:
+            yield
+        except Exception:  # not where this run is stopped: then the next one takes its turn
+            if mine:
+                mine.done(certified=False)
+            raise
         if mine:
             mine.done(certified=_kept(root, key) is not None)
-
-
-def _waiting(backend: str, tell: Callable[[Stage], None]) -> Callable[[], None]:
-    what = "waiting for another run to make its certificate"
-    return partial(tell, Stage(backend=backend, begun=0, total=0, what=what))
 
 
 def _allowed(found: Certificate, root: Path) -> Certificate:
@@ -166,27 +170,6 @@ def _kept(root: Path, key: str) -> Certificate | None:
 def _is_ours(path: Path) -> bool:
     """Whether no other user of the root can have forged a certificate; those of the superuser are trusted."""
     return path.stat().st_uid in (os.geteuid(), 0)
-
-
-def _in_turn(trial: Trial, key: str, root: Path, options: Options) -> Certificate:
-    """One of the runs that need this certificate makes it; the others wait for it."""
-    waiting = _waiting(trial.backend, options.tell)
-    with turn(root / FOLDER / f"{key}.lock", LIMIT_SECONDS, waiting) as mine:
-        try:
-            found = _kept(root, key) or _made(trial, root, options)
-        except Exception:  # not where this run is stopped: then the next one takes its turn
-            if mine:
-                mine.done(certified=False)
-            raise
-        if mine:
-            mine.done(certified=True)
-        return found
-
-
-def _made(trial: Trial, root: Path, options: Options) -> Certificate:
-    assert trial.case
-    (answer,) = hold([trial], trial.case.device, options)
-    return _settled(answer, root)
 
 
 def _settled(answer: Certificate | Exception, root: Path) -> Certificate:
