@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError, no_runs
+from model.errors import UserError, did_you_mean, no_runs
 from runner.spec.shell import check_path
 from runner.state.runs import study_names
 
@@ -118,3 +118,29 @@ def study_name(given: str, collected: Sequence[str] = ()) -> str:
 def is_file(given: str) -> bool:
     """Whether a study was given as a YAML file rather than by name."""
     return given.endswith((".yaml", ".yml"))
+
+
+def margins(texts: Sequence[str]) -> dict[str, float]:
+    """Margins by quantity, each given as `--margin QUANTITY=VALUE`, with values as in a study.
+
+    Raises:
+        UserError: no such quantity, or not a value for it.
+    """
+    from pydantic import ValidationError
+
+    from runner.spec.design import Margins
+
+    found: dict[str, float] = {}
+    valid = list(Margins.model_fields)
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            raise UserError(f"--margin {text}: expected NAME=VALUE, such as loss=0.02")
+        if name not in valid:
+            raise UserError(f"--margin {text}: no margin '{name}' {did_you_mean(name, valid)}")
+        try:
+            found |= Margins.model_validate({name: value}, strict=False).stated
+        except ValidationError as error:
+            why = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            raise UserError(f"--margin {text}: {why}") from error
+    return found

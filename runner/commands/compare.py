@@ -22,8 +22,7 @@ import typer
 
 from model.errors import UserError, did_you_mean
 from runner.commands._console import print_json, say
-from runner.commands._options import AsJson, Settings, is_file, study_name
-from runner.spec.design import Margins
+from runner.commands._options import AsJson, Settings, is_file, margins, study_name
 from runner.spec.settings import leaves
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def command(
     from runner.commands._comparison import document, show
     from runner.execute.collected import collected
 
-    options = Options(match or (), _margins(margin or ()), _topics(across or ()), single_runs)
+    options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
     before, after = _source(a), _source(b)
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
@@ -142,24 +141,6 @@ def _in_other_root(path: Path) -> tuple[Path, str]:
 def _studies(root: Path) -> list[str]:
     """Names of the studies in a folder, which may be no workspace."""
     return sorted({path.parent.parent.name for path in root.glob("*/*/run.json")})
-
-
-def _margins(texts: Sequence[str]) -> dict[str, float]:
-    """Margins by quantity, written as in a study. Raises UserError."""
-    from pydantic import ValidationError
-
-    found: dict[str, float] = {}
-    valid = list(Margins.model_fields)
-    for text in texts:
-        name, _, value = text.partition("=")
-        if name not in valid:
-            raise UserError(f"--margin {text}: no margin '{name}' {did_you_mean(name, valid)}")
-        try:
-            found |= Margins.model_validate({name: value}, strict=False).stated
-        except ValidationError as error:
-            why = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-            raise UserError(f"--margin {text}: {why}") from error
-    return found
 
 
 def _topics(names: Sequence[str]) -> Sequence[str]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from model.errors import UserError, did_you_mean
+from model.errors import UserError
 from model.units import counted, visible
 from runner.commands._console import print_json, say, show, table
-from runner.commands._options import AsJson, Settings
+from runner.commands._options import AsJson, Settings, margins
 
 if TYPE_CHECKING:
     from analysis.logs.mapping import Mapping
@@ -67,7 +67,7 @@ def command(
 
     load(form)
     given = validated(read_document(mapping), Mapping) if mapping else Mapping()
-    design = Design(_margins(margin or ()), dict(map(_pair, baseline or ())) or None)
+    design = Design(margins(margin or ()), dict(map(_pair, baseline or ())) or None)
     new, refused = _read(files, given, _origin(form, study, title))
     with study_lock(Settings.root / study, LOCK_SECONDS) as held:
         if not held:
@@ -122,28 +122,10 @@ def _read(files: Sequence[Path], mapping: Mapping, origin: Origin) -> tuple[list
     return list(new.values()), refused
 
 
-def _margins(given: Sequence[str]) -> dict[str, float]:
-    from pydantic import ValidationError
-
-    from runner.spec.design import Margins
-
-    pairs = dict(_pair(text, "--margin") for text in given)
-    if unknown := [name for name in pairs if name not in Margins.model_fields]:
-        raise UserError(f"--margin {unknown[0]}: {did_you_mean(unknown[0], list(Margins.model_fields))}")
-    try:
-        return Margins.model_validate(pairs).stated
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = first["loc"][0]
-        raise UserError(
-            f"--margin {name}={pairs[str(name)]}: {first['msg'].removeprefix('Value error, ')}"
-        ) from error
-
-
-def _pair(text: str, option: str = "--baseline") -> tuple[str, str | float]:
+def _pair(text: str) -> tuple[str, str | float]:
     name, equals, value = text.partition("=")
     if not equals or not name or not value:
-        raise UserError(f"{option} {text}: expected NAME=VALUE, such as loss=0.02")
+        raise UserError(f"--baseline {text}: expected NAME=VALUE, such as loss=0.02")
     try:
         return name, float(value)
     except ValueError:
