@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from analysis.logs.runs import Origin, Whole
     from analysis.logs.write import Written
 
-LOCK_SECONDS = 60.0
-
 
 def command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs.")],
@@ -63,15 +61,13 @@ def command(
     from analysis.logs.write import Design, write
     from runner.spec.document import read_document
     from runner.spec.validation import validated
-    from runner.state.lock import study_lock
+    from runner.state.lock import locked
 
     load(form)
     given = validated(read_document(mapping), Mapping) if mapping else Mapping()
     design = Design(margins(margin or ()), dict(map(_pair, baseline or ())) or None)
     new, refused = _read(files, given, _origin(form, study, title))
-    with study_lock(Settings.root / study, LOCK_SECONDS) as held:
-        if not held:
-            raise UserError(f"another command has held {study} for {LOCK_SECONDS:.0f} s; try again later")
+    with locked(Settings.root / study):
         written = write(Settings.root, study, new, design)
     if as_json:
         print_json({"runs": [_as_json(each) for each in written], "refused": refused})

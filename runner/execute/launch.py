@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from model.errors import UserError
 from model.units import counted
@@ -19,12 +19,11 @@ from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.spec.profile import Cluster
 from runner.state import guard
-from runner.state.lock import study_lock
+from runner.state.lock import locked
 from runner.state.runs import warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
 from runner.state.tasks import Shape, Task, jobs_folder
 
-LOCK_WAIT_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -95,13 +94,10 @@ def _room_here(plan: Plan) -> None:
     local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
 
 
-@contextmanager
-def alone(plan: Plan) -> Iterator[None]:
+def alone(plan: Plan) -> AbstractContextManager[None]:
     """Hold the study's lock. Raises UserError if another launch keeps it."""
-    with study_lock(plan.root / plan.study.name, LOCK_WAIT_SECONDS) as held:
-        if not held:
-            raise UserError(f"another launch of {plan.study.name} is running; try again when it is done")
-        yield
+    study = plan.study.name
+    return locked(plan.root / study, f"another launch of {study} is running; try again when it is done")
 
 
 def _next_tasks(plan: Plan) -> tuple[Plan, list[Task]]:

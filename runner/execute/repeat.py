@@ -30,13 +30,12 @@ from runner.spec.profile import Cluster, read_cluster
 from runner.state import ledger
 from runner.state.code import provenance, snapshot
 from runner.state.ledger import RunState
-from runner.state.lock import study_lock
+from runner.state.lock import locked
 from runner.state.runs import find, name_of, states
 from runner.state.tasks import jobs_folder
 
 SUFFIX = ".reproduced"
 POLL_SECONDS = 2.0
-LOCK_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
@@ -113,11 +112,7 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
     study = (out or root) / _study_name(run.study)
     if study.is_dir():
         reconciled(study.parent, study.name)  # notices a repeat that was lost
-    with study_lock(study, LOCK_SECONDS) as held:
-        if not held:
-            raise UserError(
-                f"another command has held {study.name} for {LOCK_SECONDS:.0f} s; try again later"
-            )
+    with locked(study):
         folder = _under_way(study, original) or _plan(original, files, study, cluster)
     return Repeat(original, folder, study.parent, cluster)
 

@@ -26,7 +26,7 @@ from runner.spec.document import Document
 from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.spec.profile import Budget, Cluster
 from runner.state import process
-from runner.state.lock import study_lock
+from runner.state.lock import locked
 
 if TYPE_CHECKING:
     from runner.plan.cost import Estimate
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 Unit = Literal["gpu_hours", "node_hours"]
 NAME = "budget.jsonl"
-LOCK_SECONDS = 60.0
 # Whether a launcher on another machine is alive is unknown: its reservation counts this long without runs.
 FOREIGN_SECONDS = 600.0
 
@@ -177,9 +176,7 @@ def reserve(root: Path, study: str, limits: Sequence[Limit], planned: Estimate) 
     """
     if not limits or not planned.runs:
         return
-    with study_lock(root, LOCK_SECONDS) as held:
-        if not held:
-            raise UserError(f"another launch is using the budgets of {root}; try again when it is done")
+    with locked(root, f"another launch is using the budgets of {root}; try again when it is done"):
         if problems := exceeded(root, limits, planned):
             raise InvalidFile(problems)
         _write(root / study, planned)

@@ -12,7 +12,25 @@ from model.disk.files import no_link
 from model.disk.locks import hold
 from model.errors import UserError
 
+WAIT_SECONDS = 60.0
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def locked(study_folder: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold a study's lock.
+
+    Args:
+        refusal: what the error says.
+
+    Raises:
+        UserError: another process keeps it for WAIT_SECONDS, or the study's folder is not writable.
+    """
+    with study_lock(study_folder, WAIT_SECONDS) as held:
+        if not held:
+            keeps = f"another command has held {study_folder.name} for {WAIT_SECONDS:.0f} s; try again later"
+            raise UserError(refusal or keeps)
+        yield
 
 
 @contextmanager
