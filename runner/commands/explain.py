@@ -30,21 +30,14 @@ def explain(state: RunState) -> dict[str, Any]:
     return {**(_import(state) if state.folder.is_imported else _plan(state)), **_history(state)}
 
 
+_PLAN = (
+    *("run_id", "study", "factors", "repeat", "position", "block", "why"),
+    *("scale", "profile", "expected_outcome", "because"),
+)
+
+
 def _plan(state: RunState) -> dict[str, Any]:
-    run = state.run
-    return {
-        "run_id": run.run_id,
-        "study": run.study,
-        "factors": run.factors,
-        "repeat": run.repeat,
-        "position": run.position,
-        "block": run.block,
-        "why": run.why,
-        "scale": run.scale,
-        "profile": run.profile,
-        "expected_outcome": run.expected_outcome,
-        "because": run.because,
-    }
+    return {name: getattr(state.run, name) for name in _PLAN}
 
 
 def _import(state: RunState) -> dict[str, Any]:
