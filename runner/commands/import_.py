@@ -78,15 +78,14 @@ def command(
 
 def _origin(form: str, study: str, title: str | None) -> Origin:
     from analysis.logs.runs import Origin
-    from model.disk.record import NAME, now
-    from runner.spec.study import MAX_NAME
+    from model.disk.record import now
+    from runner.spec.study import valid_name
     from runner.state.code.provenance import own_version
 
-    if not NAME.fullmatch(study) or len(study) > MAX_NAME:
-        raise UserError(
-            f"--study {study}: a name has at most {MAX_NAME} letters, digits, '.', '_' and '-', "
-            "and starts with a letter or digit"
-        )
+    try:
+        valid_name(study)
+    except ValueError as error:
+        raise UserError(f"--study {study}: {error}") from error
     return Origin(form, study, title or f"Imported logs: {study}", own_version(), now())
 
 

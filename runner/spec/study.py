@@ -23,7 +23,8 @@ MAX_NAME = 100
 MAX_LABEL = 60
 
 
-def _name(name: str) -> str:
+def valid_name(name: str) -> str:
+    """Check a study's name. Raises ValueError."""
     if not NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise ValueError(
             f"a name has at most {MAX_NAME} letters, digits, '.', '_' and '-', "
@@ -88,7 +89,7 @@ class Scale(DesignKeys):
 class _Head(Frozen):
     """What a study is called; a class of its own so that these keys come first wherever keys are listed."""
 
-    name: Annotated[str, AfterValidator(_name)] = Field(
+    name: Annotated[str, AfterValidator(valid_name)] = Field(
         "", validate_default=False, description="Name of the results folder; default: the file's name."
     )
     title: Annotated[str, AfterValidator(_one_line)] = Field(description="One line; the report's heading.")
@@ -186,7 +187,7 @@ def read_study(path: Path) -> Study:
     document = _document(path)
     file = validated(document, StudyFile, _misplaced)
     try:
-        name = file.name or _name(path.stem)
+        name = file.name or valid_name(path.stem)
     except ValueError as error:
         raise InvalidFile(
             [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
