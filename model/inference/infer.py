@@ -56,18 +56,15 @@ def infer(
     if reasons := config.unsupported():
         raise Unsupported([*reasons.values()])
     model = built(config)
-    cache = _cache(config, model)
+    asked = config.inference
+    cache = Cache.empty(config.model, asked.batch_size, asked.room, model.embedding.weight)
     prompts_BT, logits_BV = _prefills(config, source, model, cache, report, should_stop)
-    if config.inference.new_tokens:
+    if asked.new_tokens:
         watch = Watch(config, model, judge)
-        for timed in (
-            False,
-            True,
-        ):  # each length may load or compile something, so that the second pass counts
-            cache.length = config.inference.prompt_length
-            records = [
-                *_decode(config, model, cache, logits_BV, should_stop, partial(watch.call, timed=timed))
-            ]
+        for timed in (False, True):  # the first pass may load or compile something at each length
+            cache.length = asked.prompt_length
+            watched = partial(watch.call, timed=timed)
+            records = [*_decode(config, model, cache, logits_BV, should_stop, watched)]
         watch.settle()
         decoded(records)
     return Inferred(config, model, cache, prompts_BT)
@@ -95,11 +92,6 @@ def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend
         return attention.attend(backend, case.decoding(keys), q_BTHD, k_BTKD, v_BTKD)
 
     return attend
-
-
-def _cache(config: RunConfig, model: Llama) -> Cache:
-    asked = config.inference
-    return Cache.empty(config.model, asked.batch_size, asked.room, model.embedding.weight)
 
 
 def _prefills(

@@ -39,9 +39,7 @@ def _of_backend(config: RunConfig) -> int:
     """Bytes that a backend's forward needs beside queries, keys, values and output; 0 where none is known."""
     model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
     queries = asked.batch_size * asked.prompt_length * model.heads * model.head_dim
-    repeated = (
-        2 * queries * size if model.kv_heads < model.heads else 0
-    )  # keys and values, once for each head
+    repeated = 2 * queries * size * (model.kv_heads < model.heads)  # keys and values, once for each head
     if config.attention == "math":  # in float32: what goes in, the mask, the scores and their softmax
         given = queries * (2 * 4 + 4 * (size < 4))
         return repeated + given + asked.prompt_length**2 * (5 + 2 * 4 * asked.batch_size * model.heads)

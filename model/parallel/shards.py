@@ -135,9 +135,7 @@ def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
     _agreed(world, partial(_refuse_other_tensors, kept, reader.metadata, tensors))
     random = {name: each for name, each in _random(state, world.place.rank).items() if name in reader.parts}
     with _own_errors(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="torch.distributed is disabled"
-        )  # as a single process has it
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # as a single process has it
         dcp.load(
             tensors | random,
             storage_reader=reader,

@@ -119,9 +119,8 @@ class _Run:
         # Squared norms of expected errors, a number a row.
         self.spread_o_NGT, self.spread_dq_NGT = self.q_NGTD.new_zeros(2, *self.q_NGTD.shape[:-1])
         self.spread_dk_NT, self.spread_dv_NT = self.k_NTD.new_zeros(2, *self.k_NTD.shape[:-1])
-        self.bias_dk_NT = self.k_NTD.new_zeros(
-            self.k_NTD.shape[:-1]
-        )  # errors of one sign, which add up unsquared
+        # Errors of one sign, which add up unsquared.
+        self.bias_dk_NT = torch.zeros_like(self.spread_dk_NT)
 
     def go(self) -> None:
         """Visit every block of rows of every pair of batch and key head."""

@@ -97,10 +97,8 @@ def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, b
         paths += [Path(base, name) for name in fnmatch.filter(names, match)]
     for path in sorted(paths):
         if path.is_file():
-            name = os.fsencode(path.relative_to(folder)).decode(
-                "utf-8", "replace"
-            )  # for example, in another encoding
-            yield name, path.read_bytes()
+            name = os.fsencode(path.relative_to(folder))  # may be in another encoding
+            yield name.decode("utf-8", "replace"), path.read_bytes()
 
 
 def _stop(error: OSError) -> NoReturn:

@@ -15,14 +15,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
-_OF_VALUES = (
-    "matrix",
-    "zip",
-    "exclude",
-    "rules",
-    "scales",
-    "baseline",
-)  # sections with values of axes: a union of types
+# Sections with values of axes, which are a union of types.
+_OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline")
 _BRANCHES = ("str", "int", "float", "bool")
 
 
