@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from model.data import Batch, Batches, Tokens
+from model.data import Batches, Tokens
 from model.parallel import part
 from model.parallel.part import Part
 from model.parallel.world import ALONE, World
@@ -71,10 +71,7 @@ class Feed(Iterator[Ready]):
         return ready
 
     def _make(self) -> Ready:
-        batch = next(self._batches)
-        return self._copied(batch, self._batches.position)
-
-    def _copied(self, batch: Batch, after: Position) -> Ready:
+        batch, after = next(self._batches), self._batches.position
         with torch.cuda.stream(self._stream):  # None changes nothing
             inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
             copied = self._stream.record_event() if self._stream else None

@@ -37,7 +37,8 @@ def drawn(variant: Variant) -> Inputs:
     """The variant's numbers without its layout, contiguous."""
     case = variant.case
     rng = torch.Generator(case.device).manual_seed(variant.seed)
-    found = _rounded(DATA[variant.data](case, rng), getattr(torch, case.dtype))
+    dtype = getattr(torch, case.dtype)
+    found = _each(lambda x: x.to(dtype))(DATA[variant.data](case, rng))
     if not variant.renewed:
         return found
     newer = drawn(replace(variant, seed=variant.seed + 1, renewed=""))
@@ -52,7 +53,7 @@ def laid_out(variant: Variant) -> Inputs:
 def of(variant: Variant) -> Known:
     """The variant's numbers, in its layout. Copies: a backend that writes into them spoils its own trial."""
     found = known(replace(variant, layout="contiguous"))
-    return found._replace(inputs=LAYOUTS[variant.layout](_copied(found.inputs)))
+    return found._replace(inputs=LAYOUTS[variant.layout](_each(torch.clone)(found.inputs)))
 
 
 def scaled(found: Known, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> Known:
@@ -163,14 +164,6 @@ DATA: dict[str, Draw] = {
     "masked gradient": _masked_gradient,
     "repeated": _repeated,
 }
-
-
-def _rounded(x: Inputs, dtype: torch.dtype) -> Inputs:
-    return Inputs(*(y.to(dtype) for y in (x.q, x.k, x.v, x.do)))
-
-
-def _copied(x: Inputs) -> Inputs:
-    return Inputs(*(y.clone() for y in (x.q, x.k, x.v, x.do)))
 
 
 def _each(change: Callable[[Tensor], Tensor]) -> Callable[[Inputs], Inputs]:

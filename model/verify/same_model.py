@@ -154,14 +154,13 @@ def _step(model: nn.Module, tokens_BT: Tensor) -> None:
 
 
 def _carry(kept: Path, config: RunConfig, source: nn.Module, target: nn.Module) -> None:
-    for model, act in ((source, "save"), (target, "load")):
-        state = checkpoint.State(
-            config, "none", model, optim.AdamW(model.named_parameters(), config.train.weight_decay)
-        )
-        if act == "save":
-            checkpoint.save(kept, state, 1, START)
-        else:
-            checkpoint.load(kept, state)
+    checkpoint.save(kept, _state(config, source), 1, START)
+    checkpoint.load(kept, _state(config, target))
+
+
+def _state(config: RunConfig, model: nn.Module) -> checkpoint.State:
+    optimizer = optim.AdamW(model.named_parameters(), config.train.weight_decay)
+    return checkpoint.State(config, "none", model, optimizer)
 
 
 def _hold(subject: Subject, name: str, what: str, measured: float, tolerance: float, reason: str) -> None:

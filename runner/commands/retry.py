@@ -54,11 +54,6 @@ def command(
     raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, changes), wait))
 
 
-def _with_section(dotted: str) -> str:
-    """A name without a section, such as `shrd`, may be an axis of `parallel`; `train.steps` cannot be."""
-    return dotted if "." in dotted else f"parallel.{dotted}"
-
-
 def _changes(sets: Sequence[str]) -> dict[str, int]:
     """The axes of `parallel` to change.
 
@@ -71,7 +66,8 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
     axes = [f"parallel.{name}" for name in AXES]
     for dotted in (text.partition("=")[0].strip() for text in sets):
         if dotted not in axes:
-            known = did_you_mean(_with_section(dotted), axes)
+            # A name without a section, such as `shrd`, may be an axis of `parallel`.
+            known = did_you_mean(dotted if "." in dotted else f"parallel.{dotted}", axes)
             raise UserError(
                 f"--set {dotted}: a run restarts as planned, and only its processes can change {known}"
             )
