@@ -18,6 +18,7 @@ from torch import Tensor
 from model.config import RunConfig
 from model.disk.node import Ceilings, LoadClocks, Pass, ProductTiming, Timing
 from model.measure.floor import passes, shapes, tokens_at_once
+from model.measure.profiler import wait
 
 _MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # of a call; more tokens than that hardly change a rate
 _ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache; of a CPU, more than most
@@ -89,7 +90,7 @@ def _launch(device: str) -> Timing:
     def row() -> None:
         for _ in range(_LAUNCHES):
             one.add_(1)
-        _wait(device)
+        wait(device)
 
     row()
     found = [_seconds(row) / _LAUNCHES for _ in range(_FEWEST)]
@@ -104,7 +105,7 @@ def _under_load(config: RunConfig, watch: Callable[[], LoadClocks | None]) -> Lo
     for _ in range(max(1, int(_LOAD_SECONDS / _once("cuda", work)))):
         work()
     found = watch()
-    _wait("cuda")
+    wait("cuda")
     return found
 
 
@@ -122,7 +123,7 @@ def _timed(device: str, work: Callable[[], Tensor]) -> Timing:
         start.record()
         work()
         end.record()
-    _wait(device)
+    wait(device)
     return _timing([start.elapsed_time(end) / 1e3 for start, end in marks])
 
 
@@ -135,18 +136,18 @@ def _go_on(device: str, work: Callable[[], Tensor], once: float) -> None:
         return
     for _ in range(int(_WARM_SECONDS[device] / once)):
         work()
-    _wait(device)
+    wait(device)
     _warmed.add(device)
 
 
 def _once(device: str, work: Callable[[], Tensor]) -> float:
     """Seconds of a call, roughly; anything loaded or chosen at the first call has happened before."""
     work()
-    _wait(device)
+    wait(device)
 
     def call() -> None:
         work()
-        _wait(device)
+        wait(device)
 
     return min(_seconds(call) for _ in range(2))
 
@@ -155,11 +156,6 @@ def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def _timing(seconds: list[float]) -> Timing:

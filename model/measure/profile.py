@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 from torch._C._autograd import DeviceType
 from torch.autograd.profiler import record_function
@@ -27,7 +26,7 @@ from model.feed import Feed
 from model.llama import Attend, Llama
 from model.measure.meter import no_collector
 from model.measure.parts import Piece, Span, split
-from model.measure.profiler import watched
+from model.measure.profiler import wait, watched
 from model.optim import AdamW
 from model.parallel.objective import Objective
 
@@ -145,7 +144,7 @@ def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -
     """
     if several:
         work()
-        _wait(device)
+        wait(device)
     _note("counted")
     return _timed(device, work, steps)
 
@@ -160,17 +159,12 @@ def counted(events: list[Any]) -> list[Any]:
 
 def _timed(device: str, work: Callable[[], None], steps: int) -> float:
     """Seconds of a step, mean over so many."""
-    _wait(device)
+    wait(device)
     started = time.perf_counter()
     for _ in range(steps):
         work()
-    _wait(device)
+    wait(device)
     return (time.perf_counter() - started) / steps
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def _note(name: str) -> None:

@@ -24,12 +24,17 @@ def watched(device: str, work: Callable[[], Result]) -> tuple[Result, list[Any]]
         watching.__enter__()  # type: ignore[no-untyped-call]  # torch leaves these so
     try:
         result = work()
-        if device == "cuda":
-            torch.cuda.synchronize()
+        wait(device)
     finally:
         with _quiet():
             watching.__exit__(None, None, None)  # type: ignore[no-untyped-call]
     return result, list(watching.function_events or ())
+
+
+def wait(device: str) -> None:
+    """Wait until the device has done what it was asked; a CPU has when the call returns."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def most_allocated(work: Callable[[], object]) -> int:
