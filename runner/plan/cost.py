@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from model.config import SECTIONS, RunConfig
 from model.disk.record import Outcome, RunRecord
 from model.errors import UserError
+from model.units import counted
 from runner.plan.layout import Layout, layout
 from runner.plan.plan import Plan
 from runner.spec.profile import Profile
@@ -135,10 +136,9 @@ class Estimate:
     """Estimated cost of a launch.
 
     Attributes:
-        gpus: GPUs per run.
-        profile, profile_file: the profile's name and file.
         parallel: maximum number of concurrent runs.
-        slots: runs that share a whole node; None if nodes are shared with other users.
+        profile, profile_file: the profile's name and file.
+        whole: whether nodes are allocated whole, and not shared with other users.
         note: why some past runs are not used.
         room: GPUs of this machine, which concurrent runs share; None where that limits nothing.
     """
@@ -154,14 +154,14 @@ class Estimate:
     @property
     def gpu_hours(self) -> float | None:
         """GPU-hours of all runs and all their GPUs; None if any run's wall time is unknown."""
-        if self._known() is None:
+        if not self._is_known:
             return None
         return sum((run.wall_seconds or 0.0) * run.gpus for run in self.runs) / 3600
 
     @property
     def node_hours(self) -> float | None:
         """Node-hours with runs packed in order, each node held until its last run ends; None if unknown."""
-        if self._known() is None or not self.whole:
+        if not (self._is_known and self.whole):
             return None
         longest = (max(run.wall_seconds or 0.0 for run in pack) * pack[0].layout.nodes for pack in self.packs)
         return sum(longest) / 3600
@@ -181,7 +181,7 @@ class Estimate:
     @property
     def wall_seconds(self) -> float | None:
         """Time from the first start to the last end; None if any run's wall time is unknown."""
-        return None if self._known() is None else _makespan(self.runs, self.parallel, self.room)
+        return _makespan(self.runs, self.parallel, self.room) if self._is_known else None
 
     @property
     def counts(self) -> Counter[Basis]:
@@ -191,13 +191,13 @@ class Estimate:
     @property
     def basis(self) -> str:
         """`8 runs from past runs of the same configuration, 2 from the time limit (an upper bound)`."""
-        first, *rest = [(basis, self.counts[basis]) for basis in Basis if self.counts[basis]]
-        words = f"{first[1]} run{'' if first[1] == 1 else 's'} {first[0]}"
-        return ", ".join([words, *(f"{count} {basis}" for basis, count in rest)])
+        (first, runs), *rest = [(basis, self.counts[basis]) for basis in Basis if self.counts[basis]]
+        return ", ".join([f"{counted(runs, 'run')} {first}", *(f"{count} {basis}" for basis, count in rest)])
 
-    def _known(self) -> list[float] | None:
-        seconds = [run.wall_seconds for run in self.runs if run.wall_seconds is not None]
-        return seconds if len(seconds) == len(self.runs) else None
+    @property
+    def _is_known(self) -> bool:
+        """Whether there is an estimate of every run's wall time."""
+        return all(run.wall_seconds is not None for run in self.runs)
 
 
 def of_plan(plan: Plan) -> Estimate:
