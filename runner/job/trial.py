@@ -56,6 +56,12 @@ class Crashed(AssayError):
 class TooLong(AssayError):
     """A trial did not end in time, which says nothing about the backend."""
 
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(
+            f"the trial of attention backend '{trial.backend}' had not ended after {LIMIT_SECONDS / 60:.0f} "
+            "minutes: launch again when the machine is less busy, or choose a shorter train.sequence_length"
+        )
+
 
 class Stopped(AssayError):
     """The trials were stopped on request."""
@@ -140,7 +146,7 @@ def _held_in_one_process(
                 yield _answer(said)
         process.wait()
         if late.is_set():
-            yield TooLong(_too_long(trials[answered]))
+            yield TooLong(trials[answered])
         elif answered < len(trials) and (process.returncode or not answered):
             yield Crashed(trials[answered], process.returncode)
     finally:
@@ -180,13 +186,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _too_long(trial: Trial) -> str:
-    return (
-        f"the trial of attention backend '{trial.backend}' had not ended after {LIMIT_SECONDS / 60:.0f} "
-        "minutes: launch again when the machine is less busy, or choose a shorter train.sequence_length"
-    )
-
-
 def _answer(said: dict[str, str]) -> Certificate | Exception:
     if "certificate" in said:
         return Certificate.model_validate_json(said["certificate"])
@@ -210,7 +209,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     say = partial(print, file=answers, flush=True)
     os.dup2(2, 1)  # keep output of compilers and libraries out of the answers
-    gc.disable()  # see runner.job.attempt
+    gc.disable()  # as in runner.job.tasks.prepared
     from model.verify.certify import certify, certify_case
 
     gc.enable()
