@@ -1,4 +1,4 @@
-"""What rank 0 does for the processes of its run: gathers them, and ends the attempt when one of them ends."""
+"""Rank 0's part in a run of several processes: it gathers them, and ends the attempt when one ends."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from runner.job.ranks.where import Place, place
 from runner.state import process
 from runner.state.endings import Ending
 
-ASK_SECONDS = 5.0  # between questions where the others stand
+ASK_SECONDS = 5.0  # between questions to the others about where they are
 POLL_SECONDS = 0.2
-OWN_SECONDS = 3.0  # until the main thread has noticed a death itself, and ended
-ECHO_SECONDS = 10.0  # until the cause is known of an error that may be another process's
+OWN_SECONDS = 3.0  # for the main thread to notice a death itself, and end
+ECHO_SECONDS = 10.0  # for the cause of an error to show, if another process may have caused it
 LEAVE_SECONDS = 10.0  # for the others to end by themselves
-# Outcomes of one process alone; all processes of a run share the others.
+# Outcomes that concern one process; the other outcomes concern all processes of a run.
 _OWN = frozenset({Outcome.OOM_GPU, Outcome.OOM_HOST, Outcome.FAILED})
-# What torch.distributed says where a partner is gone: TCP, gloo, NCCL, its store, and time-outs of these.
+# What torch.distributed says when a partner is gone: TCP, gloo, NCCL, its store, and their time-outs.
 _ECHO = re.compile(
     r"connection (was )?(closed|reset|refused|aborted)|broken pipe|recvValue failed|nccl|gloo|"
     r"timed out|timeout|Dist(Network|Store|Backend)?Error",
@@ -40,10 +40,10 @@ _ECHO = re.compile(
 
 
 class Lost(AssayError):
-    """Another process of the run has ended, and with it the attempt.
+    """Another process of the run has ended, which ends the attempt.
 
     Attributes:
-        ending: how, naming rank, node and cause.
+        ending: how it ended, with rank, node and cause.
     """
 
     def __init__(self, ending: Ending) -> None:
@@ -52,7 +52,7 @@ class Lost(AssayError):
 
 
 def is_echo(error: BaseException) -> bool:
-    """Whether an error may only be how another process's death looks from here."""
+    """Whether another process's death may be what raised this error here."""
     return isinstance(error, RuntimeError) and bool(_ECHO.search(f"{type(error).__name__}: {error}"))
 
 
@@ -60,11 +60,11 @@ class Ranks:
     """The run's other processes. Made and closed by the main thread.
 
     Args:
-        size: of the run, this process included.
+        size: number of processes, this one included.
         host: the name by which the others reach this machine.
-        steps: how many this process has done.
-        conclude: records how the attempt ended, and ends this process. The watching thread calls it, again
-            and again, if the main thread does not end by itself: it may be stuck in a collective.
+        steps: returns the number of steps that this process has done.
+        conclude: records how the attempt ended, and ends this process. The watching thread calls it
+            repeatedly if the main thread does not end by itself: it may be stuck in a collective.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Ranks:
         return self._others.meeting
 
     def publish(self, notice: Path) -> None:
-        """Write where this process listens, for processes that it does not start, until all are there."""
+        """Tell processes that it does not start where this one listens; the file goes once all are there."""
         publish(notice, self.meeting)
         self._notice = notice
 
     def started(self, rank: int, child: subprocess.Popen[bytes]) -> None:
-        """Note a process of the run that this one has started, which may end before it says where it is."""
+        """Note a process that this one has started: it may end before it connects."""
         other = self._others.by_rank[rank]
         other.process, other.node = child, node()
 
@@ -112,7 +112,7 @@ class Ranks:
         return [*self._others.by_rank.values()]
 
     def go(self, **facts: Any) -> tuple[str, socket.socket]:
-        """Tell all to begin; returns HOST:PORT of torch's rank 0, which is this process, and its socket."""
+        """Tell all to begin; returns HOST:PORT and socket at which torch's rank 0, this process, listens."""
         listening = serve(self.meeting.host)
         address = f"{self.meeting.host}:{listening.getsockname()[1]}"
         self._training = True
@@ -125,14 +125,14 @@ class Ranks:
         self._training = False
 
     def more(self) -> None:
-        """Have all go on with what follows the run."""
+        """Have all do what follows the run."""
         for other in self._others.by_rank.values():
             other.done = False
         self._training = True
         self._others.say(say="more")
 
     def true_of(self, ending: Ending, error: BaseException) -> Ending:
-        """How the attempt ended, given how this process did: as another one did, if that caused it."""
+        """How the attempt ended, given how this process ended; another process may have caused that."""
         if isinstance(error, Lost):
             return error.ending
         if isinstance(error, Interrupted) or ending.outcome is not Outcome.FAILED:
@@ -146,7 +146,7 @@ class Ranks:
         return replace(ending, reason=f"{ending.reason}; {self._stands()}") if echo else _here(ending)
 
     def close(self) -> None:
-        """End the other processes: their connections do."""
+        """Close the connections, which ends the other processes, and wait for those started here."""
         self._closed.set()
         self._take_down()
         if current_thread() is not self._watching:
@@ -195,7 +195,7 @@ class Ranks:
             self._others.say(say="where")
 
     def _ending(self, now: float) -> Ending | None:
-        """How the attempt has ended, once the main thread has had its time to notice; None if it has not."""
+        """How the attempt has ended; None if it has not, or the main thread still has time to notice."""
         if self._cause is None:
             self._look(now)
         if self._cause:
@@ -206,7 +206,7 @@ class Ranks:
         return None
 
     def _look(self, now: float) -> None:
-        """Look for a cause: what a process says of itself, a death, or that nothing moves."""
+        """Look for a cause: an error that a process reports, a death, or a hang."""
         for other in self._others.by_rank.values():
             if other.ending and other.echo:
                 self._echoed = self._echoed or (other.ending, now)

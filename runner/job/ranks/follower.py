@@ -1,6 +1,7 @@
-"""`python -m runner.job.ranks.follower PARENT_PID`: a process other than rank 0, which records nothing.
+"""`python -m runner.job.ranks.follower PARENT_PID`: a process other than rank 0.
 
-What it is to do it reads on standard input (`runner.job.ranks.start.Follower`). It ends when rank 0 does.
+It reads its orders on standard input (`runner.job.ranks.start.Follower`), records nothing, and ends when
+rank 0 does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from runner.state.endings import of_exception
 
 
 def main() -> None:
-    """Do this process's part of the run, and then what rank 0 says, until rank 0 ends."""
+    """Do this process's part of the run, then follow rank 0's orders until it ends."""
     die_with(int(sys.argv[1]))
     leaving = QuickExit()
     asked = Follower.from_json(sys.stdin.read())
@@ -40,7 +41,7 @@ def main() -> None:
         leader.order()
         if afterwards:
             afterwards()
-    except Interrupted:  # together with all others, and rank 0 says so
+    except Interrupted:  # all processes were, and rank 0 records it
         pass
     except BaseException as error:
         limit_memory(None)

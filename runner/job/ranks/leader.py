@@ -21,14 +21,14 @@ Kind = Literal["rank", "task"]  # a process of the run, or the Slurm task that h
 
 
 class Leader:
-    """The connection to rank 0. When it closes, this process ends: nothing is left to train for.
+    """The connection to rank 0. This process ends when it closes.
 
     Args:
-        rank: of the process that connects, or whose task does.
-        steps: how many this process has done.
+        rank: of the process that connects, or whose Slurm task connects.
+        steps: returns the number of steps that this process has done.
         leave: called by the listening thread when rank 0 is gone.
-        silent: called by the watching thread when rank 0 no longer says anything and this process stands
-            still, with where it does and the seconds since; again and again, until one of them ends.
+        silent: called repeatedly by the watching thread while rank 0 is silent and this process makes no
+            progress, with the place where it is and the seconds since.
     """
 
     def __init__(
@@ -55,22 +55,23 @@ class Leader:
             Thread(target=self._watch, args=(silent,), daemon=True).start()
 
     def ready(self, gpu_uuid: str | None) -> None:
-        """Say that this process can begin, and on which GPU."""
+        """Tell rank 0 that this process can begin, and on which GPU."""
         self._connection.say(say="ready", gpu_uuid=gpu_uuid)
 
     def order(self, patience_seconds: float | None = None) -> Message:
-        """What rank 0 wants next."""
+        """Wait for rank 0's next order."""
         return self._orders.get(timeout=patience_seconds)
 
     def done(self) -> None:
-        """Say that this process has done its part, or was stopped together with all."""
+        """Tell rank 0 that this process has done its part, or was stopped like all others."""
         self._connection.say(say="done")
 
     def ended(self, ending: Ending, echo: bool, of_all: bool = False) -> None:
-        """Say that this process has failed, and whether only because another one did.
+        """Tell rank 0 that this process has failed.
 
         Args:
-            of_all: whether it is the run that has, whoever says so.
+            echo: whether another process may have caused it.
+            of_all: whether the whole run has failed, not this process alone.
         """
         said = {
             "reason": ending.reason,
@@ -81,7 +82,7 @@ class Leader:
         self._connection.say(say="ended", outcome=ending.outcome.value, **said)
 
     def died(self, code: int, oom: bool) -> None:
-        """Say how the process that this task has started ended."""
+        """Tell rank 0 how the process ended that this task has started."""
         self._connection.say(say="died", code=code, oom=oom)
 
     def outlast(self) -> None:

@@ -1,4 +1,4 @@
-"""Has the processes of a run meet: each when it can begin, and all at the word of rank 0."""
+"""How the processes of a run meet: each says when it can begin, and rank 0 starts all of them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ def lead(
     steps: Callable[[], int],
     lost: Callable[[Ending], None],
 ) -> Ranks:
-    """Be rank 0 of a run: listen for the other processes, and start them or tell Slurm's tasks where.
+    """Act as rank 0 of a run: listen for the other processes, and start them or tell Slurm's tasks where.
 
     Args:
-        slot, steps, lost: as for `run_attempt`; those of Ranks, the last as `conclude`.
+        slot: as for `run_attempt`.
+        steps, lost: `steps` and `conclude` of Ranks.
     """
     size = run.config.processes
     ranks = Ranks(size, attempt, HERE if slot is None else my_name(), steps, lost)
     if slot is None:
         share_cores(run.config)
-        start_here(ranks, size, folder, options)  # while this process sees all GPUs, as theirs are among them
+        start_here(ranks, size, folder, options)  # before `have_own_gpu`, which would hide their GPUs
     else:
         ranks.publish(place_of(jobs_folder(folder.path.parent), slot))
     have_own_gpu(run.config, local_rank(slot))
@@ -55,12 +56,12 @@ def lead(
 
 
 def met(ranks: Ranks, note: Callable[..., None], progress: Progress, config: RunConfig) -> World:
-    """Rank 0's meeting: wait until all are ready, note where they are, and begin.
+    """Rank 0's side: wait until all are ready, note where they are, and begin.
 
     Raises:
         Lost, NobodyCame: as `Ranks.gathered`.
-        UserError: two processes have one GPU.
-        RuntimeError: torch's, where they cannot reach each other.
+        UserError: two processes share a GPU.
+        RuntimeError: torch's, if they cannot reach each other.
     """
     manifest = progress.manifest
     all_of = [RankRecord(node=node(), gpu_uuid=manifest.gpu_uuid)]
@@ -72,7 +73,7 @@ def met(ranks: Ranks, note: Callable[..., None], progress: Progress, config: Run
 
 
 def followed(leader: Leader, place: Place, progress: Progress, config: RunConfig) -> World:
-    """Another process's meeting: say that it is ready, and wait for the word."""
+    """Another process's side: say that it is ready, and wait for rank 0."""
     leader.ready(progress.manifest.gpu_uuid)
     go = leader.order()
     progress.manifest = Manifest.model_validate(go["manifest"])

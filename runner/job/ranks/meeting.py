@@ -1,4 +1,4 @@
-"""Where the processes of a run meet: a small file that rank 0 writes and the others look for."""
+"""The file through which the processes of a run meet: rank 0 writes its address there."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from model.errors import AssayError
 from runner.job.slurm import nodes_of_job
 
 POLL_SECONDS = 0.2
-ASK_SECONDS = 3.0  # between questions whether rank 0 has ended
+ASK_SECONDS = 3.0  # between checks whether rank 0 has ended
 HERE = "127.0.0.1"  # for processes that are all on this machine
 PATIENCE_SECONDS = 600.0  # until a node has started its part of a job
 
 
 class NobodyCame(AssayError):
-    """Processes of a run did not find each other; the text says which."""
+    """Processes of a run did not find each other; the text names them."""
 
 
 class Meeting(Frozen):
     """Where rank 0 listens.
 
     Attributes:
-        attempt: the number of the attempt; 0: there is none, and nothing left to do.
-        token: whoever says it is a process of this run, since only the run's user can read it.
+        attempt: the number of the attempt; 0: nothing is left to do.
+        token: proves that a process belongs to this run, since only the run's user can read it.
     """
 
     attempt: int
@@ -44,12 +44,12 @@ class Meeting(Frozen):
 
 
 def serve(host: str, backlog: int | None = None) -> socket.socket:
-    """A port of this host to which others can connect; from other machines only if they are to."""
+    """A listening socket; other machines can connect only if the host is not HERE."""
     return socket.create_server((HERE if host == HERE else "", 0), backlog=backlog)
 
 
 def my_name() -> str:
-    """The name by which this job's other nodes reach this one: Slurm's, where it is known as a host's."""
+    """The name by which this job's other nodes reach this one: Slurm's name for it if it resolves."""
     if nodes_of_job() == 1:
         return HERE
     for name in (os.environ.get("SLURMD_NODENAME"), socket.gethostname()):
@@ -63,7 +63,7 @@ def my_name() -> str:
 
 
 def place_of(jobs: Path, slot: int) -> Path:
-    """The file of a slot of this Slurm job, since its last restart."""
+    """The file of a slot of this Slurm job; each restart has its own."""
     restart = os.environ.get("SLURM_RESTART_COUNT", "0")
     return jobs / f"{os.environ['SLURM_JOB_ID']}_{restart}_{slot}.meeting"
 
@@ -90,7 +90,7 @@ def found(
     """
     begun, asked = time.monotonic(), time.monotonic()
     while (now := time.monotonic()) < begun + patience_seconds:
-        # To list the folder makes NFS look: it remembers for a while that a file was not there.
+        # NFS caches that a file was not there; listing the folder makes it look again.
         if path.name in os.listdir(path.parent):  # noqa: PTH208  strings are enough
             if path.stat().st_uid != os.geteuid():
                 raise NobodyCame(f"{path} belongs to another user")

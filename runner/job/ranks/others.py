@@ -1,4 +1,4 @@
-"""The other processes of a run, as rank 0 sees them: whether all are there, and how each ended."""
+"""The other processes of a run as rank 0 sees them: which are there, and how each ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Message, Vanished
 from runner.state.endings import Ending, of_exit
 
-HELLO_SECONDS = 10.0  # for who has connected to say who it is
-ANSWER_SECONDS = 15.0  # without an answer to three questions, a process does not answer
-DEATH_SECONDS = 6.0  # Slurm kills the other tasks within a second or two where one was killed
+HELLO_SECONDS = 10.0  # for a process that has connected to say which one it is
+ANSWER_SECONDS = 15.0  # three questions long: after that, a process counts as not answering
+DEATH_SECONDS = 6.0  # Slurm kills the other tasks within a second or two after one was killed
 
 
 @dataclass
@@ -28,12 +28,13 @@ class Other:
     """One other process of the run.
 
     Attributes:
-        task: the connection of the Slurm task that has started it, on its node.
-        process: where this process has started it.
-        exit: its exit code, and whether the OOM killer was at work, as its task says.
-        gone: when its connection ended, on the time.monotonic() clock; None while it lives.
+        task: the connection of the Slurm task on its node that has started it.
+        process: the child process, if this process has started it.
+        exit: its exit code, and whether the OOM killer was active, as its task reports.
+        gone: when its connection ended, on the time.monotonic() clock; None while it is open.
         vanished: whether its host no longer answers.
-        heard: when it last said where it stands.
+        place: where it last said it is.
+        heard: when it said so, on the same clock.
     """
 
     rank: int
@@ -54,14 +55,14 @@ class Other:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended. What it said before that has been noted by then."""
+        """Whether it has ended. Everything that it said before has been noted by then."""
         if self.rank_says is not None:
             return self.gone is not None
         return self.exit is not None or (self.process is not None and self.process.poll() is not None)
 
     @property
     def now_at(self) -> Place | None:
-        """Where it stands; None if it has not answered recently."""
+        """Where it is; None if it has not answered recently."""
         return self.place if time.monotonic() - self.heard < ANSWER_SECONDS else None
 
 
@@ -69,7 +70,7 @@ class Others:
     """Listens for the other processes, and notes what they say.
 
     Attributes:
-        changed: notified when anything is noted; holds while the processes are looked at.
+        changed: notified when anything is noted; hold it while reading the processes.
         by_rank: the processes, from rank 1.
     """
 
@@ -81,13 +82,13 @@ class Others:
         Thread(target=self._accept, daemon=True).start()
 
     def say(self, **message: Any) -> None:
-        """Tell all processes that are there."""
+        """Send a message to all processes that are connected."""
         for other in self.by_rank.values():
             if other.rank_says:
                 other.rank_says.say(**message)
 
     def close(self) -> None:
-        """Listen no longer. The processes end, since their connections do."""
+        """Stop listening and close all connections, which ends the processes."""
         with self.changed:
             self._closed = True
         with suppress(OSError):
@@ -166,15 +167,15 @@ class Others:
 
 
 def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> Ending | None:
-    """How a process that is gone without a word ended; None while that is not known.
+    """How a process ended that is gone without a word; None while that is not known.
 
-    Its node's Slurm task says how its process ended, and Slurm ends all tasks when one is killed. If neither
-    happens, nobody is left on the node.
+    Usually its Slurm task says how it ended, or Slurm ends all tasks because one was killed. If neither
+    happens, its task is gone too.
 
     Args:
         waited: seconds since it was gone.
         terminated: whether this process has received SIGTERM since.
-        oom_killed: whether the kernel's OOM killer has been at work on this machine.
+        oom_killed: whether the kernel's OOM killer has been active on this machine.
     """
     where = f"rank {other.rank} on {other.node}"
     if other.vanished:
