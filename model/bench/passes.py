@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,23 +39,6 @@ class Inputs:
         with torch.no_grad():
             for tensor in (*self.leaves, self.do_BTHD):
                 tensor.normal_(generator=self._rng)
-
-
-class Passes(Protocol):
-    """A forward, and the backward that belongs to the last forward."""
-
-    def forward(self) -> None:
-        """Attend, and keep what the backward needs."""
-
-    def backward(self) -> None:
-        """The gradients of Q, K and V."""
-
-    @property
-    def results(self) -> tuple[Tensor, ...]:
-        """Output and gradients of the last forward and backward: o, dq, dk, dv."""
-
-    def drop(self) -> None:
-        """Free them, if possible."""
 
 
 @dataclass
@@ -121,6 +104,9 @@ class Graphs:
 
     def drop(self) -> None:
         """Nothing: the graph writes there again."""
+
+
+Passes = Eager | Graphs  # a forward, and the backward that belongs to the last forward
 
 
 def _beside(work: Callable[[], None]) -> None:
