@@ -92,6 +92,11 @@ def _cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def load() -> float | None:
     """Processes that run or wait to run, averaged over the last minute; None if the system does not say."""
     try:

@@ -23,6 +23,7 @@ from typing import Any
 
 from model.attention import Case
 from model.errors import AssayError
+from model.measure import machine
 from model.verify.certificate import Certificate
 from runner.job.phase import Stage
 from runner.job.stop import QuickExit, die_with
@@ -117,8 +118,7 @@ def _environment(side_by_side: int) -> Mapping[str, str]:
     """Threads that wait without spinning: on a busy machine, spinning made trials fifty times slower."""
     environment = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", **os.environ}
     if side_by_side > 1:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // side_by_side)))
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, machine.cores() // side_by_side)))
     return environment
 
 

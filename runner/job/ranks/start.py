@@ -14,6 +14,7 @@ from functools import partial
 from model.config import RunConfig
 from model.disk.folder import RunFolder
 from model.disk.record import RunRecord
+from model.measure import machine
 from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
@@ -122,7 +123,6 @@ def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
 def share_cores(config: RunConfig) -> None:
     """Divide this machine's cores among the processes: more threads than cores are many times slower."""
     if config.device == "cpu":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
         if not (given.isdecimal() and int(given)):  # OpenMP would give each process all cores
-            os.environ["OMP_NUM_THREADS"] = str(max(1, cores // config.processes))
+            os.environ["OMP_NUM_THREADS"] = str(max(1, machine.cores() // config.processes))
