@@ -19,7 +19,7 @@ import typer
 import model
 from model import attention
 from model.errors import UserError
-from model.verify.certificate import Certificate, Check
+from model.verify.certificate import Certificate
 from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Settings
 from runner.job import admission
@@ -190,28 +190,23 @@ def show(certificates: Sequence[Certificate]) -> None:
 
 
 def _errors(certificate: Certificate) -> list[str]:
-    """The largest relative error of the output and of each gradient."""
-    found = [_largest(certificate, what) for what in GRADIENTS]
-    return ["" if error is None else f"{error:.1e}" for error in found]
+    """The largest relative error of the output and of each gradient.
 
-
-def _largest(certificate: Certificate, what: str) -> float | None:
-    """Largest relative error on plain data only: it is meaningless where results cancel."""
-    checks = [
-        check for check in certificate.checks if check.what == what and check.variant.startswith("plain")
-    ]
-    errors = [check.relative_error for check in checks]
-    return max((error for error in errors if error is not None), default=None)
+    Of plain data only: the error is meaningless where results cancel.
+    """
+    plain = [check for check in certificate.checks if check.variant.startswith("plain")]
+    known = [(check.what, check.relative_error) for check in plain if check.relative_error is not None]
+    errors = [[error for what, error in known if what == gradient] for gradient in GRADIENTS]
+    return [f"{max(each):.1e}" if each else "" for each in errors]
 
 
 def _effort(certificate: Certificate) -> list[str]:
     """The largest measured error as a percentage of its tolerance, and the number of checks."""
-    ratios = [ratio for check in certificate.checks if (ratio := _of_allowed(check)) is not None]
-    return [f"{max(ratios):.0%}" if ratios else "", str(len(certificate.checks) or "")]
-
-
-def _of_allowed(check: Check) -> float | None:
-    return check.measured / check.tolerance if check.measured is not None and check.tolerance else None
+    checks = certificate.checks
+    shares = [
+        each.measured / each.tolerance for each in checks if each.measured is not None and each.tolerance
+    ]
+    return [f"{max(shares):.0%}" if shares else "", str(len(checks) or "")]
 
 
 def _graph(certificate: Certificate) -> str:
