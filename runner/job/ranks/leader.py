@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import asdict
 from queue import Queue
 from threading import Event, Thread
 from typing import Literal
@@ -94,7 +95,7 @@ class Leader:
             for message in self._connection.heard():
                 self._silence.heard = True
                 if message["say"] == "where":
-                    self._connection.say(say="at", **place(self._steps()).words())
+                    self._connection.say(say="at", **asdict(place(self._steps())))
                 else:
                     self._silence.begun = True
                     self._orders.put(message)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import Thread, main_thread
 from types import FrameType
-from typing import Any
 
 # A thread in one of these waits for other processes.
 _WAITING = frozenset({
@@ -32,10 +31,6 @@ class Place:
     steps: int
     line: str
     waits: bool
-
-    def words(self) -> dict[str, Any]:
-        """The place as a message."""
-        return asdict(self)
 
 
 def place(steps: int) -> Place:
