@@ -90,10 +90,14 @@ def workspace(given: str) -> Path:
     except FileNotFoundError as error:
         raise UserError("the working directory no longer exists; change to another one") from error
     check_path(root)
-    there = next(path for path in (root, *root.parents) if path.exists())
-    if not there.is_dir():
+    if not (there := existing(root)).is_dir():
         raise UserError(f"--root {given}: {there} is not a folder")
     return root
+
+
+def existing(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def study_name(given: str, collected: Sequence[str] = ()) -> str:

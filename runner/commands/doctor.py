@@ -18,7 +18,7 @@ from model.errors import UserError, one_line
 from model.measure.nvml import Gpu
 from model.units import counted, size
 from runner.commands._console import print_json, table
-from runner.commands._options import AsJson, ProfileName, Settings
+from runner.commands._options import AsJson, ProfileName, Settings, existing
 from runner.plan.layout import layout
 from runner.spec.profile import Cluster, Profile, read_cluster
 from runner.state.filesystem import promise
@@ -54,7 +54,7 @@ class Check:
 
 def checks(cluster: Cluster, root: Path) -> list[Check]:
     """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
-    place = _existing(root)
+    place = existing(root)
     return [
         *_machine(root, place),
         _filesystem(place, cluster.profile.executor == "slurm"),
@@ -63,10 +63,6 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
         _processes(cluster.profile),
         *_backends(),
     ]
-
-
-def _existing(root: Path) -> Path:
-    return next(path for path in (root, *root.parents) if path.exists())
 
 
 def _filesystem(place: Path, on_slurm: bool) -> Check:
@@ -171,9 +167,7 @@ def _processes(profile: Profile) -> Check:
             nodes = counted(job.nodes, "node")
             shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
             said.append(f"{processes} on {nodes}{shared}")
-    each = f"each with {profile.cpus} CPU{'' if profile.cpus == 1 else 's'}" + (
-        " and a GPU" if profile.gpus else ""
-    )
+    each = f"each with {counted(profile.cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
     return Check("processes", bool(said), f"per run: {', '.join(said)}; {each}" if said else refused)
 
 

@@ -9,7 +9,7 @@ from model.config import RunConfig
 from model.disk.record import Outcome, RunRecord
 from model.measure.memory import is_counted, peak_memory
 from model.measure.memory_inference import inference_memory
-from model.units import size
+from model.units import counted, size
 from runner.state.tasks import label
 
 _NAMED = 3  # groups that are named one by one
@@ -30,7 +30,7 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     found = {run.group: run for run in runs if run.config.device == "cuda" and run.config.task in _NEEDS}
     groups = {group: run for group, run in found.items() if is_counted(run.config)}
     if shared := len(found) - len(groups):
-        said = "1 configuration" if shared == 1 else f"{shared} configurations"
+        said = counted(shared, "configuration")
         yield f"GPU memory: no estimate for {said} whose runs have several processes"
     needs = {group: _need(run.config) for group, run in groups.items()}
     if not needs:
