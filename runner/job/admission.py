@@ -34,7 +34,7 @@ class Refused(AssayError):
     """A backend computes wrong results, or does not use the kernels that it declares.
 
     Attributes:
-        certificate: what says so; None where its trial crashed.
+        certificate: the certificate that says so; None if its trial crashed.
     """
 
     def __init__(self, text: str, certificate: Certificate | None = None) -> None:
@@ -75,7 +75,7 @@ def admit(
 def admit_each(
     asked: Mapping[str, Case], root: Path, options: Sequence[str], tell: Callable[[Stage], None]
 ) -> dict[str, Certificate | Exception]:
-    """Admit several backends, each to a case of one device, or say what `admit` would raise.
+    """Admit several backends, each to a case on one device; returns what `admit` would return or raise.
 
     One process holds all trials, and runs that lack the same certificates wait for the first of them.
     """
@@ -96,7 +96,11 @@ def admit_each(
 
 @contextmanager
 def _after_others(lacking: Mapping[str, str], root: Path, tell: Callable[[Stage], None]) -> Iterator[None]:
-    """Wait for a run that is making these certificates, by backend the key; at once where none is lacking."""
+    """Wait for a run that is making one of these certificates.
+
+    Args:
+        lacking: their keys by backend; if empty, there is nothing to wait for.
+    """
     if not lacking:
         yield
         return
@@ -134,8 +138,8 @@ def refusal(certificate: Certificate, root: Path) -> str:
 def keep(certificate: Certificate, root: Path) -> None:
     """Write a certificate to where `collect` and later runs look for it.
 
-    The cache gets only those that stand: who has mended a backend, or its machine, need not find it refused
-    in every root. It is a convenience: a cache that cannot be written loses nothing.
+    Only certificates of right backends go to the cache: after a backend or a machine is repaired, no old
+    refusal must be found. If the cache cannot be written, nothing is lost.
     """
     name = f"{certificate.key}.json"
     try:

@@ -40,12 +40,12 @@ from runner.state.tasks import jobs_folder
 def run_attempt(
     folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (), slot: int | None = None
 ) -> str:
-    """Run one attempt of a run and return its outcome. Of several processes this one is rank 0.
+    """Run one attempt of a run and return its outcome. If the run has several processes, this is rank 0.
 
     Args:
         fellows: the other runs in the same job.
-        slot: the run's place in its Slurm job, where its other processes are tasks of the job; None: this
-            process starts them.
+        slot: the run's place in its Slurm job, whose tasks are its other processes; None: this process
+            starts them.
     """
     attempt, run = folder.attempt(number).path, folder.attempt(number).planned
     end = job_end()
@@ -103,7 +103,7 @@ def run_attempt(
 
 
 class _Conclusion:
-    """Writes an attempt's result once: the main thread does, or the one that watches the other processes."""
+    """Writes an attempt's result once, from the main thread or from the one that watches other processes."""
 
     def __init__(self, run: RunRecord, attempt: Path, progress: Progress) -> None:
         self._device, self._attempt, self._progress = run.config.device, attempt, progress
@@ -117,7 +117,7 @@ class _Conclusion:
             peak = machine.peak_memory_bytes(self._device)
             try:
                 write(self._attempt / "result.json", _result(self._progress, ending, peak))
-            except OSError as error:  # also where the main thread is stuck, and nothing else would end it
+            except OSError as error:  # exit, because the main thread may be stuck
                 reason = f": {ending.reason}" if ending.reason else ""
                 say(f"could not write the result ({error.strerror}), which is {ending.outcome.value}{reason}")
                 os._exit(UNWRITTEN)
@@ -126,7 +126,7 @@ class _Conclusion:
 
 
 def _and_then(afterwards: Afterwards, ranks: Ranks | None) -> None:
-    """Do what follows the result, which all processes of the run do together."""
+    """Do what follows the result, together with all processes of the run."""
     if ranks:
         ranks.more()
     afterwards()
@@ -136,9 +136,9 @@ def _and_then(afterwards: Afterwards, ranks: Ranks | None) -> None:
 
 
 def _first_manifest(folder: RunFolder, run: RunRecord, number: int, nodes: int = 1) -> Manifest:
-    """The manifest, with the earlier attempt to resume from: the newest with a complete checkpoint.
+    """The manifest, with the attempt to resume from: the newest that has a complete checkpoint.
 
-    After a failed audit a run starts over.
+    A run whose audit failed starts over.
     """
     found: dict[str, Any] = {"parallel": folder.attempt(number).parallel}
     for earlier in reversed([other for other in folder.numbers() if other < number]):
@@ -156,7 +156,7 @@ def _first_manifest(folder: RunFolder, run: RunRecord, number: int, nodes: int =
 
 
 def _not_trusted(attempt: Attempt) -> str | None:
-    """Why no checkpoint of it or before it is used: nobody knows since when its backend was wrong."""
+    """Why no checkpoint up to this attempt is used: it is unknown since when its backend was wrong."""
     try:
         failed = [audit for audit in attempt.audits if not audit.passed]
     except Unreadable as error:
@@ -220,7 +220,7 @@ def _at_work(fellow: RunFolder) -> bool:
 def _work(
     run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop, ranks: Ranks | None = None
 ) -> Afterwards | None:
-    """Do what the run's task is, once its backend is certified here."""
+    """Certify the run's backend here, then do its task."""
     config = run.config
     source = run.source and checked(run, run.source)
     work = prepared(config)

@@ -1,8 +1,8 @@
 """What this node's device can do, measured once per study: `python -m runner.job.ceilings PARENT_PID`.
 
-In a process of its own, so that a run keeps its memory, random numbers and GPU context to itself, and what
-takes too long can be ended. It reads a run's configuration on standard input and writes what it measured.
-Another device of the node, other software or other shapes are measured on their own.
+It measures in a separate process, which cannot affect the run's memory, random numbers or GPU context, and
+which can be ended if it takes too long. That reads a run's configuration on standard input and writes what it
+measured. Each device of a node is measured separately, and so are other software and other shapes.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Unmeasured(AssayError):
 
 @dataclass(frozen=True)
 class Known:
-    """What an attempt knows of its device's ceilings; fields of its manifest.
+    """What an attempt knows about its device's ceilings; fields of its manifest.
 
     Attributes:
         ceilings: key of the record.
-        no_ceilings: why there is none, or none that a floor could be stated from.
-        floor: of a step of the run, and of a token that it decodes.
+        no_ceilings: why there is no record, or why no floor is stated from it.
+        floor: of a step of the run, and of a decoded token.
     """
 
     ceilings: str | None = None
@@ -53,7 +53,7 @@ class Known:
 
 
 def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[str]) -> Known:
-    """The stored ceilings of this device, measured now where there are none. A run can do without them.
+    """The stored ceilings of this device; measures them if there are none. A run can do without them.
 
     Args:
         manifest: with what torch knows about the device.
@@ -74,7 +74,7 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
 
 
 def _found(config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str]) -> NodeRecord:
-    """The record. Runs that need the same one take turns: on a CPU, for a run has its GPU to itself."""
+    """The record. Runs that need the same one take turns, as on a CPU; a run has its GPU to itself."""
     key = key_of(config, manifest)
     if kept := _kept(folder, key):
         return kept

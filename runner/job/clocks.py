@@ -31,7 +31,7 @@ _FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
 
 
 def clocks(uuid: str | None) -> Clocks | None:
-    """The clocks of a GPU; None without one, and where nvidia-smi does not tell."""
+    """The clocks of a GPU; None if there is no GPU, or nvidia-smi does not say."""
     if uuid is None:
         return None
     said = _ask(uuid, [name for names, _ in _FIELDS.values() for name in names])
@@ -58,7 +58,7 @@ def _ask(uuid: str, fields: list[str]) -> str | None:
 
 
 def parse(said: str) -> Clocks | None:
-    """Read nvidia-smi's line; what it does not know is None, and so is all if it is not such a line."""
+    """Read nvidia-smi's line; what it does not know is None. Returns None if it is not such a line."""
     words = [word.strip() for word in said.strip().split(",")]
     if len(words) != sum(len(names) for names, _ in _FIELDS.values()):
         return None

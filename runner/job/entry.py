@@ -54,7 +54,7 @@ def _place(runs: int, processes: int) -> tuple[int, int]:
     """This task's slot, and its rank among the processes of that slot's run.
 
     Runs that share a job are on one node. A site's own rules can give a job more nodes or tasks than it asks
-    for; their slot is one that no run has.
+    for; their tasks get a slot that no run has.
     """
     node, local = (int(os.environ.get(name, "0")) for name in ("SLURM_NODEID", "SLURM_LOCALID"))
     if processes == 1:
@@ -80,9 +80,9 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
 
 
 def _note(run: RunFolder, error: NobodyCame) -> None:
-    """Record that rank 0 never appeared, or its host is unknown here, unless the attempt has ended."""
+    """Record that rank 0 never appeared, or that its host is unknown here, unless the attempt has ended."""
     if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, socket.gaierror):
-        return  # rank 0 or its node may be gone: how, Slurm knows
+        return  # rank 0 or its node may be gone; Slurm knows how it ended
     newest = run.attempts()[-1]
     if newest.settled is None:
         where = f"; it is on {newest.manifest.host}" if newest.manifest else ""
@@ -96,9 +96,9 @@ def _dismiss(run: RunFolder, number: int, slot: int) -> None:
 
 
 def _given_up(attempt: Attempt) -> bool:
-    """Whether a launcher released the claim of this job's array, which Slurm accepted only after that.
+    """Whether a launcher gave up on this job's array before Slurm accepted it.
 
-    Another array has the attempt by now, or will have it.
+    Another array has claimed the attempt, or will.
     """
     name = os.environ.get("SLURM_JOB_NAME")
     meant = [event for event in attempt.noted if event.event == "intent" and event.submission == name]

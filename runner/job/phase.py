@@ -1,4 +1,4 @@
-"""What a run does before its first step: in its log, and in a file that launchers look at."""
+"""What a run is doing before its first step: printed to its log, and written to a file for launchers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = "phase.json"
 
 
 class Stage(Frozen):
-    """How far a trial is: the stage that it has begun (0: it waits), of how many, and what it looks at."""
+    """How far a trial is: the stage that it has begun (0: it waits), of how many, and what it checks."""
 
     backend: str
     begun: int
@@ -31,7 +31,7 @@ Tell = Callable[[Stage], None]
 
 @contextmanager
 def shown(attempt: Path) -> Iterator[Tell]:
-    """Give a function that shows a stage; the file is gone when the body ends."""
+    """Yield a function that shows a stage; the file is removed when the body ends."""
 
     def tell(stage: Stage) -> None:
         sys.stdout.write(f"{stage}\n")

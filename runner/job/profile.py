@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def keep(done: Done, manifest: Manifest, attempt: Path | None) -> None:
-    """Do a few more steps under the profiler. The run is over: whatever goes wrong here does not change it.
+    """Do a few more steps under the profiler. The run is over: errors here do not change its outcome.
 
     Args:
         attempt: None in processes of the run that write nothing.

@@ -24,7 +24,8 @@ def nodes_of_job() -> int:
 def job_end() -> float | None:
     """When Slurm will end this process's job, on the time.monotonic() clock; None without a limit.
 
-    A job whose end is over is not this process's: `salloc` leaves a shell whose variables outlive the job.
+    If that time has passed, the job is not this process's: after `salloc`, a shell keeps an ended job's
+    variables.
     """
     job_id = os.environ.get("SLURM_JOB_ID")
     if not job_id:
@@ -39,8 +40,8 @@ def job_end() -> float | None:
 def _ask_end(job_id: str) -> float | None:
     """The job's end as Unix time, from squeue: older Slurm versions do not set it in the environment.
 
-    The last element of an array has the array's number, for which squeue shows all elements: one that is
-    ending has an end in the past.
+    The last element of an array has the array's number, for which squeue shows all elements, also those that
+    are ending.
     """
     try:
         shown = dict(line.split() for line in ask("squeue", "-h", "-j", job_id, "-o", "%A %e").splitlines())
@@ -50,7 +51,7 @@ def _ask_end(job_id: str) -> float | None:
 
 
 def ending_before_restart(folder: RunFolder, attempt: Attempt) -> Ending:
-    """How the previous attempt of a requeued job ended, from sacct after the restart, and by its own word."""
+    """How the previous attempt of a requeued job ended, from sacct and from its own result."""
     ending, own = _accounted(attempt.job_id), attempt.result
     if own and ending.outcome is Outcome.LOST:
         return Ending(own.outcome, f"{own.reason} ({ending.reason})")
@@ -58,7 +59,7 @@ def ending_before_restart(folder: RunFolder, attempt: Attempt) -> Ending:
 
 
 def _accounted(job_id: str | None) -> Ending:
-    """How accounting says the start of a job before this one ended."""
+    """How the job's previous start ended, according to accounting."""
     name = os.environ.get("SLURM_JOB_NAME")
     ours = [f"--name={name}"] if name else []  # an older job may have had the same number
     try:
@@ -72,9 +73,9 @@ def _accounted(job_id: str | None) -> Ending:
 
 
 def is_over(local_id: int) -> bool:
-    """Whether a task of this job step, on this node, has ended; False where Slurm does not tell.
+    """Whether a task of this job step, on this node, has ended; False if Slurm does not say.
 
-    The node's own daemon answers. It lists tasks that have not ended, this one among them.
+    The node's own daemon answers with the tasks that have not ended, including this one.
     """
     job, step = (os.environ.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     try:

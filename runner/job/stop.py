@@ -27,7 +27,7 @@ class Stop:
         withdrawn: whether this run alone was cancelled, in a shared job; polled every ASK_SECONDS.
         cause: `signal` or `deadline`; None until there is a reason to stop.
         watched: whether the loop has started checking; before that, a signal ends the process at once.
-        steps: the last step done: the loop checks once after each.
+        steps: the last step done, since the loop checks once after each.
     """
 
     deadline: float | None

@@ -28,8 +28,8 @@ from model.verify.certificate import Certificate
 from runner.job.phase import Stage
 from runner.job.stop import QuickExit, die_with
 
-# A trial makes about 50 calls at the run's own shape and needs one result in float64 of it: what a run of a
-# few dozen steps costs. It gets this long, so that nobody waits in vain.
+# A trial makes about 50 calls at the run's own shape, and needs its result in float64 once: the cost of a few
+# dozen steps. The limit ends one that hangs.
 LIMIT_SECONDS = 1800.0
 
 
@@ -79,7 +79,7 @@ class Options:
         side_by_side: number of concurrent calls; they divide the cores among them, because oversubscribed
             threads are many times slower.
         tell: receives how far a trial is.
-        stop: ends the trials when it is set, and kills their processes; see `end`.
+        stop: set by `end`.
     """
 
     python: Sequence[str] = ()
@@ -89,7 +89,7 @@ class Options:
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def end(self) -> None:
-        """Kill what runs; what was answered stays answered."""
+        """End the trials and kill their processes; answers that were given stay valid."""
         self.stop.set()
         for process in list(self.running):
             _kill(process)
@@ -202,7 +202,7 @@ def main() -> None:
     What a wrong backend did to this process must not reach the next one.
     """
     parent, device, asked = sys.argv[1:]
-    # The same as in a run: a backend must not see that it is on trial.
+    # The same as in a run, so that a backend cannot see that it is on trial.
     sys.argv[:] = [str(Path(__file__).with_name("__main__.py"))]
     die_with(int(parent))
     leaving = QuickExit()

@@ -1,8 +1,8 @@
 """Runs that need the same certificate take turns: one makes it, and the others wait for it.
 
-The lock saves work and nothing else: a certificate that two runs make at once is the same, and is written
-whole. So where locks do not work between nodes, one run on each of them makes it; where the filesystem has
-none, each run does. The kernel, or the server of an NFS mount, releases the lock of a maker that died.
+The lock only saves work: two runs that make a certificate at once make the same one, and write it whole. If
+locks do not work across nodes, one run on each node makes it; if the filesystem has no locks, each run does.
+The kernel, or the server of an NFS mount, releases the lock of a maker that died.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Turn:
     """A place in the queue for one certificate.
 
     Attributes:
-        waited: whether another run was at it first.
+        waited: whether another run came first.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
@@ -32,14 +32,14 @@ class Turn:
 
     @property
     def in_vain(self) -> bool:
-        """Whether the run before ended its trial without a certificate, as for lack of memory.
+        """Whether the run before ended its trial without a certificate, for example for lack of memory.
 
-        The next ones would do the same one after another, so they do it side by side.
+        The waiting runs will probably fail too: they try at the same time instead of one after another.
         """
         return self.waited and os.pread(self._descriptor, len(_ENDED), 0) == _ENDED
 
     def done(self, certified: bool) -> None:
-        """Tell those who wait how it ended."""
+        """Tell the waiting runs how it ended."""
         if certified:
             self._path.unlink(missing_ok=True)
         else:

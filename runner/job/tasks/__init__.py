@@ -62,8 +62,8 @@ class Given:
     Attributes:
         options: Python options that make a process import the run's code.
         source: the text, as it was before the certificate was made; None if the task reads none.
-        meet: has the run's processes meet, once this one can begin; raises what `model.parallel.world.join`
-            raises, and in rank 0 `runner.job.ranks.first.Lost` where another process has ended.
+        meet: waits until all of the run's processes can begin; raises what `model.parallel.world.join`
+            raises, and in rank 0 `runner.job.ranks.first.Lost` if another process has ended.
         records: whether this process writes the attempt's records; the others of its run do not.
     """
 
@@ -108,10 +108,10 @@ class Work:
 
     Attributes:
         imports: modules to import beside torch, before the attempt's clock matters.
-        run: raises what `model.trainer.train` raises; returns what is to be done once the result is on disk.
-        compared: of a run and its repeat, what each came to as rows of a table, and one line about it.
-        resumes: whether a later attempt goes on from a checkpoint; one that starts over is not requeued.
-        admits: whether it certifies the backends that it calls; otherwise the run's own is certified before.
+        run: raises what `model.trainer.train` raises; returns what to do once the result is on disk.
+        compared: compares a run with its repeat; returns the rows of a table and a one-line summary.
+        resumes: whether a later attempt resumes from a checkpoint; a task that starts over is not requeued.
+        admits: whether it certifies the backends that it calls; otherwise the run's own is certified first.
     """
 
     imports: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Has what a run copied of its attention calls judged, and writes down what was found."""
+"""Judges the copies that a run took of its attention calls, and records the findings."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def judged(attempt: Path, taken: Taken) -> None:
 
 
 def kept(attempt: Path, record: AuditRecord) -> None:
-    """Write down what was found of one call."""
+    """Record what was found about one call."""
     append(attempt / "audits.jsonl", record, sync=True)

@@ -1,8 +1,8 @@
-"""Times attention alone, on one shape: each backend under a certificate of its own, all in this process.
+"""Times attention alone, on one shape: each backend with a certificate of its own, all in this process.
 
-Shapes that differ in batch, length and number of heads alone share a certificate; whether a backend is right
-at this one too is seen from what was timed. One that cannot take the shape, is wrong, or runs out of memory
-has rows that say so, and no time.
+Shapes that differ only in batch, length and number of heads share a certificate, so the results of the timed
+calls are checked too. A backend that cannot take the shape, is wrong, or runs out of memory gets rows that
+say so, without times.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Untimed(AssayError):
 
 
 def run(given: Given) -> None:
-    """Certify and time the backends, and write what came out.
+    """Certify and time the backends, and write the results.
 
     Raises:
         Unsupported: no backend takes the shape.
@@ -78,7 +78,7 @@ def _admitted(given: Given) -> dict[str, Certificate | Exception]:
 
 
 def _certified_as(name: str, case: Case) -> Case:
-    """The case of the certificate that a backend needs: its own one, if it does not take the shared one."""
+    """The case of the certificate that a backend needs: the shared one, unless it cannot take that."""
     shared = cases.shared(case)
     return case if attention.reasons_of(attention.load(name), shared) else shared
 
@@ -119,7 +119,7 @@ def _refuse_nothing(record: KernelTimes) -> None:
 
 
 def compared(then: RunState, now: RunState) -> tuple[list[Row], str]:
-    """How each backend ended, and how long its calls take against before: times are never the same."""
+    """How each backend ended, and the ratios of its times, which are never identical."""
     before, after = (_timed(state) for state in (then, now))
     both = sorted(before.keys() & after.keys())
     rows = [row(", ".join(way), before[way].outcome, after[way].outcome) for way in both]

@@ -1,4 +1,4 @@
-"""Reads prompts and decodes after them, between ceilings that are measured before and a profile after.
+"""Reads prompts and decodes; before that it measures ceilings, and after it a profile.
 
 There is no checkpoint: a run that is restarted starts over.
 """

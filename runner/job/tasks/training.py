@@ -1,4 +1,4 @@
-"""Trains: steps, audits and checkpoints, between ceilings that are measured before and a profile after."""
+"""Trains with audits and checkpoints; before that it measures ceilings, and after it a profile."""
 
 from __future__ import annotations
 
