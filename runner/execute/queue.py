@@ -86,7 +86,7 @@ def _acquire(descriptor: int, launch: str) -> bool:
 
 
 def _hint(holder: str) -> str:
-    """What to type if the holder is suspended, as by Ctrl-Z, and so would never be done."""
+    """What to type if the holder is suspended, for example by Ctrl-Z, and so would never finish."""
     named = re.search(r"\(process (\d+)\)$", holder)
     if not named or not process.suspended(int(named[1])):
         return ""

@@ -22,8 +22,8 @@ from runner.state.ledger import RunState
 from runner.state.lock import study_lock
 from runner.state.tasks import jobs_folder
 
-# Whether a process on another machine is alive is unknown: a claim from there is left alone for this long,
-# and a run that has started there, for this long after it last wrote anything.
+# Nobody knows whether a process on another machine is alive. So a claim from there is left alone for this
+# long, and a run that has started there for this long after it last wrote anything.
 FOREIGN_CLAIM = timedelta(minutes=5)
 FOREIGN_RUN = timedelta(hours=3)
 # An sbatch that did not answer may have asked a busy controller, which accepts the array later.
@@ -81,7 +81,7 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
             return False  # another launch is running, and repairs before it submits
         # Read again: what looked orphaned before the lock may have been another launcher's work in progress.
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
-        # In this order: an sbatch that has ended by now, Slurm knows what it submitted.
+        # In this order: Slurm knows what an sbatch has submitted that has ended by now.
         busy = _sbatch_runs(jobs_folder(study))
         arrays = _find_arrays(orphans, study.stat().st_uid)
         for state in orphans:

@@ -58,7 +58,7 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
 
 
 def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:
-    """The tasks whose attempt has neither a job nor an ending: sbatch may not have answered about it."""
+    """The tasks whose attempt has neither a job nor an ending, for example because sbatch did not answer."""
     begun = {state.folder.path: state.attempt for state in states if state.job_id or state.phase == "ended"}
     return [task for task in left if begun.get(task.folder.path, 0) < task.attempt]
 
@@ -70,7 +70,7 @@ def states_of(plan: Plan) -> list[RunState]:
 
 
 def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:
-    """Cancel the runs in flight if one ended unexpectedly and is not tried again; whether that was done."""
+    """Cancel the runs in flight if one ended unexpectedly and is not retried; returns whether it did."""
     over = [state for state in ended if state.phase == "ended" and not state.done and state not in again]
     if not over:
         return False
@@ -97,7 +97,7 @@ def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
 
 
 def _failed_node(state: RunState) -> str | None:
-    """The node that a run's latest attempt failed with; None where it had several, most of which are well."""
+    """The node with which a run's latest attempt failed; None if it had several, most of which are fine."""
     manifest = state.latest.manifest if state.latest else None
     failed = state.outcome is Outcome.NODE_FAILED and manifest and manifest.nodes == 1
     return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest and failed else None

@@ -25,7 +25,7 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
     """Lines for the user: what the runs need, and which of them need more than there is.
 
     Args:
-        memory: of one GPU, in bytes; None: nobody said.
+        memory: of one GPU, in bytes; None if unknown.
     """
     found = {run.group: run for run in runs if run.config.device == "cuda" and run.config.task in _NEEDS}
     groups = {group: run for group, run in found.items() if is_counted(run.config)}
@@ -51,7 +51,7 @@ def forecast(runs: Sequence[RunRecord], memory: int | None) -> Iterator[str]:
 
 
 def _named(run: RunRecord) -> str:
-    """All runs of its group: without seed and repeat."""
+    """The label of a run's group: without seed and repeat."""
     axes = [axis for axis in run.factors if axis != "seed"]
     return label(run, axes) if axes else "each run"
 
@@ -74,7 +74,7 @@ def _instead(config: RunConfig, memory: int) -> str:
 
 
 def _savings(config: RunConfig) -> Iterator[dict[str, Any]]:
-    """What to set instead, by what it costs the study."""
+    """What to set instead; what changes the study least comes first."""
     if config.task == "inference":
         yield from ({"batch_size": size} for size in _halved(config.inference.batch_size))
         yield from ({"prompt_length": length} for length in _halved(config.inference.prompt_length))

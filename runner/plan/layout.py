@@ -1,4 +1,4 @@
-"""How the processes of a run lie on nodes, and which numbers of processes a profile cannot give. Pure."""
+"""How the processes of a run are spread over nodes, and which numbers of them a profile cannot give. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from runner.spec.cells.cell import Cell
 from runner.spec.problems import Mark, Problem
 from runner.spec.profile import Cluster, Profile
 
-HERE = 8  # processes of a run without GPUs on this machine, where its profile does not say
+HERE = 8  # most processes of a run without GPUs on this machine, if its profile does not say
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the processes of a job lie on its nodes, the same number on each.
+    """How the processes of a job are spread over its nodes, the same number on each.
 
     Attributes:
-        processes: of a run.
+        processes: per run.
         nodes: of the job.
-        runs: that share the job; one where it has several nodes.
+        runs: number of runs that share the job; 1 if it has several nodes.
     """
 
     processes: int
@@ -64,7 +64,7 @@ def _here(processes: int, key: str, room: int | None) -> Layout:
 
 
 def _unfit(processes: int, room: int, whole: bool) -> str | None:
-    """Why nodes with room for so many do not take them, in words; None if they do."""
+    """Why nodes with this much room cannot take so many processes; None if they can."""
     nodes = -(-processes // room)
     if processes % nodes:
         return f"do not divide evenly over {nodes} nodes"
@@ -73,7 +73,7 @@ def _unfit(processes: int, room: int, whole: bool) -> str | None:
 
 
 def _instead(processes: int, room: int, whole: bool) -> str:
-    """The next numbers on either side that nodes take; they take 1, and each multiple of their room."""
+    """The nearest numbers of processes that nodes can take: always 1, and each multiple of their room."""
     sides = (range(processes - 1, 0, -1), range(processes + 1, processes + room + 1))
     found = (next((each for each in side if not _unfit(each, room, whole)), None) for side in sides)
     return " or ".join(str(number) for number in found if number)

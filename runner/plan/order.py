@@ -17,8 +17,8 @@ Planned = tuple[RunRecord, RunState | None]
 def placed(runs: list[Planned], root: Path, study: str) -> list[Planned]:
     """The same runs with their places: earlier ones keep theirs, and new ones come after all of them.
 
-    A block is therefore made of runs that were planned together. A run from before runs had places gets one
-    only if it starts again.
+    A block therefore holds runs that were planned together. A run that an earlier version planned without a
+    place gets one only if it starts again.
     """
     new = sorted((run for run, state in runs if _place(state) is None), key=lambda run: run.position or 0)
     known = _briefs(root, study) if new else []

@@ -90,7 +90,7 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
 
 
 def _refuse_logs(study: str, root: Path) -> None:
-    """Runs that were imported and runs of our own in one folder would pass for one study."""
+    """Refuse a study that holds imported runs: they would look like runs of this study."""
     if logs := [name for name in folders(root / study) if name.startswith(PREFIX)]:
         raise UserError(
             f"study '{study}' under {root} holds {len(logs)} imported logs, which cannot be run: "
@@ -99,7 +99,7 @@ def _refuse_logs(study: str, root: Path) -> None:
 
 
 def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
-    """A study whose file changed its task keeps its folder: no page may rank the old runs with the new."""
+    """Refuse a study with runs of another task: no page may rank the old runs with the new."""
     for name in folders(root / study) if cells else ():
         task, place = cells[0].config.task, cells[0].marks.get("task", cells[0].origin)
         try:
@@ -114,9 +114,9 @@ def _refuse_another_task(cells: Sequence[Cell], root: Path, study: str) -> None:
 
 
 def refreshed(plan: Plan) -> Plan:
-    """The plan with the current status of its runs, without runs that `once` leaves out.
+    """The plan with the current status of its runs, without those that `once` leaves out.
 
-    Nor with those that somebody cancelled since: a launch that waits for its turn must not undo that.
+    Runs that somebody has cancelled since are left out too: a launch that waited must not undo that.
     """
     now = [(run, before, _known(plan.root, run)) for run, before in plan.runs]
     kept = [

@@ -1,4 +1,4 @@
-"""Which runs will end unsupported because their backend lacks a kind of call, whatever the GPU."""
+"""Which runs will end unsupported on any GPU, because their backend lacks a kind of call."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from runner.spec.problems import Problem
 
 
 def unable(cells: Sequence[Cell]) -> list[Problem]:
-    """One warning for each backend at its place in the study, of cells that do not expect it.
+    """One warning for each such backend, at its place in the study, unless the cells expect it.
 
-    Torch is imported only where some run asks for such calls. The runs start nevertheless: that a backend
-    lacks something can be what a study shows.
+    Torch is imported only if some run needs such calls. The runs start nevertheless: a study may want to show
+    what a backend lacks.
     """
     return sorted({problem for cell in cells if (problem := _unable(cell))})
 

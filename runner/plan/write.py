@@ -70,9 +70,9 @@ def _updated(run: RunRecord, state: RunState, starts: bool) -> RunRecord:
 
 
 def _redesigned(now: DesignRecord | None, before: DesignRecord | None) -> dict[str, DesignRecord]:
-    """The design of a run that has started: a margin that is stated after the results proves nothing.
+    """The design of a run that has started. It keeps its margins: those stated after results prove nothing.
 
-    That `until` is gone from the study does not undo the looks that it took.
+    If `until` was removed from the study, its earlier looks at the results still count.
     """
     if now is None or before is None:
         return {}

@@ -1,4 +1,4 @@
-"""What is true of an attempt that Slurm says has ended: its own word, and what srun printed of its tasks."""
+"""How an attempt really ended that Slurm says has ended, from its own result and what srun printed."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILIN
 # `srun: error: Node failure on n2`
 _NODE = re.compile(r"^srun: error: (Node failure on \S+)", re.MULTILINE)
 _OWN = frozenset({Outcome.FAILED, Outcome.OOM_HOST})  # endings of one process
-# A line of the batch script's: a job that was put back into the queue goes on in the same file.
+# Begins a line that the batch script prints: a requeued job continues in the same file.
 START = "the job starts, restart "
 
 
 def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
-    """How an attempt ended, given what Slurm says of its job.
+    """How an attempt ended, given what Slurm says about its job.
 
-    An attempt that was stopped has said so, and what it saved; why it was, Slurm may know. Of several
-    processes the one that ended first is named, and the node that failed.
+    An attempt that was stopped has recorded that, and what it saved; Slurm may know why. If it had several
+    processes, the reason names the one that ended first, or the node that failed.
     """
     attempt = folder.attempt(number)
     own, (rank, said) = attempt.result, _culprit(ending, folder, attempt)
     if own and (ending.outcome is Outcome.LOST or (ending.outcome is Outcome.FAILED and not rank)):
-        return Ending(own.outcome, own.reason)  # Slurm speaks of the exit code of the process that said this
+        return Ending(own.outcome, own.reason)  # Slurm only saw this process's exit code
     said = said or (own.reason if own else None)
     return replace(ending, reason=f"{said} ({ending.reason})") if said else ending
 
 
 def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int | None, str | None]:
-    """The rank that ended first, if one did, and what there is to say of it or of a node."""
+    """The rank that ended first, if any, and how it or its node ended."""
     processes = attempt.planned.config.processes
     if processes == 1:
         return None, None
@@ -51,7 +51,7 @@ def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int |
 
 
 def _slot(folder: RunFolder, attempt: Attempt) -> int:
-    """The run's place in its job, which was noted for the attempt that the job began with."""
+    """The run's place in its job, which is recorded for the attempt that the job started with."""
     numbers = reversed([number for number in folder.numbers() if number <= attempt.number])
     meant = (folder.attempt(number).event("intent") for number in numbers)
     return next((intent.slot or 0 for intent in meant if intent), 0)

@@ -31,7 +31,7 @@ class Ending:
 
 # Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
-# Where not even the size in bytes fits into 64 bits.
+# The size in bytes does not even fit into 64 bits.
 _ANY_MEMORY = re.compile(r"Storage size calculation overflowed|integer multiplication overflow")
 _BYTES = TypeAdapter(ByteSize)
 _REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
@@ -41,7 +41,7 @@ def of_exception(error: BaseException, device: str = "cpu") -> Ending:
     """The ending of a job that raised this exception.
 
     Args:
-        device: of its run, "cuda" or "cpu": what is larger than any memory does not say whose it exceeds.
+        device: of its run, "cuda" or "cpu"; needed for tensors that are larger than any memory.
     """
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__

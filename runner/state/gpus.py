@@ -1,4 +1,4 @@
-"""Which GPUs of this machine a process sees, by name, before CUDA is loaded: it looks once."""
+"""Which GPUs of this machine a process sees, by name, without loading CUDA, which looks only once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NAME = re.compile(r"[0-9]+|(GPU|MIG)-\S+")
 
 
 def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES calls the GPUs that a process with these variables sees.
+    """The GPUs that a process with these variables sees, as CUDA_VISIBLE_DEVICES names them.
 
-    As CUDA reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"): an empty list hides all GPUs,
-    and a word that names none hides those after it. Of a GPU that is named twice CUDA shows nothing.
-    CUDA counts its GPUs from 0, also in a container that has only /dev/nvidia5.
+    CUDA's rules (CUDA C++ Programming Guide, "CUDA Environment Variables"): an empty list hides all GPUs, a
+    word that names none hides those after it, and naming a GPU twice hides all. CUDA counts its GPUs from 0,
+    also in a container that has only /dev/nvidia5.
     """
     said, here = environment.get(VARIABLE), len([*DEVICES.glob("nvidia[0-9]*")])
     if said is None:
@@ -34,7 +34,7 @@ def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def counted(devices: Sequence[str], environment: Mapping[str, str]) -> str:
-    """How many GPUs a process with these variables sees, in words, and what decides that."""
+    """How many GPUs a process with these variables sees, in words, and why."""
     number = f"the {units.counted(len(devices), 'GPU')} of this machine"
     if VARIABLE in environment:
         return f"{number} that {VARIABLE} '{environment[VARIABLE]}' shows"

@@ -1,4 +1,4 @@
-"""Whether other users could change what runs as this user: the folders that code and batch scripts lie in."""
+"""Whether other users could change code or batch scripts that run as this user."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ELSEWHERE = "choose another place with --root"
 
 
 def _above(path: Path) -> Iterator[Path]:
-    """Every folder whose writers decide what the path leads to, also by way of symbolic links."""
+    """Every folder whose writers could change what the path leads to, also through symbolic links."""
     for place in (path, *path.parents):
         if place.is_symlink():
             yield from _above(place.parent / place.readlink())

@@ -134,7 +134,7 @@ def claim(folder: RunFolder, number: int, executor: Executor, parallel: Parallel
 def _published(attempt: Path, claim: LedgerEvent) -> bool:
     """Make an attempt's folder with a claim in it, in one step; returns False if there is another claim.
 
-    What the folder then holds decides, not the error: NFS may report a rename as failed that it has done.
+    The folder's content decides, not the error: NFS may report a failure for a rename that it has done.
     """
     if attempt.exists():
         return False  # an empty folder of an earlier version would be replaced

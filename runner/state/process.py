@@ -51,7 +51,8 @@ def alive(process: Manifest | LedgerEvent) -> bool | None:
 def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
     """Send a signal to a recorded process on this machine; returns False if it is not running.
 
-    A stopped process is continued with the others of its run, to receive the signal; Slurm does the same.
+    A stopped process is continued so that it receives the signal, with the others of its run; Slurm does the
+    same.
 
     Raises:
         UserError: it belongs to another user.
@@ -71,9 +72,9 @@ def terminate(process: Manifest, by: signal.Signals = signal.SIGTERM) -> bool:
 
 
 def go_on(pid: int) -> None:
-    """Continue a run's processes on this machine if they were stopped: together they can save.
+    """Continue a run's stopped processes on this machine: they can save only together.
 
-    They are of one group. A trial is of its own: rank 0 kills it.
+    They share a process group. A trial has its own, and rank 0 kills it.
 
     Raises:
         ProcessLookupError: there is no such process.

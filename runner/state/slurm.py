@@ -15,12 +15,12 @@ from model.errors import AssayError
 from runner.state.endings import Ending
 
 TIMEOUT_SECONDS = 60
-# Separates the fields of an answer. Names of others' jobs can have line breaks: if these others knew the
-# separator, they could make lines about our jobs.
+# Separates the fields of an answer. Job names can have line breaks: a user who knew the separator could forge
+# lines about our jobs.
 BAR = f"|{uuid.uuid4().hex}|"
 JOB = "JobID,State,ExitCode,NodeList,Submit,JobName"
-# Variables from which Slurm's commands take options: they override a batch script's and change what a query
-# prints. A job that inherits those of the job that submits it would get that one's resources.
+# Variables from which Slurm's commands take options: they override a batch script's options and change what a
+# query prints. A job that inherits the variables of the job that submits it would get that job's resources.
 _OPTIONS = re.compile(r"(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_")
 _REACH = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})  # where the cluster is, and who asks
 
@@ -119,13 +119,13 @@ def sacct(fields: str, *options: str) -> list[list[str]]:
 
 
 def rows(answer: str, fields: int) -> list[list[str]]:
-    """The fields of each line. What follows a line break in a job's name has none."""
+    """The fields of each line, without lines that only a line break in a job's name has made."""
     found = (line.split(BAR, fields - 1) for line in answer.splitlines())
     return [row for row in found if len(row) == fields]
 
 
 def placed(node: str) -> bool:
-    """Whether Slurm names a node for a job, which it does once the job has started."""
+    """Whether a job has a node, and so has started."""
     return node not in ("", "None assigned")
 
 

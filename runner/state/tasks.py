@@ -17,8 +17,8 @@ class Shape:
     """The resources that a run requests; the same for all runs of a job array.
 
     Attributes:
-        memory_bytes, cpus: of each process.
-        processes: of the run, one a GPU.
+        memory_bytes, cpus: per process.
+        processes: number of processes of the run, each with a GPU if it uses any.
     """
 
     memory_bytes: int | None
@@ -37,7 +37,7 @@ class Task:
     """One attempt to start.
 
     Attributes:
-        parallel: its processes in place of the run's own.
+        parallel: its processes, if they differ from the run's own.
     """
 
     folder: RunFolder

@@ -57,7 +57,7 @@ class _Sight(NamedTuple):
     """A job as a command of Slurm shows it.
 
     Attributes:
-        open: whether it failed, and one of its steps, which may tell why, has not ended yet.
+        open: whether it failed while one of its steps has not ended, which may still tell why.
     """
 
     state: str
@@ -73,7 +73,7 @@ class _Sight(NamedTuple):
 
 
 class _Jobs:
-    """What one source shows of the jobs that are asked about: ours, and ids that other jobs have now."""
+    """What one source shows of the jobs asked about: our jobs, and ids that other jobs have now."""
 
     def __init__(self, wanted: Mapping[str, Job], shown: Mapping[str, _Sight]) -> None:
         known = {job_id: sight for job_id in wanted if (sight := _of(job_id, shown))}
@@ -87,9 +87,9 @@ class _Jobs:
 def _of(job_id: str, shown: Mapping[str, _Sight]) -> _Sight | None:
     """What is shown of a job, or of its array if the job has not run.
 
-    Slurm keeps no record of an array's element that is cancelled before it starts; once none is left to
-    start, it shows the array itself as cancelled. But the last element to start takes over the array's
-    record, and for a moment that is shown under the array's number: with a node.
+    Slurm keeps no record of an array element that is cancelled before it starts; once none is left to start,
+    it shows the array itself as cancelled. But the last element to start takes over the array's record, which
+    is shown for a moment under the array's number, with a node.
     """
     array = shown.get(job_id.partition("_")[0])
     return shown.get(job_id) or (array if array and not slurm.placed(array.node) else None)
@@ -100,8 +100,8 @@ def poll(jobs: Iterable[Job]) -> Poll:
 
     For some seconds after a requeue, accounting still reports a job as NODE_FAIL or PREEMPTED, and it does
     not know a job that was submitted while it was down: only the controller knows that these jobs are alive.
-    The end of a step can come to accounting after that of its job: until then, for as long as the controller
-    knows the job, it has not ended.
+    Accounting can learn of the end of a step after that of its job: until then, a job that the controller
+    knows has not ended.
 
     Raises:
         NoAnswer: neither accounting nor the controller answers.
@@ -130,9 +130,9 @@ def poll(jobs: Iterable[Job]) -> Poll:
 
 
 def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
-    """The controller's answer. It knows how jobs ended for some minutes only (MinJobAge).
+    """The controller's answer. It remembers only for some minutes how jobs ended (MinJobAge).
 
-    If the cluster has accounting, which does not answer at the moment, its word is waited for: the controller
+    If the cluster has accounting, which does not answer at the moment, endings wait for it: the controller
     shows FAILED for a job whose step ran out of memory.
     """
     queue = _Jobs(wanted, _queue())
@@ -144,7 +144,7 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
 
 
 def has_accounting() -> bool:
-    """Whether the cluster records what becomes of jobs, as far as this machine can tell."""
+    """Whether the cluster has accounting, as far as this machine can tell."""
     if not shutil.which("sacct"):
         return False
     try:
@@ -165,9 +165,9 @@ def _sights(rows: Iterable[list[str]]) -> dict[str, _Sight]:
     """Jobs by id, from accounting's rows for jobs and their steps.
 
     Slurm reports FAILED for a job whose step ran out of memory or was cancelled, because its script returned
-    an exit code. Of a step that srun itself ends it does not say by whom it was cancelled.
-    A range stands for elements that have not started, and its row may be older than theirs. With a node it
-    would be the record of the array's last element, as `_of` describes, and is not taken for the others'.
+    an exit code. If srun itself ended a step, Slurm does not say who cancelled it.
+    A range stands for elements that have not started, and its row may be older than theirs. A range with a
+    node is the record of the array's last element, as `_of` describes, and says nothing about the others.
     """
     shown: dict[str, _Sight] = {}
     for job, *rest in sorted(rows, key=lambda row: "[" in row[0]):

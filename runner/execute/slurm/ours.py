@@ -31,8 +31,8 @@ class Job:
     def is_(self, name: str, submitted: str) -> bool:
         """Whether a job of this number is ours, by its name and when it was submitted (Slurm's local time).
 
-        Someone may have renamed ours, but no other job of this number was submitted when ours was. A requeue
-        makes the submission time later, so a job whose name we do not know may also be a later one.
+        Someone may have renamed our job, but no other job of this number was submitted at the same time. A
+        requeue makes the submission time later, so a job whose name we do not know may also be a later one.
         """
         if self.name == name or self.after is None or self.before is None:
             return True

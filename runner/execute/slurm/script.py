@@ -141,12 +141,12 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
 
 
 def _begins(shape: Shape) -> list[str]:
-    """A line of a job's output that tells which start what follows is of, for `culprit`."""
+    """A command that prints which start of the job the following output is of, for `culprit`."""
     return [] if shape.processes == 1 else [f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2']
 
 
 def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:
-    """Options of srun for one file of output a node; submitit's are one a process."""
+    """Options of srun for one output file per node; submitit asks for one per process."""
     if shape.processes == 1:
         return []
     job = "%A_%a" if several else "%j"
@@ -168,9 +168,9 @@ def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:
 
 
 def _fate(slurm: Slurm, profile: Profile, job: Layout) -> list[str]:
-    """Options of srun that say which processes end together, and that part the GPUs of runs on one node.
+    """Options of srun that say which processes end together, and share out the GPUs of a node among its runs.
 
-    A run that fails leaves the other runs of its job; a process that fails ends those of its own run.
+    A failed run leaves the other runs of its job alone; a failed process ends the others of its run.
     """
     if job.runs == job.processes == 1:
         return []
