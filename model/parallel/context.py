@@ -36,7 +36,7 @@ def places(rank: int, context: int) -> tuple[int, int]:
 
 
 def mine(x: Tensor, world: World, dim: int = 1) -> Tensor:
-    """This process's tokens from a tensor of all, in its order; the tensor itself if it has them all."""
+    """This process's tokens from a tensor of all, in its own order; the tensor itself if it has them all."""
     context = world.parallel.context
     if context == 1:
         return x
@@ -47,11 +47,11 @@ def mine(x: Tensor, world: World, dim: int = 1) -> Tensor:
 class Shared:
     """Attention of one process's tokens, (q_BSHD, k_BSKD, v_BSKD) -> o_BSHD, all of them in `mine`'s order.
 
-    All processes that share the tokens must call it, and go backward, in the same order.
+    All processes that share the tokens must call it, and its backward pass, in the same order.
 
     Args:
         case: with `context`, as `RunConfig.attention_case` has it.
-        outside_graphs: the blocks are compiled; their graphs end before it and go on after it.
+        outside_graphs: the blocks are compiled, and their graphs must be interrupted for it.
     """
 
     def __init__(self, backend: Backend, case: Case, world: World, outside_graphs: bool = False) -> None:
@@ -69,7 +69,7 @@ class Shared:
         return self._run(q_BSHD, k_BSKD, v_BSKD)
 
     def tapped(self, number: int, around: Callable[[Attend], Attend]) -> Shared:
-        """The same, not for graphs, with something around one of the calls."""
+        """The same, not for graphs, with one of the calls wrapped."""
         found = copy(self)
         found.calls = [around(call) if n == number else call for n, call in enumerate(self.calls)]
         found._run = found._eager

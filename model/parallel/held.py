@@ -22,7 +22,7 @@ def local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def holders(tensor: Tensor, processes: int) -> int:
-    """How many of all processes hold the same piece of it as this one; all of them hold a plain tensor."""
+    """How many of all processes hold the same piece of it as this one; all of them if it is not split."""
     cut: Any = tensor
     for dim, placement in enumerate(cut.placements if is_cut(tensor) else ()):
         if not placement.is_replicate():

@@ -1,4 +1,4 @@
-"""What training minimises, as one process of a run computes its share of it."""
+"""What training minimises: the share of it that one process of a run computes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Objective:
         self._model.embedding.register_forward_hook(self._until_its_gradient)
 
     def share(self, part: Part, count: int) -> Tensor:
-        """What these labels have of the batch's mean loss.
+        """What these labels contribute to the batch's mean loss.
 
         Args:
             count: labels that count, of the whole batch on all processes.
@@ -55,7 +55,7 @@ class Objective:
         self._own.resume()
 
     def _until_its_gradient(self, _module: nn.Module, _given: object, x_BTC: Tensor) -> None:
-        """What comes after the blocks' backward pass is the sum of gradients over all processes."""
+        """Stop counting own time once the blocks' backward pass ends: then processes sum up gradients."""
         if x_BTC.requires_grad:
             x_BTC.register_hook(lambda _gradient: self._own.pause())  # type: ignore[no-untyped-call]
 

@@ -1,13 +1,12 @@
-"""What one process of several spends on its own work in its steps, not waiting for the others.
+"""How long one of several processes works by itself in its steps, not waiting for the others.
 
 All processes end a step together, so the clock does not show which is slowest: it is the one that spends the
 most time on its own data and computing, while the others wait for it in collectives. Marks in the device's
-stream surround whatever may wait: where FSDP2 gathers and scatters a block, where keys are gathered, from
-the end of a backward pass to the sum of its gradients, and where numbers are agreed on. What is moved there
-is not counted either. Nothing waits for a mark before the record that reads it.
+stream surround everything that may wait: where FSDP2 gathers and scatters a block, where keys are gathered,
+from the end of a backward pass to the sum of its gradients, and where processes agree on numbers. The
+transfers themselves are left out too. Nothing waits for a mark before the record that reads it.
 
-Tensor parallelism waits inside of blocks, at places that are PyTorch's own and in compiled code: there
-nothing is measured.
+Tensor parallelism waits inside blocks, in PyTorch's own and in compiled code; there nothing is measured.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MOST_STEPS = 32  # steps of an interval that are counted: a GPU's marks are kept
 
 
 class Own:
-    """Counts it from `start` to `seconds`; at other times its methods do nothing.
+    """Counts this time from `start` to `seconds`; before and after, its methods do nothing.
 
     Args:
         known: whether it is known where this process waits; nothing is counted otherwise.
@@ -56,13 +55,13 @@ class Own:
             self._marks, self._running, self._steps = marks, True, 0
 
     def pause(self) -> None:
-        """Others may be waited for from here on."""
+        """Stop counting: from here on this process may wait for others."""
         if self._marks and self._running:
             self._marks.mark()
             self._running = False
 
     def resume(self) -> None:
-        """Start to count the time that this process spends itself."""
+        """Count again: this process works by itself."""
         if self._marks and not self._running and self._steps < MOST_STEPS:
             self._marks.mark()
             self._running = True
@@ -86,7 +85,7 @@ class Own:
                 self.resume()
 
     def around(self, call: Callable[Given, Found]) -> Callable[Given, Found]:
-        """A call that is left out whenever it is made."""
+        """The same call, whose time is left out."""
 
         @wraps(call)
         def left_out(*given: Given.args, **named: Given.kwargs) -> Found:

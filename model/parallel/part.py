@@ -25,8 +25,8 @@ class Part(NamedTuple):
 def of(x_BT: Tensor, world: World) -> Tensor:
     """This process's part of a batch: consecutive samples, and its tokens of each.
 
-    Each process makes the whole batch, so that the order of the documents is global and nobody has to ask how
-    many of its labels count.
+    Each process makes the whole batch, so that the order of the documents is global, and each knows how many
+    labels of the batch count.
     """
     if world.mesh is None:
         return x_BT

@@ -1,4 +1,4 @@
-"""Where a process stands among those of its run. Torch-free."""
+"""Which of a run's processes a process is. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Place:
 
     Attributes:
         rank: among all processes of the run, from 0.
-        size: how many they are.
-        local_rank: among those of its node, from 0; its GPU's number where it sees several.
+        size: number of processes.
+        local_rank: among those of its node, from 0; its GPU's number if it sees several.
         address: HOST:PORT at which rank 0 listens for the others; empty if it is alone.
     """
 

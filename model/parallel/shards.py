@@ -4,24 +4,23 @@
                         /meta.json                    checkpoint.ShardsMeta: the state that they are together
     attempt-N/checkpoint.part/                        all of them, while they are written
 
-DCP plans: which process writes which shard, each of them once, however many processes hold it; and which
-parts of which files a process needs, whatever shards it has itself. So a run can go on with another number
-of processes, split in another way.
+DCP plans which process writes which shard, each once, however many processes hold it, and which parts of
+which files a process needs, whatever shards it has itself. So a run can continue with another number of
+processes, split in another way.
 
-How bytes come to disk and back is ours, behind DCP's StorageWriter and StorageReader. What it brings for that
-does not do here:
-- FileSystemReader calls `pickle.load` on a file of the checkpoint, which executes what others put there.
+How bytes get to disk and back is ours, behind DCP's StorageWriter and StorageReader. DCP's own readers do not
+suit:
+- FileSystemReader calls `pickle.load` on a file of the checkpoint, which executes code that others put there.
 - HuggingFaceStorageReader unpickles nothing, but maps files; `model.disk.tensorfile` says what is wrong with
   that. Neither has checksums, or one instant at which the new checkpoint takes the old one's place.
 
 Each file's header says, in JSON, which parts of which tensors it holds, in HuggingFaceStorageWriter's words,
 so that others can read the files by DCP. Sizes and checksums of all files are in meta.json, which rank 0
-renames into place once every process's file is on disk. What processes tell each other is pickled, but on the
-network between them, never on disk.
+renames into place once every process's file is on disk. Messages between processes are pickled, but nothing
+on disk is.
 
-Every tensor has the same value on any number of processes. Each rank's random generators are saved too; where
-there are more ranks than before, those that were not there begin with the generators that the run's seed gave
-them.
+Every tensor has the same value on any number of processes. Each rank's random generators are saved too; ranks
+that did not exist before begin with the generators that the run's seed gives them.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _PLANNING = {"flatten_state_dict": False, "flatten_sharded_tensors": False}  # t
 
 
 def connect() -> distributed.ProcessGroup:
-    """How the run's processes agree about checkpoints, apart from all other communication; all must ask."""
+    """A process group for checkpoints alone, apart from all other communication; all must call this."""
     return distributed.new_group(backend="gloo", timeout=PATIENCE)
 
 
@@ -156,7 +155,7 @@ def _opened(kept: Path, state: State, world: World) -> _Reader:
 
 
 def _agreed(world: World, ask: Callable[[], Found]) -> Found:
-    """What each process finds; if one of them raises a UserError, all raise it."""
+    """What this process finds; if any process raises a UserError, all raise it."""
     found, problem = None, None
     try:
         found = ask()
@@ -186,7 +185,7 @@ def _set_random(found: dict[str, Tensor], state: State) -> None:
 
 
 def _refuse_other_tensors(kept: Path, metadata: Metadata, tensors: dict[str, Tensor]) -> None:
-    """Raise Unreadable unless the files hold exactly these tensors, every number of them."""
+    """Raise Unreadable unless the files hold exactly these tensors, in full."""
     found = {
         name: (each.properties.dtype, each.size, sum(chunk.sizes.numel() for chunk in each.chunks))
         for name, each in metadata.state_dict_metadata.items()

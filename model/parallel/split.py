@@ -7,9 +7,9 @@
 | with replicate | FSDP2 over a mesh of both (HSDP): gradients are also averaged over the replicas |
 | tensor | heads and feed-forward of each block are split first, by DTensor |
 
-Tensor parallelism leaves the norms, the embedding and the head whole in each of its processes. They compute
-the same there from the same numbers, and either loss function takes them as they are; a head split over the
-vocabulary would need a loss of its own. What it costs is the head's product, which each of them does in full.
+Tensor parallelism leaves the norms, the embedding and the head whole in each of its processes. Each process
+computes them in full from the same numbers, so that either loss function works unchanged; a head split over
+the vocabulary would need its own loss. The cost is that each process computes the head's whole product.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def block(module: nn.Module, train: TrainConfig, world: World) -> None:
-    """Split a block that was just drawn, so that no more than one is ever whole on this process's device."""
+    """Split a block that was just drawn, so that at most one is ever whole on this process's device."""
     if world.parallel.tensor > 1:
         _by_heads(module, world)
     if _sharded(train, world):
@@ -36,23 +36,23 @@ def block(module: nn.Module, train: TrainConfig, world: World) -> None:
 
 
 def end(modules: list[nn.Module], train: TrainConfig, world: World) -> None:
-    """Split what comes after the last block: modules that each forward pass calls all, in this order.
+    """Split what comes after the last block: modules that each forward pass calls, in this order.
 
     They are a group of their own, so that they are gathered while the last block runs, and their gradients
-    are added up while its backward pass does. Between their two passes nothing is gathered, hence they stay.
+    are added up during its backward pass. They stay gathered, as nothing else is between their two passes.
     """
     if _sharded(train, world):
         _shard(modules, train, world, reshard=False)
 
 
 def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
-    """Split what is not split yet; gives the module to call instead of the one given."""
+    """Split what is not split yet; returns the module to call instead of the given one."""
     if _sharded(train, world):
         _shard([module], train, world, reshard=False)  # backward, it would be gathered before it is needed
         return module
     if world.parallel.replicate == 1:
         return module
-    tables = [name for name, _ in module.named_buffers()]  # all have the same, and need not tell each other
+    tables = [name for name, _ in module.named_buffers()]  # the same in all processes, so not broadcast
     ddp: Any = nn.parallel.DistributedDataParallel
     ddp._set_params_and_buffers_to_ignore_for_model(module, tables)
     found: nn.Module = ddp(module, gradient_as_bucket_view=True)
@@ -61,13 +61,13 @@ def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
 
 
 def wait_for_last(module: nn.Module, last: bool, keep: bool = False) -> None:
-    """Call this before each part of a batch: until the last, copies of the model keep their gradients apart.
+    """Call this before each part of a batch: copies of the model exchange gradients only after the last.
 
-    Where parameters are sharded, each part's gradients are too: to keep them whole would take the memory that
-    sharding is there to save.
+    If parameters are sharded, each part's gradients are sharded at once: to keep them whole would take the
+    memory that sharding saves.
 
     Args:
-        keep: parameters that were gathered stay until the last part, too.
+        keep: keep gathered parameters until the last part, too.
     """
     if isinstance(module, nn.parallel.DistributedDataParallel):
         module.require_backward_grad_sync = last  # as its no_sync() does
@@ -78,7 +78,7 @@ def wait_for_last(module: nn.Module, last: bool, keep: bool = False) -> None:
 
 
 def _sharded(train: TrainConfig, world: World) -> bool:
-    """Whether FSDP2 does it: DDP takes no parameters split by heads, and adds up in their precision."""
+    """Whether to use FSDP2: DDP takes no parameters split by heads, and adds up only in their precision."""
     parallel = world.parallel
     beyond = parallel.tensor > 1 or train.reduce not in ("dtype", train.dtype)
     return parallel.shard * parallel.context > 1 or (parallel.replicate > 1 and beyond)
@@ -98,7 +98,7 @@ _WAITING = ("pre_forward", "pre_backward", "post_backward")
 
 
 def _leave_out(module: Any, world: World) -> None:
-    """Leave the time in which FSDP2 gathers and scatters a module out of this process's own time."""
+    """Do not count the time in which FSDP2 gathers and scatters a module as this process's own."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
     for group in groups:
@@ -106,7 +106,7 @@ def _leave_out(module: Any, world: World) -> None:
 
 
 def _around(owner: Any, names: tuple[str, ...], world: World) -> None:
-    """Leave calls out of this process's own time. They are PyTorch's own, and may change."""
+    """Do not count calls as this process's own time. They are PyTorch's internals, and may change."""
     if not all(hasattr(owner, name) for name in names):
         world.own.known = False
         return
@@ -125,7 +125,7 @@ def _by_heads(module: nn.Module, world: World) -> None:
     from torch.distributed.tensor.parallel import parallelize_module
 
     assert world.pieces is not None
-    # Each process has drawn the same values: it keeps its own piece of them.
+    # Each process has drawn the same values, and keeps its own piece of them.
     parallelize_module(module, world.pieces["tensor"], _plan(), src_data_rank=None)
 
 

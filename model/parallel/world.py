@@ -26,9 +26,9 @@ class World:
     """The processes of a run.
 
     Attributes:
-        mesh: by `AXES`; None for a process that is alone.
-        pieces: who holds what of the model: by replicate, shard x context (as `shard`) and tensor.
-        own: what this process spends itself.
+        mesh: by `AXES`; None for a single process.
+        pieces: the mesh over which the model is split: replicate, shard x context (as `shard`), and tensor.
+        own: measures the time that this process works by itself.
     """
 
     place: Place = field(default_factory=Place)
@@ -44,26 +44,26 @@ class World:
 
     @property
     def sample_rank(self) -> int:
-        """Which part of a batch's samples is this process's, of `parallel.samples`."""
+        """Which of the `parallel.samples` parts of a batch's samples this process has."""
         return self.place.rank // (self.parallel.context * self.parallel.tensor)
 
     @property
     def context_rank(self) -> int:
-        """Which part of a sample's tokens is this process's, of `parallel.context`."""
+        """Which of the `parallel.context` parts of a sample's tokens this process has."""
         return self.place.rank // self.parallel.tensor % self.parallel.context
 
     @property
     def tensor_rank(self) -> int:
-        """Which part of each block's heads is this process's, of `parallel.tensor`."""
+        """Which of the `parallel.tensor` parts of each block's heads this process has."""
         return self.place.rank % self.parallel.tensor
 
     @property
     def parts(self) -> int:
-        """Into how many parts a batch is cut."""
+        """Number of parts that a batch is cut into."""
         return self.parallel.samples * self.parallel.context
 
     def most(self, said: int) -> int:
-        """The largest number that a process says; all must ask. Waits for no GPU."""
+        """The largest number of all processes; all must call this. Waits for no GPU."""
         if self.mesh is None:
             return said
         number = torch.tensor(said)
@@ -72,7 +72,7 @@ class World:
         return int(number)
 
     def gather(self, said: Said) -> list[Said]:
-        """What each process says, by rank; all must ask."""
+        """What each process gives, by rank; all must call this."""
         if self.mesh is None:
             return [said]
         found: list[Said] = [said] * self.place.size
@@ -80,7 +80,7 @@ class World:
         return found
 
     def total(self, part: Tensor, holders: Tensor | int = 1) -> Tensor:
-        """The sum of all processes' parts, in place of the part; all must ask.
+        """Replace the part by the sum of all processes' parts, and return it; all must call this.
 
         Args:
             holders: how many processes hold the same part.
@@ -105,8 +105,8 @@ def join(
 
     Args:
         device: where this process computes. NCCL carries what is on GPUs, gloo what is not.
-        listening: in rank 0, at the place's address, so that nobody can take the port meanwhile; it is
-            torch's from now on. None: torch opens the port.
+        listening: in rank 0, the socket at the place's address, which torch takes over; thus nobody else can
+            take the port. None: torch opens the port.
 
     Raises:
         RuntimeError: they did not come, or cannot be reached (torch.distributed's own errors).
@@ -133,10 +133,10 @@ def join(
 
 
 def _store(place: Place, listening: socket.socket | None) -> distributed.TCPStore:
-    """Where the processes find each other.
+    """The store through which the processes find each other.
 
-    Not by `init_method`, which reads variables that torchrun sets for what it starts: by one of them rank 0
-    waits for a server that nobody has started.
+    `init_method` would read variables that torchrun sets: one of them makes rank 0 wait for a server that
+    nobody has started.
     """
     host, _, port = place.address.rpartition(":")
     return distributed.TCPStore(
