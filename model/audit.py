@@ -1,12 +1,12 @@
-"""Audits: at random steps of a run, copies of what one attention call of the running model got and gave.
+"""Audits: at random steps of a run, copies of the inputs and results of one attention call of the model.
 
 A certificate vouches for a backend before the run starts; audits vouch for it while it runs. This module
-chooses the steps and takes the copies. `model.verify.right` computes the same in float64, and says whether
-the backend keeps to the rule of its certificate.
+chooses the steps and takes the copies. `model.verify.right` computes the same call in float64, and says
+whether the backend still meets the rule of its certificate.
 
-The copies are of the call that the step itself uses, forward and backward: all rows of the query heads that
-share one key head, of one sample, in one layer. Taking them is part of the step; they are a few MiB. They are
-judged at the next record, outside of the timed region, where the step's memory is free.
+The copies are of a call that the step itself makes, forward and backward: all rows of the query heads that
+share one key head, of one sample, in one layer. Copying a few MiB is part of the step. The copies are judged
+at the next record, outside the timed region, when the step's memory is free.
 
 Shapes: T sequence, G query heads that share a key head, D head dim.
 """
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from model.llama import Attend, Block, Llama
 
 SHARE = 0.002  # of a run's time that its audits may take
-LEAST = 100  # steps for each audit, over which its own cost, whatever its size, is spread
-# How long a FLOP of an audit takes against one of training. docs/benchmarks.md says how it was measured.
+LEAST = 100  # steps for each audit, because even a small audit has a fixed cost
+# How much longer a FLOP of an audit takes than one of training. docs/benchmarks.md says how it was measured.
 WEIGHT = {"cpu": 8, "cuda": 230}
 PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in float32
 
@@ -43,8 +43,8 @@ class Audit(NamedTuple):
     """What is audited: layer, sample and key head count from 0, steps from 1.
 
     Attributes:
-        keys: of a call that decodes a token, how many it meets; None: a call of training.
-        part: of a sample whose tokens several processes share, counted from 0.
+        keys: number of keys, for a call that decodes a token; None: a call of training.
+        part: which part of a sample whose tokens several processes share, counted from 0.
     """
 
     step: int
@@ -60,8 +60,8 @@ class Taken:
     """The copies from one call.
 
     Attributes:
-        heads: G, which are the query heads from `audit.kv_head` x G on.
-        tensors: q, o, do, dq (1, T, G, D), k, v, dk, dv (1, T, 1, D); what never came is missing.
+        heads: G: the query heads from `audit.kv_head` x G on.
+        tensors: q, o, do, dq (1, T, G, D), k, v, dk, dv (1, T, 1, D); a gradient that never came is missing.
     """
 
     audit: Audit
@@ -81,10 +81,10 @@ Keep = Callable[[AuditRecord], None]
 
 
 def every(config: RunConfig) -> int:
-    """The length of the stretches of steps in each of which one step is audited.
+    """One step is audited in each stretch of this many steps.
 
-    An audit computes all scores of one key head's queries in one sample, of which the mask leaves half. Of
-    parts, the last has the most. One process computes them while the others wait.
+    An audit computes all scores of one key head's queries in one sample, of which the mask leaves half. If a
+    sample is cut into parts, the last part has the most. One process computes them while the others wait.
     """
     model, train, parallel = config.model, config.train, config.parallel
     step_flop = flop_per_token(model, train.sequence_length) * train.sequence_length * train.batch_size
@@ -97,10 +97,10 @@ def every(config: RunConfig) -> int:
 
 
 def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
-    """The audit in the stretch that a step is in, and the last step of the stretch.
+    """The audit of the stretch that contains a step, and the last step of the stretch.
 
-    Both follow from the configuration alone, so that resuming changes nothing. A last stretch that is shorter
-    has an audit too, and so has every run.
+    Both follow from the configuration alone, so that resuming changes nothing. A shorter last stretch has an
+    audit too, so every run has one.
     """
     model, length = config.model, every(config)
     start = (step - 1) // length * length
@@ -119,11 +119,11 @@ def audit_of(config: RunConfig, step: int) -> tuple[Audit, int]:
 class Audits:
     """Watches the steps of a run that are audited, and hands the copies to the judge.
 
-    In a run of several processes the one that has the sample and the heads takes them and judges them.
+    If the run has several processes, the one that has the sample and the heads copies and judges them.
 
     Args:
         judge: None: no step is audited.
-        keep: called with each record, in the first process alone.
+        keep: called with each record, only in the first process.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Audits:
         self._open = _Tap(block, taken, row, kv_head, earlier, call)
 
     def _call(self) -> tuple[int, int | None]:
-        """Which process of those that share tokens looks, and at which of its calls; None: it has one."""
+        """Which of the processes that share tokens looks, and at which of its calls; None: it has one."""
         if (context := self._world.parallel.context) == 1:
             return 0, None
         from model.parallel.context import places
@@ -199,10 +199,10 @@ class Audits:
 
 
 class _Uncompiled:
-    """A block that runs one step without its graph, which does not show what is inside.
+    """Has a block run one step without its graph, which would hide the attention call.
 
-    In all processes that share its heads: computed again, a graph sums up its output over them once more, and
-    a block without one does not, so that their collectives would not be the same.
+    This is done in all processes that share its heads. When activations are recomputed, a graph sums its
+    output over the processes again, and a block without a graph does not: their collectives must match.
     """
 
     def __init__(self, block: Block) -> None:
@@ -218,10 +218,10 @@ class _Tap(_Uncompiled):
     """Stands in a block for the attention of one step, calls it, and takes copies.
 
     Args:
-        row: of the sample in its part of the batch.
+        row: the sample, in its part of the batch.
         kv_head: the key head, among those of this process.
-        earlier: how many calls of the step come before the one to look at.
-        call: which call of attention that is shared to look at; None: it is not shared.
+        earlier: number of calls in this step before the one to copy.
+        call: if processes share the tokens, which of this one's calls to copy; else None.
     """
 
     def __init__(
@@ -245,9 +245,9 @@ class _Tap(_Uncompiled):
         return self
 
     def __call__(self, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor) -> Tensor:
-        """The block's own attention. The backend gets its tensors before anything is attached to them.
+        """The block's own attention. Hooks are attached to its tensors only after the backend's call.
 
-        Where activations are computed again, a part's first call is the one that the model goes on from.
+        If activations are recomputed, the model uses the output of a part's first call.
         """
         self._earlier -= 1
         if self._earlier != -1:

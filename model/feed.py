@@ -23,9 +23,9 @@ class Ready(NamedTuple):
     """A process's part of a batch, on its device, (B, T) each.
 
     Attributes:
-        training_tokens: how many labels the loss counts, in the whole batch.
-        after: where the batch after it starts.
-        copied: when the device has it; None on a CPU.
+        training_tokens: number of labels that the loss counts, in the whole batch.
+        after: where the next batch starts.
+        copied: reached when the device has it; None on a CPU.
     """
 
     inputs_BT: Tensor
@@ -46,10 +46,10 @@ class Feed(Iterator[Ready]):
     The thread ends with the last reference to the feed.
 
     Attributes:
-        position: where the next batch to be taken starts, however many are made already.
+        position: where the next batch to be taken starts; more batches may have been made already.
 
     Raises:
-        UserError: as `Batches`, when the batch is taken that could not be made.
+        UserError: as `Batches`, when a batch is taken that could not be made.
     """
 
     def __init__(self, batches: Batches, device: torch.device, world: World = ALONE) -> None:

@@ -2,9 +2,9 @@
 
 `checkpoint` knows how, and for runs of several processes `shards`, whose imports take a second.
 
-A periodic checkpoint holds up training until its tensors are copied to host memory; a thread writes the copy
-while training goes on. The checkpoint of a run that stops is written without a copy: nobody waits for it but
-the run itself, and the time that is left may be short.
+For a periodic checkpoint, training waits until the tensors are copied to host memory; a thread then writes
+the copy while training continues. When a run stops, its checkpoint is written without a copy: no training
+waits for it, and little time may be left.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Checkpoints:
     Attributes:
         folder: the attempt's; the checkpoint is `folder`/checkpoint.
         every_seconds: between periodic checkpoints; None: only when asked to stop.
-        should_stop: called after every step, so it has to be cheap; in each process of a run, and all of them
-            stop if one is asked to.
+        should_stop: called after every step, so it must be cheap. Each process of a run calls it, and all
+            stop if it returns True in one.
         resume_from: the folder of an earlier attempt, whose checkpoint to resume from.
     """
 
@@ -52,9 +52,9 @@ class Checkpoints:
 
 @dataclass
 class Keeper:
-    """Says where a run starts and after which steps its state is saved, and saves it.
+    """Decides where a run starts and after which steps its state is saved, and saves it.
 
-    As a context, it ends with the save that is under way.
+    As a context manager, it waits at the end for the save that is under way.
     """
 
     checkpoints: Checkpoints | None
@@ -73,7 +73,7 @@ class Keeper:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._settle()
-        elif self._writing and self.world.place.size == 1:  # otherwise the others wait to hear of the error
+        elif self._writing and self.world.place.size == 1:  # else the error must reach the others at once
             wait([self._writing])
 
     def start(self) -> tuple[int, Position]:
@@ -108,9 +108,9 @@ class Keeper:
         return bool(agreed)
 
     def keep(self, step: int, position: Position) -> None:
-        """Save, and stop the run if that was asked. One save waits for the one before.
+        """Save after waiting for the save before, and stop the run if that was asked.
 
-        Otherwise it returns once the state may change; if then the disk fails, stderr says so.
+        Otherwise it returns as soon as the state may change; if the disk fails later, stderr says so.
 
         Raises:
             Interrupted: asked to stop, and saved.
@@ -128,7 +128,7 @@ class Keeper:
         self.saved = time.monotonic()
 
     def _write(self, save: Callable[..., None], step: int, held: Event) -> None:
-        """Save from a copy, and tell when it is made; without room for one, when all is written."""
+        """Save from a copy, and set `held` once it is made; without room for a copy, once all is written."""
 
         def hold(tensors: Collection[Tensor]) -> Iterable[memoryview]:
             try:
@@ -161,7 +161,7 @@ class Keeper:
         return shards.load(kept, self.state, self.world)
 
     def _how(self) -> Callable[..., None]:
-        """What saves the state; all processes must ask."""
+        """The function that saves the state; all processes must call this."""
         if self.world.place.size == 1:
             return checkpoint.save
         from model.parallel import shards

@@ -93,7 +93,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(config.heads * config.head_dim, config.dim, bias=False)
 
     def forward(self, x_BTC: Tensor, cos_TD: Tensor, sin_TD: Tensor, past: Past | None = None) -> Tensor:
-        """(B, T, C) -> (B, T, C); with a past, of tokens that come after it, whose angles are given."""
+        """(B, T, C) -> (B, T, C); with a past, for the tokens after it, whose angles are given."""
         split = (-1, self.config.head_dim)
         q_BTHD = rotate(self.query(x_BTC).unflatten(-1, split), cos_TD, sin_TD)
         k_BTKD = rotate(self.key(x_BTC).unflatten(-1, split), cos_TD, sin_TD)
@@ -138,7 +138,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Linear):
-    """The output head. What needs its weight comes to it, since FSDP2 has that whole only inside the call."""
+    """The output head. Functions that need its weight run inside the call: only there FSDP2 has it whole."""
 
     def forward(self, x_BTC: Tensor, use: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
         """(B, T, C) -> logits (B, T, V), or what `use` makes of the input and the weight (V, C)."""
@@ -185,7 +185,7 @@ class Llama(nn.Module):
         return logits
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
-        """(B, T) -> what the head takes, (B, T, C)."""
+        """(B, T) -> the head's input, (B, T, C)."""
         x_BTC = self.embedding(tokens_BT)
         for block in self.blocks:
             x_BTC = self._through(block, x_BTC)
@@ -193,10 +193,10 @@ class Llama(nn.Module):
         return hidden_BTC
 
     def extend(self, cache: Cache, tokens_BT: Tensor) -> Tensor:
-        """Read the tokens that follow those in the cache, and keep them there; logits of the last, (B, V).
+        """Read the tokens that follow those in the cache, and add them to it; logits of the last, (B, V).
 
-        The first call reads the whole prompt. In later ones blocks run as they are, not compiled: each token
-        makes the keys longer.
+        The first call reads the whole prompt. In later calls blocks run uncompiled, because each token makes
+        the keys longer.
 
         Raises:
             ValueError: the cache, or the table of positions, has no room for them.
@@ -251,7 +251,7 @@ def _finished(finish: Finish, block: Block) -> None:
 
 @contextmanager
 def _defaults(device: str, dtype: torch.dtype) -> Iterator[None]:
-    """Where and how precisely tensors are made that say neither."""
+    """Set the default device and precision of new tensors."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

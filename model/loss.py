@@ -21,7 +21,7 @@ def cross_entropy(logits_BTV: Tensor, labels_BT: Tensor, count: int | None = Non
     """PyTorch's, in float32; NaN if all labels are padding.
 
     Args:
-        count: labels that are not padding, of the whole batch; then this is the part's share of its mean.
+        count: labels of the whole batch that are not padding; the result is then this part's share.
     """
     logits_NV, labels_N = logits_BTV.flatten(0, 1).float(), labels_BT.flatten()
     if count is None:
@@ -34,8 +34,8 @@ def cross_entropy(logits_BTV: Tensor, labels_BT: Tensor, count: int | None = Non
 class LinearCrossEntropy(torch.autograd.Function):
     """Output head and loss in one: logits stay in the head's precision, and their gradient replaces them.
 
-    Their N x V values are held once, where PyTorch also holds copies in float32. Nothing is computed
-    twice: 6 N C V FLOP, forward and backward.
+    The N x V values are held once, while PyTorch also holds copies in float32. Nothing is computed twice:
+    6 N C V FLOP, forward and backward.
     """
 
     @staticmethod
@@ -67,7 +67,7 @@ def linear_cross_entropy(
 
 
 def _counted(count: int | None, labels_N: Tensor) -> Tensor:
-    """Labels to divide by, where the device has them; a host that asked for their number would wait."""
+    """The number of labels to divide by, as a tensor on the device, so that the host need not wait for it."""
     if count is None:
         return (labels_N != IGNORE).sum().float()
     return torch.full((), count, dtype=torch.float32, device=labels_N.device)

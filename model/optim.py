@@ -39,7 +39,7 @@ class AdamW:
     def gradient_norms(self) -> Tensor:
         """The norm of each parameter's gradient, (P,), in float32 also where they are in bfloat16.
 
-        Of the whole gradient, however many processes hold a piece of it; then all of them must ask.
+        The norm is that of the whole gradient; if several processes hold pieces of it, all must call this.
 
         Raises:
             UserError: a parameter has no gradient.
@@ -58,8 +58,8 @@ class AdamW:
         """Update every parameter.
 
         Args:
-            divisor: of the gradients, in float32. The update itself divides them, before it rounds anything;
-                a pass of its own would take longer.
+            divisor: of the gradients, in float32. The update itself divides them before it rounds anything:
+                a separate pass would take longer.
 
         Raises:
             UserError: a parameter has no gradient.
@@ -83,10 +83,10 @@ class AdamW:
         )
 
     def clipped_step(self, rate: float, largest: float) -> tuple[Tensor, Tensor]:
-        """Update every parameter by its gradient, clipped to a norm of all together; free the gradients.
+        """Clip the gradients to a norm of all together, update every parameter, and free the gradients.
 
         Returns:
-            The norm of each gradient as it was before, (P,), and of all together.
+            The norm of each gradient before clipping, (P,), and of all together.
 
         Raises:
             UserError: a parameter has no gradient.

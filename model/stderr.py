@@ -1,4 +1,4 @@
-"""What a run prints besides its records; printing must never end the run."""
+"""Prints messages of a run; a failure to print must never end the run."""
 
 from __future__ import annotations
 

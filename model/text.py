@@ -1,10 +1,9 @@
 """A run's text before it is tokens: its file, its tokenizer, and a fingerprint of both. Torch-free.
 
 The fingerprint covers every byte. One core hashes about 1.2 GiB a second, so a launch hashes a file once, and
-records with the digest what the file is recognised by: its inode, size and times. A job compares these, and
-reads the whole file again only where they differ, as after a copy. A write changes them, since nobody can set
-a file's ctime. A shared memory mapping may not: its pages can change once more under the time of an earlier
-change.
+records with the digest by what to recognise the file: its inode, size and times. A job compares these, and
+reads the whole file again only if they differ, for example after a copy. A write changes them, since nobody
+can set a file's ctime. A shared memory mapping may not: its pages can change again without a new time.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Source:
         """Check that a run reads the content that is known; hashes the file again only if its stamp changed.
 
         Args:
-            opened: the run holds the file open, so that another one may take its place.
+            opened: the run holds the file open, so another file may have taken its place.
 
         Raises:
             UserError: the file was written to, or replaced before it was opened.
@@ -137,7 +136,7 @@ class Source:
         return hashlib.sha256(content).hexdigest()[:32]
 
     def has(self, fingerprint: str | None) -> bool:
-        """Whether the text still has this fingerprint, which a run of an older version may have recorded."""
+        """Whether the text still has this fingerprint, which an older version may have recorded."""
         older = len(fingerprint or "") == _OLDER_DIGITS
         return fingerprint == (_older_fingerprint(self) if older else self.fingerprint())
 

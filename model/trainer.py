@@ -42,12 +42,12 @@ def train(
         report: called with a StepRecord in the first process after step 1, every `log_every` steps, at
             the last step, and before each checkpoint: the records up to a checkpoint cover exactly the steps
             that it holds.
-        judge: called between a record and its checkpoint with what audits took since the record before; None:
-            without audits.
+        judge: called between a record and its checkpoint with the copies that audits took since the last
+            record; None: no audits.
         audited: called in the first process with what the judge of any process found.
 
     Returns:
-        What can do more steps, for a profile.
+        An object that can do more steps, for a profile.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
@@ -110,7 +110,7 @@ def train(
 def build_model(config: RunConfig, backend: attention.Backend, world: World = ALONE) -> Llama:
     """The run's llama on its device in its precision, with weights drawn from the run's seed.
 
-    Every process draws the same values. Of each block it then keeps its own piece.
+    Every process draws the same values, and then keeps its own piece of each block.
     """
     length, recompute = config.train.sequence_length, config.train.checkpoint_activations
     attend, finish = _attend(config, backend, world), partial(_finish, config, world)
