@@ -1,4 +1,4 @@
-"""One call of a backend through the seam, forward and backward, and what shows from outside."""
+"""One call of a backend through the seam, forward and backward, with checks that need no reference."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MEMORY = (
 
 @dataclass
 class Subject:
-    """What is on trial: a backend at one case, and the checks made so far.
+    """A backend on trial at one case, and the checks made so far.
 
     Attributes:
-        variant: of the checks that follow.
+        variant: that of the next checks.
         seam: calls the backend.
     """
 
@@ -90,7 +90,7 @@ class Subject:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a GPU, the host, or an allocator that says so in words has run out of memory."""
+    """Whether a GPU or the host has run out of memory, also if only an allocator's message says so."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _MEMORY)
@@ -132,9 +132,9 @@ def gradients(tensors: list[Tensor]) -> dict[str, Tensor]:
 
 
 def call(subject: Subject, inputs: Inputs, grads: str = "qkv") -> dict[str, Tensor]:
-    """Forward and backward; results by step, empty if unusable. All but their numbers is checked here.
+    """Call forward and backward, and check everything but the numbers; results by step, empty if unusable.
 
-    Forward alone, in inference mode, for a decoded token: nothing trains by such calls.
+    For a decoded token, call forward only, in inference mode: nothing trains by such calls.
     """
     if not subject.case.trains:
         return _forward_alone(subject, inputs)

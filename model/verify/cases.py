@@ -1,7 +1,8 @@
 """Which shapes, data and ways of calling expose wrong kernels: a covering selection, not the full product.
 
-Torch-free. Lengths are not multiples of any tile, a single token, and more than 4096; 1, 4 and 8 query heads
-share a key head; head dims are 64, 128 and 256; each kind of data reveals one kind of fault (see `data`).
+Torch-free. Among the lengths are a single token, more than 4096, and some that are no multiple of any tile;
+1, 4 and 8 query heads share a key head; head dims are 64, 128 and 256; each kind of data reveals one kind of
+fault (see `data`).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ _COVER_COMPILED = (
 
 
 def covering(device: str, compiled: bool) -> list[Variant]:
-    """What a certificate for all that a backend supports looks at; the backend may decline some of it."""
+    """The variants for a certificate of all that a backend supports; the backend may decline some."""
     if compiled:
         return [_on(device, each) for each in _COVER_COMPILED]
     found = [_on(device, each, dtype) for dtype in DTYPES[device] for each in _COVER]
@@ -113,8 +114,8 @@ def covering(device: str, compiled: bool) -> list[Variant]:
 def around(case: Case, compiled: bool) -> list[Variant]:
     """The gate's cases: the run's own shape, then small ones that break kernels, in its precision and mask.
 
-    Where each shape compiles for seconds, there are only two of them. The own shape's layouts share its
-    results in float64.
+    If each shape compiles for seconds, there are only two of them. The layouts of the run's own shape share
+    its results in float64.
     """
     small = replace(case, batch=2, sequence_length=_near(case, 256), heads=_few(case), kv_heads=_few_kv(case))
     odd = replace(small, sequence_length=_odd(case))
@@ -133,10 +134,10 @@ def around(case: Case, compiled: bool) -> list[Variant]:
 
 
 def shared(case: Case) -> Case:
-    """The case of the certificate shared by all calls that differ in batch, length and number of heads alone.
+    """The case of the certificate shared by all calls that differ only in batch, length and number of heads.
 
-    Which kernel runs depends on the precision, the head dim, the mask, and the heads that share a key head
-    (a single key head is a case of its own). Where the length matters too, `sizes` has some on either side.
+    Which kernel runs depends on the precision, the head dim, the mask, and how many heads share a key head (a
+    single key head is a case of its own). It may also depend on the length: `sizes` has short and long ones.
     """
     batch, length, kv_heads = {"cpu": (2, 256, 2), "cuda": (4, 2048, 8)}[case.device]
     kv_heads = 1 if case.kv_heads == 1 else kv_heads
@@ -165,8 +166,8 @@ def sizes(case: Case, compiled: bool) -> list[Variant]:
 def decoding(case: Case) -> list[Variant]:
     """The gate's cases for a run that decodes: its first and last call, and some between.
 
-    K and V lie in a cache, as in the run. Kernels split the keys among blocks by their number, so lengths on
-    either side of multiples of a tile are looked at too, as far as the run has them.
+    K and V lie in a cache, as in the run. How kernels split the keys among blocks depends on their number, so
+    lengths around a multiple of a tile are included if the run has them.
     """
     if not case.new_tokens:
         return []
@@ -179,11 +180,11 @@ def decoding(case: Case) -> list[Variant]:
 
 
 def elsewhere(dtype: str, allowed: list[Variant], own: Case | None) -> list[Case]:
-    """Where to try data whose own shape a backend refuses, the cheapest shape first.
+    """Shapes at which to try data whose own shape a backend refuses, the cheapest first.
 
     Args:
         allowed: what it takes.
-        own: the run's case; shorter sequences may do.
+        own: the run's case, of which shorter sequences are tried too.
     """
     found = [each.case for each in allowed if each.case.dtype == dtype]
     if own:
@@ -203,23 +204,23 @@ def base(device: str) -> list[Case]:
 
 
 def busy(device: str) -> Case:
-    """A shape that keeps all of a GPU busy: only then do its blocks end in a different order each time."""
+    """A shape that keeps a whole GPU busy: only then do its blocks finish in a different order each time."""
     if device == "cuda":
         return Case(device, "bfloat16", batch=1, sequence_length=4096, heads=32, kv_heads=8, head_dim=128)
     return base(device)[0]
 
 
 def _near(case: Case, length: int) -> int:
-    """No longer than the run's own sequence, so that a gate costs no more than the run's first step.
+    """About this length, but no longer than the run's sequence: a gate costs no more than the first step.
 
-    Where processes share its tokens, of as many parts.
+    If processes share the tokens, a length of as many parts.
     """
     parts = len(case.parts) or 1
     return parts * min(case.sequence_length // parts, max(1, length // parts))
 
 
 def _odd(case: Case) -> int:
-    """A length whose parts, or the whole, are no tiles; each at most one row longer than in the run."""
+    """A length that, like its parts, is no multiple of a tile; each at most a row longer than the run's."""
     parts = len(case.parts) or 1
     return parts * min(case.sequence_length // parts + 1, 257 // parts | 1)
 

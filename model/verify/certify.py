@@ -40,7 +40,7 @@ def certify(name: str, device: str, tell: Tell = lambda *_: None) -> Certificate
 def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certificate:
     """A certificate for a run: its own shape first, then what breaks kernels near it.
 
-    That of a case of `any_size` looks at several, of which the first takes the place of the run's own.
+    For a case of `any_size`, several sizes are checked, and the first takes the place of the run's own.
 
     Raises:
         UserError: there is no such backend, or it is not a `Backend`.
@@ -75,8 +75,8 @@ class _Trial:
         refusals: why it does not take a case, by the case's description.
         skipped: what was left out for lack of memory.
         begun, stages: how far the trial is.
-        compiled: `model.verify.compiled`, where the trial needs it.
-        place: the small shape that was looked at in depth.
+        compiled: `model.verify.compiled`, if the trial needs it.
+        place: the small shape that was checked in depth.
     """
 
     name: str
@@ -100,10 +100,10 @@ class _Trial:
     started: float = field(default_factory=perf_counter)
 
     def held(self, variants: list[Variant], small: list[Case]) -> Certificate:
-        """Look at the numbers of all variants, then at everything else at one place, the first that it takes.
+        """Check the numbers of all variants, then everything else at the first place that it takes.
 
         Args:
-            small: places to prefer, before those of the variants.
+            small: the places to try before those of the variants.
         """
         allowed = [each for each in variants if self._takes(each.case)]
         if allowed and (self.case is None or self.case.compile):
@@ -139,7 +139,7 @@ class _Trial:
         self.tell(self.begun, max(self.stages, self.begun), f"{what}, {describe(case)}")
 
     def _elsewhere(self, variants: list[Variant], allowed: list[Variant]) -> list[Variant]:
-        """Each kind of data that it has not met in a precision, for want of a shape that it takes."""
+        """Each kind of data that was not tried in a precision, because its own shape was refused."""
         found: dict[tuple[str, str], Variant] = {}
         met = {(each.case.dtype, each.data) for each in allowed}
         for dtype in {each.case.dtype for each in allowed}:
@@ -156,7 +156,7 @@ class _Trial:
                 self.checks += right.check(self.backend, each)
 
     def _decoding(self, variants: list[Variant]) -> None:
-        """Calls with one query, forward only: nothing is trained. Who refuses one refuses the run."""
+        """Calls with one query, forward only: nothing is trained. To refuse one is to refuse the run."""
         for each in variants:
             self._stage(f"decoding, {each}", each.case)
             with self._refusing(self.case or each.case), self._sparing(None):
@@ -187,7 +187,7 @@ class _Trial:
         return False
 
     def _at_the_runs_shape(self) -> None:
-        """Some faults need it. What is wrong already is not tried in more ways, which may take a minute."""
+        """Some faults show only there. Not for a backend that is wrong already: this may take a minute."""
         if self.case is None or self._failed():
             return
         with self._refusing(self.case), self._sparing(self.case):
@@ -201,7 +201,7 @@ class _Trial:
                 self.checks += traced
 
     def _repeats(self, busy: Case) -> None:
-        """Whether it is deterministic. It need not be, but it must run, unless there is not enough memory."""
+        """Whether it is deterministic. It need not be, but these calls must run if memory suffices."""
         if self._failed() or not self._takes(busy):
             return
         self._stage("the same call again", busy)
@@ -237,7 +237,7 @@ class _Trial:
 
     @contextmanager
     def _sparing(self, case: Case | None) -> Iterator[None]:
-        """Skip a later call at the run's own shape if it lacks memory: only the first one's lack counts."""
+        """Skip later calls at the run's own shape that lack memory: only the first call's lack counts."""
         try:
             yield
         except Exception as error:
@@ -258,7 +258,7 @@ class _Trial:
         return self.refusals.get(describe(self.case), []) if self.case else []
 
     def _runs_nowhere(self) -> tuple[Verdict, list[str]]:
-        """It takes no case at all, as it says itself, unless it failed before that."""
+        """The verdict on a backend that takes no case at all, or failed before that showed."""
         if self._failed():
             return "wrong", self._failed()
         return "unsupported", list(next(iter(self.refusals.values())))

@@ -1,8 +1,8 @@
-"""What torch.compile makes of a call: the same numbers, and one whole graph or a reason why not.
+"""A call under torch.compile: whether the numbers are the same, and whether one graph holds all of it.
 
 For a run that is compiled, inductor generates machine code for the call as in the run. Otherwise Dynamo and
-AOTAutograd trace it, and PyTorch's own operators run the graph (`aot_eager`): that shows what a backend does
-to a graph, without the seconds that it takes to generate machine code.
+AOTAutograd trace it, and PyTorch's own operators run the graph (`aot_eager`): that shows whether the graph
+breaks, without the seconds that machine code takes.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _traced(subject: Subject, tensors: list[Tensor]) -> tuple[Callable[..., Tens
 def _compiled(by: str, whole: bool) -> Callable[..., Tensor]:
     """The seam, compiled from scratch for one shape, as the first compilation of a run is.
 
-    A copy of its code has no compiled versions yet. But Dynamo remembers by file and line which sizes have
-    changed, and would make those variable, which some code cannot be compiled with.
+    A copy of its code has no compiled versions yet. `dynamic=False`, because Dynamo remembers by file and
+    line which sizes have changed, and would make those variable, which some code does not support.
     """
     code = attention.attend.__code__
     fresh = FunctionType(code.replace(), attention.attend.__globals__)

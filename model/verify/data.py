@@ -51,7 +51,7 @@ def laid_out(variant: Variant) -> Inputs:
 
 
 def of(variant: Variant) -> Known:
-    """The variant's numbers, in its layout. Copies: a backend that writes into them spoils its own trial."""
+    """The variant's numbers, in its layout. They are copies, so that a backend may write into them."""
     found = known(replace(variant, layout="contiguous"))
     return found._replace(inputs=LAYOUTS[variant.layout](_each(torch.clone)(found.inputs)))
 
@@ -74,9 +74,9 @@ def scaled(found: Known, q: float = 1.0, v: float = 1.0, do: float = 1.0) -> Kno
 
 
 def other(case: Case) -> Known:
-    """Plain numbers that differ from `of(Variant(case))` everywhere, without a new reference where possible.
+    """Plain numbers that differ from `of(Variant(case))` everywhere, if possible without a new reference.
 
-    Batches and heads change places, so that every place has other scores, and Q, K and V change their sign.
+    Batches and heads are permuted, so that every place has other scores, and Q, K and V change their sign.
     """
     if case.batch == case.heads == 1:
         return of(Variant(case, seed=1))

@@ -1,7 +1,7 @@
-"""Whether a call is a function of its inputs alone, in all the ways in which a training loop calls it.
+"""Whether a call depends on its inputs alone, in all the ways in which a training loop calls it.
 
-Each habit looks for state that a call leaves behind, or takes from another call, or for numbers of a size
-that it cannot hold. All are tried at a small shape, and most at the run's own, which some faults need.
+Each habit looks for state that a call leaves behind or takes from another call, or for numbers of a size that
+it cannot hold. All are tried at a small shape, and most at the run's own: some faults show only there.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def check(backend: Backend, case: Case) -> list[Check]:
 
 
 def check_at_the_runs_shape(backend: Backend, case: Case) -> Iterator[list[Check]]:
-    """Try one after another the habits that need no other result in float64 than the known one.
+    """Try, one after another, the habits that need no result in float64 but the known one.
 
-    A backend that compiles is spared evaluation there, which would compile a large shape twice more.
+    A backend that compiles is not tried without gradients, which would compile a large shape twice more.
     """
     spared = (_unwatched,) if backend.compiles else ()
     habits = [habit for habit in HABITS if not habit.references and habit.run not in spared]

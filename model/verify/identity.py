@@ -30,9 +30,9 @@ def key_of(name: str, device: str, case: Case | None = None) -> str:
 def code(name: str) -> str:
     """SHA-256 over the backend's source files, and over the rules it was held to with all that they import.
 
-    A backend consists of its module and what that imports, found by reading it, except for packages with a
-    version of their own, which `software` records. One from an entry point may also be a package with
-    compiled parts: then everything in its folder counts.
+    A backend consists of its module and what that imports, found by reading it, except for packages with
+    their own version, which `software` records. A backend from an entry point may be a package with compiled
+    parts: then everything in its folder counts.
     """
     digest = hashlib.sha256()
     rules = set(_HERE.glob("*.py")) | _files("model.verify.certify") | _files("model.attention.math")
@@ -109,7 +109,7 @@ def _imports(module: str) -> frozenset[str]:
 
 @cache
 def _imported(module: str) -> dict[str, Path]:
-    """A module and everything of its own that it imports, inside functions too: the file by the name."""
+    """Files by module name: the module, and all of its own that it imports, also inside functions."""
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
@@ -122,7 +122,7 @@ def _imported(module: str) -> dict[str, Path]:
 
 
 def _is_own(name: str, module: str) -> bool:
-    """Whether a module is of the same distribution as another, or of none, as a file beside it is."""
+    """Whether a module belongs to the same distribution as another, or to none, like a file beside it."""
     top, home = name.partition(".")[0], module.partition(".")[0]
     if top == home:
         return True

@@ -38,10 +38,10 @@ _WHAT_TO_ADD = (
 
 @dataclass
 class Seen:
-    """What was seen in one pass: PyTorch's operators and autograd functions, and GPU kernels, by name.
+    """The names seen in one pass: of PyTorch's operators and autograd functions, and of GPU kernels.
 
     Attributes:
-        events: of the last call alone.
+        events: of the last call only.
     """
 
     operators: set[str] = field(default_factory=set)
@@ -160,7 +160,7 @@ def _share(subject: Subject, found: Known, wanted: Kernels, seen: dict[str, Seen
 
 
 def _is_named(each: str, wanted: Kernels) -> bool:
-    """A backward of common operators is told by one of them, which does not do all of the work."""
+    """Whether what is declared does the work: a backward of common operators names only one of them."""
     return each == "forward" or not wanted.common_backward
 
 
@@ -215,9 +215,9 @@ def _some(names: set[str] | list[str]) -> str:
 def _same_unwatched(
     subject: Subject, found: Known, alone: list[dict[str, Tensor]], watched: dict[str, Tensor]
 ) -> None:
-    """What the profiler saw is what runs without it: to the bit, where two calls agree to the bit.
+    """Check that the same runs without the profiler: to the bit, if two calls agree to the bit.
 
-    Another kernel rounds differently. So do atomic additions now and then, so a difference is tried again.
+    Another kernel rounds differently. Atomic additions sometimes do too, so a difference is tried again.
     """
     for step, x in watched.items():
         first, second = (each.get(step) for each in alone)

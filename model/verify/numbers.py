@@ -3,7 +3,7 @@
 An error is measured in units of the spread: how far the roundings that no implementation in this precision
 can avoid would move that row (`reference.Exact.spread`). In this unit an honest result is near 1/2 in every
 row of every tensor, early or late, large or cancelled, so that a fault in one row, head or column cannot hide
-behind large numbers elsewhere. It is taken over the whole tensor and over slices of it; the worst one counts.
+behind large numbers elsewhere. It is measured over the whole tensor and over slices; the worst one counts.
 
 The tolerance is derived: it is FACTOR times the error of plain attention in the same precision
 (`reference.same_precision`), on the same data, over the same kind of slice. Where that error happens to be
@@ -62,8 +62,8 @@ def compare(
     Args:
         plain_BTHD: the same result from `same_precision`.
         times: how many equal results add up to this one.
-        audit: the data are not chosen, and this is done over and over. In training a single token may carry
-            all of a gradient, and then a whole tensor errs as a row does; so every floor is twice a row's.
+        audit: the data are those of a run. In training a single token may carry all of a gradient, and then a
+            whole tensor errs like a row; besides, audits are many. So every floor is twice a row's.
     """
     value, spread = exact.values[step] * times, exact.spread[step] * times
     mine, plain = (slices(x.double() - value, spread) for x in (x_BTHD, plain_BTHD.double() * times))

@@ -54,10 +54,10 @@ def deterministic(subject: Subject) -> bool:
 
 
 def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
-    """What an audit found, by the rule of certificates, on the numbers that a run met.
+    """Judge an audited call by the rule of certificates.
 
-    Of a call that decodes there is the output alone. None if its inputs are not finite, as where a run
-    diverges: nothing can be said. A gradient that never came counts as wrong.
+    A call that decodes has only an output. Returns None if the inputs are not finite, as when a run diverges:
+    then nothing can be said. A gradient that never came counts as wrong.
     """
     started = perf_counter()
     with torch.no_grad():
@@ -84,7 +84,7 @@ def judge(taken: Taken, causal: bool = True) -> AuditRecord | None:
 
 
 def _first_row(taken: Taken) -> int:
-    """Where the queries of a part of a sample stand."""
+    """The position of the first query, if it is a part of a sample."""
     return taken.tensors["k"].shape[1] - taken.tensors["q"].shape[1]
 
 

@@ -107,7 +107,7 @@ def _logits_and_loss(subject: Subject, results: dict[str, dict[str, Tensor]]) ->
 
 
 def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
-    """Every parameter's. Where `math` happens to be better than usual, its usual error counts."""
+    """Compare every parameter's gradient. If `math` is better than usual there, its usual error counts."""
     mine, math, exact = (results[who] for who in ("mine", "math", "exact"))
     names = [name for name in exact if name not in ("logits", "loss")]
     plain = {name: _off(math[name], exact[name]) for name in names}
@@ -124,7 +124,7 @@ def _gradients(subject: Subject, results: dict[str, dict[str, Tensor]]) -> None:
 def _checkpoints(
     subject: Subject, config: RunConfig, mine: nn.Module, math: nn.Module, tokens_BT: Tensor
 ) -> None:
-    """Save under one, load under the other, both ways: every weight must be the same, and so the logits."""
+    """Save under one and load under the other, both ways: all weights must be equal, and logits close."""
     with TemporaryDirectory() as folder:
         for way, source, target in (("from it to math", mine, math), ("from math to it", math, mine)):
             _step(source, tokens_BT)

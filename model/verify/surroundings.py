@@ -1,4 +1,4 @@
-"""What surrounds a call: the settings of the process, and the memory that the call is given."""
+"""The surroundings of a call: the settings of the process, and the memory that the call gets."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def hidden() -> Iterator[None]:
 
 @contextmanager
 def poisoned(q_BTHD: Tensor, k_BTKD: Tensor) -> Iterator[None]:
-    """What the body's calls allocate holds NaN, as far as that can be arranged from outside.
+    """Fill the memory that the body's calls allocate with NaN, as far as possible from outside.
 
-    On a GPU, PyTorch's allocator is left with nothing to hand out but blocks full of NaN, of the sizes that
+    On a GPU, PyTorch's allocator has nothing left to hand out but blocks full of NaN, of the sizes that
     attention on these tensors needs. On a CPU, where `malloc` promises nothing, each tensor that PyTorch
-    makes without writing it is filled as well.
+    makes without writing it is filled too.
     """
     sizes = [x.numel() * width for x in (q_BTHD, k_BTKD) for width in (2, 4)] + [q_BTHD[..., 0].numel() * 4]
     if q_BTHD.is_cuda:
