@@ -13,6 +13,7 @@ from runner.execute.launch import alone, submit_tasks
 from runner.execute.reconcile import reconciled
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
+from runner.state import culprit
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import SchedulerError
@@ -45,7 +46,7 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
         if stopped:
             left, again = (), []
         if again:
-            bad |= {node for state in again if (node := _failed_node(state))}
+            bad.update(*map(_failed_nodes, again))
             left, due = [*left, *_next_attempts(plan, again)], time.monotonic()
         elif not left and not in_flight(states):
             return
@@ -96,8 +97,11 @@ def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
         return write_runs(current)
 
 
-def _failed_node(state: RunState) -> str | None:
-    """The node with which a run's latest attempt failed; None if it had several, most of which are fine."""
+def _failed_nodes(state: RunState) -> list[str]:
+    """The nodes that a run's latest attempt failed with; of several nodes, those that its reason names."""
+    if state.outcome is not Outcome.NODE_FAILED:
+        return []
     manifest = state.latest.manifest if state.latest else None
-    failed = state.outcome is Outcome.NODE_FAILED and manifest and manifest.nodes == 1
-    return manifest.slurm.get("SLURM_JOB_NODELIST") if manifest and failed else None
+    if manifest and manifest.nodes == 1 and (node := manifest.slurm.get("SLURM_JOB_NODELIST")):
+        return [node]
+    return culprit.failed_nodes(state.reason or "")

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
+from runner.state import slurm
 from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
 
 # `srun: error: n1: task 0: Killed`, `srun: error: n1: tasks 0-1,3: Exited with exit code 1`
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # `srun: error: Node failure on n2`
-_NODE = re.compile(r"^srun: error: (Node failure on \S+)", re.MULTILINE)
+_NODE = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
+# Reasons name nodes: `node failure on n1, n2 (Slurm: ...`, `rank 1 on n2: ...`, `Slurm: NODE_FAIL on n1`
+_NAMED = re.compile(r"(?:node failure|rank \d+) on ([\w.-]+(?:, [\w.-]+)*)|Slurm: [^()]* on ([\w.-]+)$")
 _OWN = frozenset({Outcome.FAILED, Outcome.OOM_HOST})  # endings of one process
 # Begins a line that the batch script prints: a requeued job continues in the same file.
 START = "the job starts, restart "
@@ -40,14 +43,27 @@ def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int |
     if processes == 1:
         return None, None
     if ending.outcome is Outcome.NODE_FAILED:
-        found = _NODE.search(_printed(folder, attempt))
-        return None, found[1].replace("Node", "node") if found else None
+        nodes = _NODE.findall(_printed(folder, attempt)) or _down(ending, attempt)
+        return None, f"node failure on {', '.join(dict.fromkeys(nodes))}" if nodes else None
     first = _slot(folder, attempt) * processes  # runs that share a job have a range of its tasks each
     mine = range(first, first + processes)
     if ending.outcome in _OWN and (task := _first(_printed(folder, attempt), mine)):
         rank = task[0] - first
         return rank, f"rank {rank} on {task[1]}: {task[2]}"
     return None, None
+
+
+def _down(ending: Ending, attempt: Attempt) -> list[str]:
+    """The nodes of a job that have gone down since the attempt began, as Slurm recorded it."""
+    submitted, manifest = attempt.event("submitted"), attempt.manifest
+    since = manifest.started_at if manifest else submitted.time if submitted else None
+    return slurm.failed_nodes(ending.nodes, since) if ending.nodes and since else []
+
+
+def failed_nodes(reason: str) -> list[str]:
+    """The nodes that failed, by the reason of an attempt that ended because of a node."""
+    found = _NAMED.match(reason)
+    return (found[1] or found[2]).split(", ") if found else []
 
 
 def _slot(folder: RunFolder, attempt: Attempt) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ByteSize, TypeAdapter
 
@@ -22,11 +22,16 @@ class Terminated(BaseException):
 
 @dataclass(frozen=True)
 class Ending:
-    """An outcome, its reason, and the bytes requested if memory ran out."""
+    """An outcome, its reason, and the bytes requested if memory ran out.
+
+    Attributes:
+        nodes: of the job, in Slurm's form such as `n[1-2]`; empty if Slurm did not say how it ended.
+    """
 
     outcome: Outcome
     reason: str | None = None
     requested_bytes: int | None = None
+    nodes: str = field(default="", compare=False)
 
 
 # Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 
 from model.disk.record import Outcome
 from model.errors import AssayError
@@ -118,6 +119,34 @@ def sacct(fields: str, *options: str) -> list[list[str]]:
     return rows(ask("sacct", "-n", "-P", f"--delimiter={BAR}", "-o", fields, *options), fields.count(",") + 1)
 
 
+def failed_nodes(nodes: str, since: datetime) -> list[str]:
+    """Those of these nodes that have gone down since a moment, or else those that are down now.
+
+    Accounting records each time that a node goes down, also of one that is up again. Where there is no
+    accounting, the controller knows which are down now. Where neither answers, none is known.
+
+    Args:
+        nodes: in Slurm's form, such as `n[1-2]`.
+    """
+    start = since.astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    fields = "format=NodeName,State,TimeStart"
+    asked = (
+        ("sacctmgr", "-n", "-P", "show", "event", f"nodes={nodes}", f"start={start}", fields),
+        ("sinfo", "-h", "-N", "-n", nodes, "-o", f"%N|%T|{start}"),
+    )
+    for command in asked:
+        with contextlib.suppress(NoAnswer):
+            shown = [line.split("|") for line in ask(*command).splitlines()]
+            if down := {name for name, state, begun in shown if begun >= start and _is_down(state)}:
+                return sorted(down)
+    return []
+
+
+def _is_down(state: str) -> bool:
+    """Whether a node is in such a state as `DOWN*`; the star says that it does not respond."""
+    return state.endswith("*") or state.upper().startswith(("DOWN", "FAIL", "ERROR"))
+
+
 def rows(answer: str, fields: int) -> list[list[str]]:
     """The fields of each line, without lines that only a line break in a job's name has made."""
     found = (line.split(BAR, fields - 1) for line in answer.splitlines())
@@ -149,8 +178,10 @@ def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
     word = state.partition(" ")[0].rstrip("+")
     if word in ALIVE:
         return None
-    where = f" on {node}" if placed(node) else ""
+    node = node if placed(node) else ""
+    where = f" on {node}" if node else ""
     said = f"Slurm: {state}{exit_code and f', exit code {exit_code}'}{where}"
     if word not in _OUTCOMES:
-        return Ending(Outcome.LOST, f"{said} (an unknown state)")
-    return Ending(_OUTCOMES[word], f"{said}, but the attempt left no result" if word == "COMPLETED" else said)
+        return Ending(Outcome.LOST, f"{said} (an unknown state)", nodes=node)
+    said = f"{said}, but the attempt left no result" if word == "COMPLETED" else said
+    return Ending(_OUTCOMES[word], said, nodes=node)

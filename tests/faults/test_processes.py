@@ -8,7 +8,9 @@ import signal
 import psutil
 import pytest
 
-from tests.conftest import TINY, until
+from model.disk.folder import RunFolder
+from runner.state import ledger
+from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
 from tests.faults.daemons import NODES, Daemons, training
 from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX
@@ -112,6 +114,28 @@ def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, r
     until(lambda: rows()[0]["outcome"] == "completed")
     again = manifest(attempt.with_name("attempt-2"))
     assert node not in [rank["node"] for rank in again["ranks"]]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
+    background, study, root, profile, daemons, cluster, tmp_path, rank
+):
+    """Slurm names all nodes of the job; for the other rank's, a retry starts before Slurm knows of the crash."""
+    profile.write_text(f"{profile.read_text()}requeue: false\n")
+    words = ["--root", root, "launch", study(ONE_RUN, base=TWO), "--profile", profile, "--wait", *LONGER]
+    launched = background("runner", *words, cwd=tmp_path, **cluster, **PACED)
+    _, attempt = trains(root)
+    node = manifest(attempt)["ranks"][rank]["node"]
+    daemons.crash(node)
+    _, said = launched.communicate(PATIENCE_SECONDS)
+    assert launched.returncode == 0, said
+    state = ledger.state(RunFolder(attempt.parent))
+    (first, *_), again = state.folder.attempts(), manifest(attempt.with_name("attempt-2"))
+    assert (first.settled[0], state.outcome) == ("node_failed", "completed")
+    assert re.match(rf"(node failure|rank 1) on {node}\b", first.settled[1])
+    assert node not in [each["node"] for each in again["ranks"]]
+    scripts = [path.read_text() for path in (root / "tiny" / ".submitit").glob("*.sh")]
+    assert any(f"#SBATCH --exclude={node}\n" in text for text in scripts)
 
 
 def test_a_run_that_slurm_puts_back_into_the_queue_starts_again_with_all_its_processes(

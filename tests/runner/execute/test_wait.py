@@ -103,10 +103,30 @@ def test_without_wait_no_answer_is_an_error(root, monkeypatch):
         launch.submit_tasks(waiting.plan, [waiting.task])
 
 
-@pytest.mark.parametrize(("nodes", "listed", "avoided"), [(1, "n2", "n2"), (2, "n[2-3]", None)])
+SLURM = "Slurm: NODE_FAIL, exit code 0:0 on n[2-3]"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "listed", "reason", "avoided"),
+    [
+        (1, "n2", "Slurm: NODE_FAIL, exit code 0:0 on n2", ["n2"]),
+        (2, "n[2-3]", SLURM, []),
+        (2, "n[2-3]", f"node failure on n3 ({SLURM})", ["n3"]),
+        (2, "n[2-3]", f"node failure on n2, n3 ({SLURM})", ["n2", "n3"]),
+        (2, "n[2-3]", "rank 1 on n3: both it and its Slurm task are gone", ["n3"]),
+        (2, "n[2-3]", f"received SIGTERM ({SLURM})", []),
+        (None, None, "Slurm: NODE_FAIL, exit code 0:0 on n2", ["n2"]),
+        (None, None, SLURM, []),
+    ],
+)
 def test_the_next_attempt_avoids_a_node_that_failed_and_none_of_those_that_may_be_well(
-    root, nodes, listed, avoided
+    root, nodes, listed, reason, avoided
 ):
-    (folder := Folder(root, plan("r1"))).start(nodes=nodes, slurm={"SLURM_JOB_NODELIST": listed})
-    folder.event("ended", outcome="node_failed", after=60)
-    assert wait._failed_node(ledger.state(RunFolder(folder.path))) == avoided
+    """Also where the node failed before the attempt could write anything."""
+    folder = Folder(root, plan("r1"))
+    if not nodes:
+        (folder.path / "attempt-1").mkdir()
+    else:
+        folder.start(nodes=nodes, slurm={"SLURM_JOB_NODELIST": listed})
+    folder.event("ended", outcome="node_failed", reason=reason, after=60)
+    assert wait._failed_nodes(ledger.state(RunFolder(folder.path))) == avoided

@@ -8,10 +8,12 @@ import pytest
 from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.disk.folder import RunFolder
 from model.disk.record import Outcome
+from runner.state import slurm
 from runner.state.culprit import START, true_of
 from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
 from tests.analysis.fabricate import LLAMA, Folder, plan
+from tests.analysis.fabricate import START as BEGAN
 
 SLURM = "Slurm: FAILED, exit code 9:0 on n[1-2]"
 KILLED = "srun: error: n1: task 0: Killed\nsrun: Force Terminated StepId=7.0\n"
@@ -21,7 +23,7 @@ KILLED = "srun: error: n1: task 0: Killed\nsrun: Force Terminated StepId=7.0\n"
 def job(tmp_path):
     """What is true of the attempt of job 7, by what that printed; the run of so many processes has a slot in it."""
 
-    def ended(printed, processes=2, slot=0, outcome=Outcome.FAILED, restarts=0, own=None):
+    def ended(printed, processes=2, slot=0, outcome=Outcome.FAILED, restarts=0, own=None, nodes=""):
         shared = RunConfig(
             attention="auto",
             model=LLAMA,
@@ -41,7 +43,7 @@ def job(tmp_path):
         if printed is not None:
             (path := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
             path.write_text(printed)
-        found = true_of(Ending(outcome, SLURM), RunFolder(folder.path), restarts + 1)
+        found = true_of(Ending(outcome, SLURM, nodes=nodes), RunFolder(folder.path), restarts + 1)
         return found.reason if found.outcome is outcome else (found.outcome, found.reason)
 
     return ended
@@ -85,6 +87,16 @@ def test_a_lost_node_is_no_end_of_one_process_and_is_named_where_srun_names_it(j
     assert job(KILLED, outcome=Outcome.NODE_FAILED) == SLURM
     lost = f"srun: error: Node failure on n2\n{KILLED}"
     assert job(lost, outcome=Outcome.NODE_FAILED, own="received SIGTERM") == f"node failure on n2 ({SLURM})"
+
+
+@pytest.mark.fault
+def test_a_lost_node_that_srun_could_not_name_is_named_as_slurm_recorded_it(job, monkeypatch):
+    """Srun is gone with the node of rank 0."""
+    known = {("n[1-2]", BEGAN): ["n1"]}
+    monkeypatch.setattr(slurm, "failed_nodes", lambda *asked: known.get(asked, []))
+    assert job("", outcome=Outcome.NODE_FAILED, nodes="n[1-2]") == f"node failure on n1 ({SLURM})"
+    assert job("", outcome=Outcome.NODE_FAILED, nodes="n[3-4]") == SLURM
+    assert job("", outcome=Outcome.FAILED, nodes="n[1-2]") == SLURM
 
 
 @pytest.mark.fault

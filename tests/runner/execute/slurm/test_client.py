@@ -359,3 +359,26 @@ def test_an_sbatch_that_hangs_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("runner.state.slurm.TIMEOUT_SECONDS", 0.3)
     with pytest.raises(SchedulerError, match="did not answer"):
         client.expected_start("#!/bin/bash\n")
+
+
+def test_nodes_that_went_down_are_those_that_accounting_has_seen_since(says, tmp_path):
+    """Also if they are up again. A node that is drained goes on with its jobs."""
+    since = datetime(2026, 3, 1, 12).astimezone()
+    says(
+        "sacctmgr",
+        "n1|DOWN*|2026-03-01T12:00:07\nn2|DRAIN|2026-03-01T12:00:08\nn3|DOWN|2026-03-01T11:00:00\n|Unknown|",
+    )
+    assert slurm.failed_nodes("n[1-3]", since) == ["n1"]
+    asked = (tmp_path / "asked").read_text()
+    assert "show event nodes=n[1-3] start=2026-03-01T12:00:00" in asked
+    assert "sinfo" not in asked
+
+
+@pytest.mark.fault
+def test_where_accounting_does_not_tell_the_nodes_that_are_down_now_have_failed(says):
+    since = datetime(2026, 3, 1, 12).astimezone()
+    says("sacctmgr", "Slurm accounting storage is disabled", code=1)
+    says("sinfo", "n1|idle|2026-03-01T12:00:00\nn2|down*|2026-03-01T12:00:00")
+    assert slurm.failed_nodes("n[1-2]", since) == ["n2"]
+    says("sinfo", "", code=1)
+    assert slurm.failed_nodes("n[1-2]", since) == []
