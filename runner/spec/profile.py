@@ -27,13 +27,18 @@ DEFAULT = "local"
 GRACE_SECONDS = 120.0
 
 
-class Slurm(Strict):
-    """Options for sbatch and srun."""
+class _Queue(Strict):
+    """Where Slurm queues jobs."""
 
     partition: Setting | None = Field(None, description="--partition")
     account: Setting | None = Field(None, description="--account")
     qos: Setting | None = Field(None, description="--qos")
     reservation: Setting | None = Field(None, description="--reservation")
+
+
+class Slurm(_Queue):
+    """Options for sbatch and srun."""
+
     constraint: Setting | None = Field(None, description="--constraint")
     gres: Setting | None = Field(
         None, description="--gres, such as gpu:t4:1; default: --gpus-per-node, computed from `gpus`."
@@ -74,13 +79,9 @@ class Budget(Strict):
         return self
 
 
-class Debug(Strict):
+class Debug(_Queue):
     """Overrides for rehearsals; anything not set here is the same as for ordinary runs."""
 
-    partition: Setting | None = Field(None, description="--partition")
-    account: Setting | None = Field(None, description="--account")
-    qos: Setting | None = Field(None, description="--qos")
-    reservation: Setting | None = Field(None, description="--reservation")
     time_limit: Time | None = Field(None, description="Time limit per rehearsal run, H:MM:SS.")
     max_parallel: Positive | None = Field(None, description="Maximum number of concurrent rehearsal runs.")
     max_queued: Positive | None = Field(None, description="Maximum number of jobs in Slurm's queue.")
@@ -218,11 +219,10 @@ class Profile(Strict):
         if not (self.debug and self.slurm):
             return self
         given: dict[str, Any] = self.debug.model_dump(exclude_none=True)
-        names = [name for name in Slurm.model_fields if name in given]
-        place: dict[str, Any] = {name: given.pop(name) for name in names}
+        queue: dict[str, Any] = {name: given.pop(name) for name in _Queue.model_fields if name in given}
         if "time_limit" in given:
             given["grace"] = None  # recomputed for the new limit
-        return self.model_copy(update={**given, "slurm": self.slurm.model_copy(update=place)})
+        return self.model_copy(update={**given, "slurm": self.slurm.model_copy(update=queue)})
 
     @field_validator("debug", "max_queued", "requeue")
     @classmethod
