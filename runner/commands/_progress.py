@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model.disk.imported import ImportedStep
@@ -43,8 +44,8 @@ class Lines(Watcher):
     def __init__(self, forecast: Forecast | None = None, fail_fast: bool = False) -> None:
         self.forecast, self.fail_fast, self.foretold = forecast, fail_fast, False
         self.total = self.begun = 0
-        self.numbers: dict[str, int] = {}
-        self.tenths: dict[str, int] = {}
+        self.numbers: dict[Path, int] = {}
+        self.tenths: dict[Path, int] = {}
 
     def queued(self, tasks: Sequence[Task]) -> None:
         """Remember the total for the `[1/6]` prefix."""
@@ -54,12 +55,16 @@ class Lines(Watcher):
 
     def line(self, task: Task, text: str) -> None:
         """Print a line that starts with the run's number and name."""
-        say(f"[{self.numbers[str(task.folder.path)]}/{self.total}] {task.label}: {text}")
+        say(self.named(task, text))
+
+    def named(self, task: Task, text: str) -> str:
+        """`[1/6] flash seed=0: started`."""
+        return f"[{self.numbers[task.folder.path]}/{self.total}] {task.label}: {text}"
 
     def number(self, task: Task) -> None:
         """Count a run that starts."""
         self.begun += 1
-        self.numbers[str(task.folder.path)] = self.begun
+        self.numbers[task.folder.path] = self.begun
         if self.forecast:
             self.forecast.started(task.folder.path.name, time.monotonic())
 
@@ -77,8 +82,8 @@ class Lines(Watcher):
         """Print progress at each tenth of the run, and once how long the queue's training takes."""
         self.foretell(task, record)
         tenth = 10 * record.step // task.steps
-        if tenth > self.tenths.get(str(task.folder.path), 0):
-            self.tenths[str(task.folder.path)] = tenth
+        if tenth > self.tenths.get(task.folder.path, 0):
+            self.tenths[task.folder.path] = tenth
             self.line(task, progress_text(task, record))
 
     def foretell(self, task: Task, record: StepRecord) -> None:
@@ -138,7 +143,7 @@ class Bar(Lines):
             TimeElapsedColumn(),
             console=Console(stderr=True),
         )
-        self.rows: dict[str, TaskID] = {}
+        self.rows: dict[Path, TaskID] = {}
 
     def queued(self, tasks: Sequence[Task]) -> None:
         """Show the queue's bar."""
@@ -148,31 +153,27 @@ class Bar(Lines):
 
     def line(self, task: Task, text: str) -> None:
         """Print above the bars."""
-        self.bars.console.print(
-            f"[{self.numbers[str(task.folder.path)]}/{self.total}] {task.label}: {text}",
-            markup=False,
-            highlight=False,
-        )
+        self.bars.console.print(self.named(task, text), markup=False, highlight=False)
 
     def started(self, task: Task) -> None:
         """Add the run's bar."""
         self.number(task)
-        self.rows[str(task.folder.path)] = self.bars.add_task(task.label, total=task.steps, text="starting")
+        self.rows[task.folder.path] = self.bars.add_task(task.label, total=task.steps, text="starting")
 
     def certifying(self, task: Task, stage: Stage) -> None:
         """Show the stages of the trial in the run's bar, which its steps take over."""
-        row = self.rows[str(task.folder.path)]
+        row = self.rows[task.folder.path]
         self.bars.update(row, total=stage.total or None, completed=stage.begun, text=str(stage))
 
     def stepped(self, task: Task, record: StepRecord) -> None:
         """Move the run's bar."""
         self.foretell(task, record)
-        row = self.rows[str(task.folder.path)]
+        row = self.rows[task.folder.path]
         self.bars.update(row, total=task.steps, completed=record.step, text=progress_text(task, record))
 
     def ended(self, task: Task, outcome: Outcome, reason: str | None) -> None:
         """Replace the run's bar with a line."""
-        self.bars.remove_task(self.rows.pop(str(task.folder.path)))
+        self.bars.remove_task(self.rows.pop(task.folder.path))
         super().ended(task, outcome, reason)
         done = self.begun - len(self.rows)
         self.bars.update(self.all, completed=done, text=f"{done}/{self.total}{self.left()}")
