@@ -54,23 +54,30 @@ class Imported(Unreadable):
     """A plan was asked for of a run that was imported; the text says so."""
 
 
-class Attempt:
-    """One attempt of a run: what it wrote itself, and what launchers and schedulers noted about it.
+class _Folder:
+    """A folder, as a string inside."""
 
-    Each file is read once, when it is first asked for; that may raise Unreadable.
-    """
-
-    def __init__(self, run: RunFolder, number: int, ledger: Sequence[LedgerEvent] | None = None) -> None:
-        self.number, self._path = number, f"{os.fspath(run)}/attempt-{number}"
-        self._run, self._ledger = run, ledger
+    def __init__(self, path: Path | str) -> None:
+        self._path = os.fspath(path)
 
     def __fspath__(self) -> str:
         return self._path
 
     @cached_property
     def path(self) -> Path:
-        """Its folder."""
+        """Where it is."""
         return Path(self._path)
+
+
+class Attempt(_Folder):
+    """One attempt of a run: what it wrote itself, and what launchers and schedulers noted about it.
+
+    Each file is read once, when it is first asked for; that may raise Unreadable.
+    """
+
+    def __init__(self, run: RunFolder, number: int, ledger: Sequence[LedgerEvent] | None = None) -> None:
+        super().__init__(f"{os.fspath(run)}/attempt-{number}")
+        self.number, self._run, self._ledger = number, run, ledger
 
     @cached_property
     def noted(self) -> tuple[LedgerEvent, ...]:
@@ -218,19 +225,8 @@ def settle(result: Result | None, events: Sequence[LedgerEvent]) -> tuple[Outcom
     return None
 
 
-class RunFolder:
+class RunFolder(_Folder):
     """A run's folder."""
-
-    def __init__(self, path: Path | str) -> None:
-        self._path = os.fspath(path)
-
-    def __fspath__(self) -> str:
-        return self._path
-
-    @cached_property
-    def path(self) -> Path:
-        """Where it is."""
-        return Path(self._path)
 
     @property
     def is_imported(self) -> bool:
