@@ -7,8 +7,8 @@
 meta.json names the step, and so the state, that it belongs to. Renaming it is the one instant at which the
 checkpoint changes: a crash before it leaves the old one whole, a crash after it the new one.
 
-A run of several processes has a state file of each of them. `model.parallel.shards` saves and loads these;
-here they are inspected.
+A run of several processes has a state file from each of them. `model.parallel.shards` saves and loads these;
+this module inspects them.
 
 Torch is imported where a state is saved or loaded; inspecting one does not need it.
 """
@@ -71,7 +71,7 @@ class StateFile(Frozen):
 
 
 class _Sealed(Frozen):
-    """A record with a field `checksum` of its own text; as a field of this class it would not be the last."""
+    """A record whose last field, `checksum`, is that of its own text. Subclasses add it, to keep it last."""
 
     def sealed(self) -> Self:
         """The same with its own checksum."""
@@ -174,7 +174,7 @@ def load(kept: Path, state: State) -> tuple[int, Position]:
 
 
 def inspect(kept: Path) -> int:
-    """Read every byte of a checkpoint, and give its step.
+    """Read every byte of a checkpoint, and return its step.
 
     Raises:
         Unreadable: it is missing, torn, damaged, or of another version; the text names the file and why.
@@ -207,7 +207,7 @@ def is_of_several(kept: Path) -> bool:
 
 
 def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: State) -> None:
-    """Raise UserError if the checkpoint is of another run; how many processes saved it does not matter."""
+    """Raise UserError if the checkpoint is of another run; the number of processes does not matter."""
     only = "a run resumes with exactly the configuration and data that it began with"
     if meta.config != canonical(state.config):
         raise UserError(f"{kept} is a checkpoint of another configuration; {only}")
@@ -216,7 +216,7 @@ def refuse_another_run(kept: Path, meta: Meta | ShardsMeta, state: State) -> Non
 
 
 def canonical(config: RunConfig) -> str:
-    """What has to be the same for a run to go on: all but its number of processes."""
+    """What must be the same for a run to resume: everything but its number of processes."""
     found = config.identity()
     found.pop("parallel", None)
     return files.dumps(found)
@@ -228,12 +228,12 @@ def part_of(kept: Path) -> Path:
 
 
 def publish(kept: Path, meta: Meta | ShardsMeta) -> None:
-    """Have the state files that are whole in `part_of(kept)` take the place of the checkpoint before.
+    """Replace the earlier checkpoint by the state files in `part_of(kept)`, which are complete.
 
-    First the files move, then the record that makes them count; each is on disk before what follows it.
+    The files move first, then the record that makes them valid; each is on disk before the next step.
 
     Raises:
-        OSError: it cannot be done. The earlier checkpoint is still there.
+        OSError: that failed. The earlier checkpoint is still there.
     """
     part, names = part_of(kept), [file.name for file in meta.files]
     files.write(part / _META, meta.sealed())
@@ -266,13 +266,13 @@ def _check(path: Path, checksum: int, file: StateFile) -> None:
 
 
 def trained(state: State) -> dict[str, Tensor]:
-    """The tensors that change with a step; the optimizer's settings follow from configuration and step."""
+    """The tensors that change with each step; the optimizer's settings follow from configuration and step."""
     tensors = {f"model.{name}": tensor for name, tensor in state.model.state_dict().items()}
     return tensors | {f"optimizer.{name}": tensor for name, tensor in state.optimizer.state().items()}
 
 
 def _tensors(state: State) -> dict[str, Tensor]:
-    """All that the next step depends on."""
+    """Everything that the next step depends on."""
     import torch
 
     tensors = trained(state)

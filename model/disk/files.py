@@ -1,4 +1,4 @@
-"""How records come to disk and back: a reader sees a whole file or none, a whole line or a torn last one."""
+"""Writes and reads records: a reader sees a whole file or none, and whole lines but for a torn last one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 
 class Unreadable(UserError):
-    """A record's file is missing, torn, or of another schema; the text names the file and what is wrong."""
+    """A record's file is missing, torn, or of another schema; the text names the file and the problem."""
 
 
 def write(path: Path, record: BaseModel) -> None:
@@ -41,12 +41,12 @@ def write_text(path: Path, text: str, sync: bool = True) -> None:
 
 @contextmanager
 def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
-    """Give a temporary name beside a path; what the body writes there then takes the path's place at once.
+    """Yield a temporary name beside a path; what the body writes there then replaces the path atomically.
 
     If the body or the disk fails, the old file is still there and the temporary one is gone.
 
     Args:
-        sync: False where many files are written and brought to disk together before anything relies on them.
+        sync: False if many files are written, and are synced together before anything relies on them.
     """
     aside = temporary(path)
     # If others may write here too, somebody could have put a link here to a file that only we can write to.
@@ -71,7 +71,7 @@ def no_link(path: str | Path, flags: int) -> int:
 
 
 def temporary(path: Path) -> Path:
-    """A name beside a path that no other process uses, also none of another host with the same process id."""
+    """A name beside a path that no other process uses, not even one with the same id on another host."""
     return path.with_name(f".{path.name}.{os.getpid()}@{os.uname().nodename}")
 
 
@@ -94,9 +94,9 @@ def to_disk(path: Path) -> None:
 
 
 def append(path: Path, record: BaseModel, sync: bool = False) -> None:
-    """Append one line in one write, so that a killed writer tears the last line at most.
+    """Append one line in one write, so that a killed writer tears at most the last line.
 
-    After a line that was torn an empty one comes first, which tells that nobody will ever end it.
+    After a torn line, an empty line is written first: it shows that the torn line will never be completed.
     """
     line = (record.model_dump_json() + "\n").encode()
     descriptor = no_link(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
@@ -125,9 +125,9 @@ def read(path: Path | str, kind: type[Record]) -> Record:
 
 
 def read_lines(path: Path | str, kind: type[Record]) -> list[Record]:
-    """Read a JSONL file; a missing one has no lines, and a torn line is what a killed writer leaves.
+    """Read a JSONL file; a missing file has no lines, and lines that a killed writer tore are skipped.
 
-    Torn is only the last line, or one before an empty line.
+    Only the last line, or one before an empty line, can be torn.
 
     Raises:
         Unreadable: another line is not a record.
@@ -171,7 +171,7 @@ def _parts(path: Path | str) -> Iterator[bytes]:
 
 
 def regular(path: str) -> str:
-    """The path. Raises Unreadable if it is another thing than a file: a pipe or a device may never end."""
+    """The path. Raises Unreadable if it is not a regular file: a pipe or a device may never end."""
     try:
         _require_regular(os.stat(path))  # noqa: PTH116  strings
         return path
@@ -180,7 +180,7 @@ def regular(path: str) -> str:
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
-    """Open a file to read. Raises OSError if it cannot be, or is another thing than a file."""
+    """Open a file for reading. Raises OSError if that fails, or it is not a regular file."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
     try:
         _require_regular(os.fstat(descriptor))
@@ -198,7 +198,7 @@ def _require_regular(found: os.stat_result) -> None:
 
 
 def tail(path: Path | str, size: int) -> bytes:
-    """At most the last so many bytes of a file. Raises OSError if it cannot be read."""
+    """At most the last `size` bytes of a file. Raises OSError if it cannot be read."""
     descriptor = open_regular(path)
     try:
         end = os.lseek(descriptor, 0, os.SEEK_END)
@@ -208,14 +208,14 @@ def tail(path: Path | str, size: int) -> bytes:
 
 
 def require_own_folder(folder: Path, marks: Sequence[str], what: str) -> None:
-    """Make sure that a folder is empty but for hidden files, or holds what we wrote there before.
+    """Check that a folder is empty but for hidden files, or holds what we wrote there before.
 
     Args:
-        marks: files of which ours has one.
+        marks: files of which our folders have at least one.
         what: what we write, for the error.
 
     Raises:
-        UserError: it holds something else, which ours would mix with.
+        UserError: it holds something else, with which our files would mix.
     """
     names = (
         [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []

@@ -51,7 +51,7 @@ _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
 
 
 class Imported(Unreadable):
-    """A plan was asked for of a run that was imported; the text says so."""
+    """The plan of an imported run was asked for; the text says so."""
 
 
 class _Folder:
@@ -83,7 +83,7 @@ class Attempt(_Folder):
     def noted(self) -> tuple[LedgerEvent, ...]:
         """Every line of the ledger about it, also from before its number was released.
 
-        A launcher first writes its claim into the attempt's folder, and then into the ledger. If it died in
+        A launcher writes its claim into the attempt's folder, and then into the ledger. If it died in
         between, the claim is read from the folder.
         """
         ledger = self._run.ledger if self._ledger is None else self._ledger
@@ -115,7 +115,7 @@ class Attempt(_Folder):
 
     @property
     def parallel(self) -> ParallelConfig | None:
-        """Its processes, where it was claimed for others than the run's own."""
+        """Its processes, if it was claimed with others than the run's own."""
         claimed = self.event("claimed")
         return claimed.parallel if claimed else None
 
@@ -186,7 +186,7 @@ class Attempt(_Folder):
 
     @property
     def ended_at(self) -> datetime | None:
-        """When it ended, by its own word, or when that was noticed; None while it is in flight."""
+        """When it says that it ended, or when somebody noticed; None while it is in flight."""
         if self.result:
             return self.result.ended_at
         noticed = [event.time for event in self.events if event.event == "ended" and event.outcome]
@@ -209,10 +209,10 @@ def _after_release(lines: Sequence[LedgerEvent]) -> int:
 
 
 def settle(result: Result | None, events: Sequence[LedgerEvent]) -> tuple[Outcome, str | None] | None:
-    """An attempt's outcome and reason from its own word and the launcher's; None while it is in flight.
+    """An attempt's outcome and reason, from its own result and the ledger; None while it is in flight.
 
-    The attempt's own word stands, except `cancelled`: a process that gets SIGTERM cannot tell a user's
-    cancel from preemption or a time limit, so what the scheduler said of it is preferred.
+    The attempt's own result counts, except for `cancelled`: a process that gets SIGTERM cannot tell a user's
+    cancel from preemption or a time limit, so the scheduler's record is preferred.
 
     Args:
         events: the ledger's lines for this attempt.

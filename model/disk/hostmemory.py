@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# In both versions of control groups: the limit, the use, and the statistic of what can be given up.
+# By version of control groups: the files of limit and use, and the statistic of what can be given up.
 _FILES = {
     "": ("memory.max", "memory.current", "inactive_file"),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -14,10 +14,10 @@ _FILES = {
 
 
 def left() -> int | None:
-    """The least bytes that the machine and each of the process's control groups leave, if anything says it.
+    """The fewest bytes left in the machine and in each of the process's control groups; None if unknown.
 
-    What the kernel can give up counts as free: in `MemAvailable` of the machine (proc(5)), and inactive
-    files of a group (memory.stat, cgroups(7)), as Kubernetes counts them.
+    What the kernel can give up counts as free: `MemAvailable` of the machine (proc(5)), and a group's
+    inactive files (memory.stat, cgroups(7)), as Kubernetes counts them.
     """
     found = [*_of_machine(), *_of_groups()]
     return min(found, default=None)
@@ -55,7 +55,7 @@ def _numbers(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def _text(path: Path) -> str:
-    """Empty where there is no such file: not every machine has control groups, nor every group a limit."""
+    """Empty if there is no such file: not every machine has control groups, nor every group a limit."""
     try:
         return path.read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Records of runs that another program made: what its log says, and nothing that it does not say.
+"""Records of runs that another program made: only what its log says.
 
 An imported run has a run.json of another kind and no ledger. Its attempt has `manifest.json`, `steps.jsonl`
 and `result.json` like any other, with None for what is unknown.

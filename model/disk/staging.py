@@ -1,4 +1,4 @@
-"""Copies of tensors in host memory, written from there while training changes the tensors."""
+"""Copies of tensors in host memory, which are written to disk while training changes the tensors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 64 * 2**20  # bytes; PyTorch rounds pinned memory up to a power of two
-SPARE = 2**30  # bytes of the host's memory that copies leave to others
+SPARE = 2**30  # bytes of host memory that copies leave free
 
 
 class Staging:
-    """Host memory as large as the tensors that it has held, kept from one copy to the next.
+    """Host memory that holds copies of tensors, and is kept from one copy to the next.
 
     In a process that uses a GPU it is pinned, so that the GPU writes to it without the host's help.
     """
@@ -25,12 +25,12 @@ class Staging:
         self._blocks: list[Tensor] = []
 
     def hold(self, tensors: Iterable[Tensor]) -> list[memoryview]:
-        """Copy the tensors, which may change as soon as this returns; give the bytes of the copy.
+        """Copy the tensors, which may change as soon as this returns; returns the bytes of the copy.
 
-        They are copied in this thread's current stream, after what was asked of it before.
+        They are copied in this thread's current stream, after the work that is already in it.
 
         Raises:
-            MemoryError: the host has not enough memory. None is kept.
+            MemoryError: the host has not enough memory. All of it is freed.
         """
         import torch
 
@@ -50,7 +50,7 @@ class Staging:
         ]
 
     def _room(self, end: int) -> Tensor:
-        """What is free of the block in which the copy goes on."""
+        """The free part of the block in which the copy continues."""
         import torch
 
         if end == len(self._blocks) * BLOCK:
@@ -67,9 +67,9 @@ class Staging:
 
 
 def _leave_some(end: int) -> None:
-    """Linux promises memory that it does not have, and then ends the process that takes it.
+    """Raise MemoryError if little memory is left: Linux would promise it, and kill the process that uses it.
 
-    Processes of a node look before each block, and so need not agree on who may take how much.
+    Each process of a node checks this before each block, so they need not agree on their shares.
     """
     left = hostmemory.left()
     if left is not None and left < SPARE + BLOCK:

@@ -1,11 +1,11 @@
 """A file of tensors, written and read a piece at a time, whatever its size.
 
-The file has the format of safetensors, so that others can read it, but the library does not write or read it
-here. Tried with version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB
-left and otherwise holds all of it in memory; and a full disk is not an OSError. (An archive of torch.save has
-the same faults.) Here nothing is unpickled.
+The file has the format of safetensors, so that others can read it, but that library is not used. Tried with
+version 0.8.0 and 2 GiB, loading maps the file, which fails under a memory limit with 512 MiB left and
+otherwise holds all of it in memory; and a full disk does not raise an OSError. (torch.save has the same
+faults.) Nothing is unpickled here.
 
-Checksums are CRC-32 over every byte, so that any torn page or flipped bit shows.
+Checksums are CRC-32 over every byte, so that any torn page or flipped bit is noticed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PIECE = 64 * 2**20  # bytes in host memory at once, both ways
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint8": "U8"}  # in safetensors' words
-Hold = Callable[[Collection["Tensor"]], Iterable[memoryview]]  # gives their bytes, in host memory
+Hold = Callable[[Collection["Tensor"]], Iterable[memoryview]]  # returns their bytes, in host memory
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
     """What precedes the tensors in the file: the length of a JSON text, and that text, which lists them.
 
     Args:
-        about: what else to say in it.
+        about: more entries for it.
     """
     found: dict[str, object] = {"__metadata__": dict(about)} if about else {}
     end = 0
@@ -64,18 +64,18 @@ def header(tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None
 
 
 def passing(tensors: Iterable[Tensor]) -> Iterator[memoryview]:
-    """Their bytes, of which one piece is in host memory at a time. They must not change meanwhile."""
+    """The tensors' bytes, one piece in host memory at a time. The tensors must not change meanwhile."""
     return (piece.cpu().numpy().data for piece in pieces(each.contiguous() for each in tensors))
 
 
 def write(
     path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None, hold: Hold = passing
 ) -> tuple[int, int]:
-    """Write and fsync; give the size in bytes and the checksum.
+    """Write and fsync; returns the size in bytes and the checksum.
 
     Args:
-        about: as `header`.
-        hold: called first; what is written is what it gives.
+        about: as for `header`.
+        hold: called first; the bytes that it returns are written.
 
     Raises:
         OSError: it cannot be written.
@@ -91,10 +91,10 @@ def write(
 
 
 def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
-    """Read into the tensors, and give the checksum of what was read.
+    """Read into the tensors, and return the checksum of what was read.
 
     Raises:
-        Unreadable: it cannot be read, or its tensors are others.
+        Unreadable: it cannot be read, or holds other tensors.
     """
     import torch
 
@@ -114,7 +114,7 @@ def read(path: Path, tensors: Mapping[str, Tensor]) -> int:
 
 
 def listed(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
-    """The tensors of a file that is whole, and what else its header says.
+    """The tensors of a complete file, and the other entries of its header.
 
     Raises:
         Unreadable: it cannot be read, or is no such file.
@@ -162,7 +162,7 @@ def read_box(file: BufferedReader, stored: Stored, offsets: Sequence[int], box: 
 
 
 def checksum(path: Path) -> int:
-    """Read every byte, and give the checksum. Raises Unreadable if that fails."""
+    """Read every byte, and return the checksum. Raises Unreadable if that fails."""
     found = 0
     with opened(path) as file:
         while piece := file.read(PIECE):
