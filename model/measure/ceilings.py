@@ -1,8 +1,8 @@
 """The most that this device can do, measured: products at the model's shapes, memory bandwidth, launches.
 
-Medians of several repeats after a warm-up. On a GPU, events on the device time each repeat, and the host
-enqueues all of them behind a short sleep, so that no gap between launches is counted. How many repeats there
-are, and the tokens of a product, depend on the device, so that all of it takes a few seconds on a GPU, and a
+The numbers are medians of several repeats after a warm-up. On a GPU, device events time each repeat, and the
+host enqueues all repeats behind a short sleep, so that no gap between launches is counted. The number of
+repeats and the tokens of a product depend on the device: all measurements take a few seconds on a GPU, and a
 fraction of one on a CPU.
 """
 
@@ -20,15 +20,15 @@ from model.disk.node import Ceilings, LoadClocks, Pass, ProductTiming, Timing
 from model.measure.floor import passes, shapes, tokens_at_once
 from model.measure.profiler import wait
 
-_MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # of a call; more tokens than that hardly change a rate
-_ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache; of a CPU, more than most
+_MOST_FLOP = {"cuda": 5e12, "cpu": 1e8}  # per call; more tokens hardly change the rate
+_ARRAY_BYTES = {"cuda": 2**29, "cpu": 2**25}  # far more than a GPU's cache, and more than most CPUs' caches
 _BUDGET_SECONDS = {"cuda": 0.06, "cpu": 0.01}  # for the repeats of one measurement
 _WARM_SECONDS = {"cuda": 0.3, "cpu": 0.0}
 _FEWEST, _MOST = 5, 30  # repeats
 _LAUNCHES = 1000  # a repeat
 _LOAD_SECONDS = 0.6  # while nvidia-smi answers
 _SLEEP_CYCLES = 20_000_000  # some 10 ms of the device, longer than it takes to enqueue all repeats
-_EIGHT = 8  # tensor cores need tokens in a multiple of it
+_EIGHT = 8  # tensor cores need multiples of it
 _MOST_WEIGHTS = {"cuda": 2**40, "cpu": 2**20}  # of a product: to fill a large weight takes a CPU seconds
 
 
@@ -84,7 +84,7 @@ def _traffic(device: str) -> tuple[int, Timing]:
 
 
 def _launch(device: str) -> Timing:
-    """Time from one launch to the next, in a row of launches with next to no work."""
+    """Time from one launch to the next, in a row of launches with hardly any work."""
     one = torch.zeros(1, device=device)
 
     def row() -> None:
@@ -131,7 +131,7 @@ _warmed = set[str]()
 
 
 def _go_on(device: str, work: Callable[[], Tensor], once: float) -> None:
-    """Keep a GPU that has idled busy until its clocks are those of a busy one."""
+    """Keep an idle GPU busy until its clocks are those of a busy one."""
     if device in _warmed:
         return
     for _ in range(int(_WARM_SECONDS[device] / once)):
@@ -141,7 +141,7 @@ def _go_on(device: str, work: Callable[[], Tensor], once: float) -> None:
 
 
 def _once(device: str, work: Callable[[], Tensor]) -> float:
-    """Seconds of a call, roughly; anything loaded or chosen at the first call has happened before."""
+    """Rough seconds of a call, after a first one in which things are loaded or chosen."""
     work()
     wait(device)
 

@@ -4,17 +4,17 @@
           + attention FLOP / (rate of all products together)
           + (bytes of loss, optimizer and elementwise operations) / (measured memory bandwidth)
 
-One stream of kernels is assumed, which computes or moves data but not both at once. What is not counted only
-makes a real step slower: launches, idling, copies, activations computed again, anything read twice.
+This assumes one stream of kernels, which computes or moves data but not both at once. What is not counted can
+only make a real step slower: launches, idling, copies, recomputed activations, anything read twice.
 
-Of several processes, each of which has a device, the work is one process's share, which is as large as every
-other one's. What they tell each other is not counted.
+If a run has several processes, each with a device, the work is that of one process; all have equal shares.
+Communication is not counted.
 
-That of a prompt which is read, and of a token decoded after it, is in `model.measure.floor_inference`.
+The floors of a prefill and of a decoded token are in `model.measure.floor_inference`.
 
 Torch-free. N tokens of a step, B samples of T tokens, C width (dim), Q and K widths of all query and of all
-key heads, F inner width, V vocabulary, L layers, P parameters, all of them as one process has them; e bytes
-of an element.
+key heads, F inner width, V vocabulary, L layers, P parameters, each as one process has them; e bytes of an
+element.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def passes(config: RunConfig) -> tuple[Pass, ...]:
 
 
 def attention_flop(config: RunConfig) -> int:
-    """FLOP of causal attention in a step: 7 N T Q in each layer, whoever has the other tokens of a sample.
+    """FLOP of causal attention in a step: 7 N T Q in each layer.
 
     Forward 2 N T Q: two products, halved by the mask. Backward 2.5 times that: five products, since scores
-    are not kept (Dao et al. 2022, arXiv:2205.14135). As in the table `kernels`; MFU counts more.
+    are not kept (Dao et al. 2022, arXiv:2205.14135). The table `kernels` counts the same; MFU counts more.
     """
     model, length = config.model, config.section.sequence_length
     queries = model.heads * model.head_dim // config.parallel.tensor

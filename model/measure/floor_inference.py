@@ -7,10 +7,10 @@ et al. 2022 count inference ("Efficiently Scaling Transformer Inference", arXiv:
           + attention: of a prompt FLOP / (rate of all products together), of a token K and V / bandwidth
           + (bytes of elementwise operations) / bandwidth
 
-A prompt's products are bound by their FLOP. A decoded token's are bound by memory: all weights are read for
-one token of each sample, and all keys and values that the cache holds. What is read is read from memory:
-weights that fit into a device's caches can come faster. As in `model.measure.floor`, whose letters these are,
-what is not counted only makes the device slower.
+A prompt's products are bound by their FLOP. A decoded token's are bound by memory: for one token of each
+sample, all weights are read, and all keys and values in the cache. All is assumed to come from memory:
+weights that fit into a device's caches can come faster. As in `model.measure.floor`, whose letters are used
+here, what is not counted can only make the device slower.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The device and software of this process: facts that stand beside every number."""
+"""The device and software of this process, which are recorded with every number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = (
     "tokenizers",
     "assay-studies",
 )
-# Environment variables by which libraries compute other numbers, or by other kernels, with the same code.
+# Environment variables that change the numbers or the kernels of libraries.
 SETTINGS = (
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -106,9 +106,9 @@ def load() -> float | None:
 
 
 def device_users(device: str) -> int | None:
-    """Other processes that use this process's GPU; None on a CPU, and where nvidia-smi does not tell.
+    """Number of other processes on this process's GPU; None on a CPU, and if nvidia-smi does not say.
 
-    It lists a process once it has memory on the GPU. Where it does not list this one either, as in containers
+    It lists a process once that has memory on the GPU. If it does not even list this one, as in containers
     that hide processes, its list says nothing.
     """
     if device == "cpu":

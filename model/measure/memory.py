@@ -1,12 +1,12 @@
 """How much GPU memory a run will need, counted from its configuration. Torch-free.
 
-It counts what PyTorch allocates, at the moments of the step that can hold most: when the loss has made its
-gradient and all activations are still there, and when the last gradients are made. CUDA's own memory (about
+It counts what PyTorch allocates at the moments of a step that can need most: when the loss has made its
+gradient and all activations still exist, and when the last gradients are made. CUDA's own memory (about
 0.5 GiB) and gaps between allocations come on top.
 
-Of processes that share one copy's parameters (FSDP2), each has its part of them, of the gradients and of the
-states. What it has gathered comes on top: the embedding, norm and head at the loss, and in the backward pass
-a block with its gradients, which are copied once more to be added up.
+If processes share one copy's parameters (FSDP2), each has its part of the parameters, gradients and states.
+What it has gathered comes on top: the embedding, norm and head at the loss, and in the backward pass a block
+with its gradients, which are copied once more to be added up.
 
 See docs/benchmarks.md for what was measured.
 """
@@ -21,7 +21,7 @@ WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 
 
 def is_counted(config: RunConfig) -> bool:
-    """Whether it is known what each process of a run needs: there is one, or all share the parameters."""
+    """Whether the memory of each process is known: there is one process, or all share the parameters."""
     return config.processes == (config.parallel.shard if config.task == "training" else 1)
 
 
@@ -87,7 +87,7 @@ def _attention_extra(config: RunConfig) -> int:
 
 
 def _loss(config: RunConfig, tokens: int, size: int) -> int:
-    """Bytes of the logits with what is made of them until the gradient of the head's input is there."""
+    """Bytes of the logits and of what is computed from them, up to the gradient of the head's input."""
     logits, head = tokens * config.model.vocab_size, config.model.vocab_size * config.model.dim
     if config.train.loss == "linear_cross_entropy":  # the gradient takes the logits' place
         return (logits + head + 2 * tokens * config.model.dim) * size

@@ -1,8 +1,8 @@
 """How much memory a run of inference will need, counted from its configuration. Torch-free.
 
-As in `model.measure.memory`: what PyTorch allocates when it holds most. That is in a prefill, in a block's
-feed-forward or in its attention; all keys and values of the run have their room by then, and nothing is kept
-for a backward pass. A compiled block needs less.
+Like `model.measure.memory`, it counts what PyTorch allocates when it needs most: during a prefill, in a
+block's feed-forward or attention. The cache already has room for all keys and values of the run, and nothing
+is kept for a backward pass. A compiled block needs less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def inference_memory(config: RunConfig) -> int:
 
 
 def _attention(config: RunConfig) -> int:
-    """Bytes beside the block's input and its norm: the queries being turned, or the kernel's call."""
+    """Bytes besides the block's input and its norm: for rotating the queries, or for the kernel's call."""
     model, asked, size = config.model, config.inference, ELEMENT_BYTES[config.inference.dtype]
     tokens = asked.batch_size * asked.prompt_length
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim

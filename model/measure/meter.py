@@ -1,4 +1,4 @@
-"""What training steps cost: their tokens, seconds and joules, from one record to the next."""
+"""The tokens, seconds and joules of steps, from one record to the next."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from model.parallel.world import ALONE, World
 class Meter:
     """Counts and times the steps between two records. Only record() waits for the device.
 
-    A step has two marks, by the device's own clock: when its batch is there, and when it is done. What goes
-    on between record() and restart() is no step's time.
+    A step has two marks, by the device's own clock: when its batch is there, and when it is done. The time
+    between record() and restart() belongs to no step.
     """
 
     def __init__(self, device: torch.device, world: World = ALONE) -> None:
@@ -36,7 +36,7 @@ class Meter:
         self._begin()
 
     def count(self, batch: Ready) -> Ready:
-        """Count a batch that was just taken, and give it back."""
+        """Count a batch that was just taken, and return it."""
         self._clock.mark()
         self._tokens += batch.inputs_BT.numel() * self._world.parts
         self._training_tokens += batch.training_tokens
@@ -50,12 +50,12 @@ class Meter:
     def record(
         self, step: int, loss: Tensor | None = None, norm: Tensor | None = None, rate: float | None = None
     ) -> StepRecord:
-        """Wait until the last step is done, and give the record of the steps since the last record.
+        """Wait until the last step is done, and return the record of the steps since the last record.
 
-        It is of all processes, which make it together: of the slowest one where they differ in time.
+        All processes make it together; where their times differ, it has the slowest one's.
 
         Args:
-            loss: None, as are norm and rate, where nothing is trained.
+            loss: None, as are norm and rate, if nothing is trained.
         """
         self._world.own.pause()
         sm_mhz, reasons = self._gpu.sm_mhz(), self._gpu.throttle_reasons()  # while the device is at work
@@ -103,10 +103,10 @@ class Meter:
 
 
 def together(said: Sequence[tuple[StepRecord, float | None]]) -> StepRecord:
-    """A run's record from its processes' records; tokens, loss and norm are the run's in each of them.
+    """A run's record from its processes' records, each of which has the run's tokens, loss and norm.
 
     Args:
-        said: by rank, each with what it spent itself in a step, in seconds; None: not known.
+        said: by rank: its record, and the seconds per step that it worked by itself; None if unknown.
     """
     records = [record for record, _ in said]
     longest = max(records, key=lambda each: each.step_seconds).model_copy(update={**power.of_all(records)})
@@ -160,7 +160,7 @@ def clock(device: torch.device) -> _DeviceClock | _HostClock:
 
 
 class _HostClock:
-    """Marks by the host's clock, for a device that has done what it was asked when the call returns."""
+    """Marks by the host's clock, for a device whose work is done when a call returns."""
 
     def start(self) -> None:
         self._marks = [time.perf_counter()]

@@ -1,4 +1,4 @@
-"""What a GPU draws and how fast it is clocked, as NVML reports it. It comes with the extra `gpu`."""
+"""A GPU's energy and clocks, as NVML reports them. The library comes with the extra `gpu`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONS = {
 
 
 class Gpu:
-    """One GPU's sensors. Each is None where there is no GPU, library or driver, or where it does not tell."""
+    """One GPU's sensors. Each gives None without a GPU, library or driver, or if it is not supported."""
 
     def __init__(self, uuid: str | None) -> None:
         self._nvml: ModuleType | None = None

@@ -1,9 +1,9 @@
 """Which part of a training step each piece of work belongs to, as a profiler saw it. Pure.
 
 Marks say when the host was at which part of the step (`model.measure.profile` sets them). A piece of work, a
-kernel on a GPU and an operator on a CPU, belongs to the part at which the host asked for it, but a product is
-one wherever it is, except in attention, whose products are its own. Where code is compiled there are no marks
-inside, and attention is told by the names of its kernels.
+kernel on a GPU and an operator on a CPU, belongs to the part at which the host launched it. But a matrix
+product counts as one wherever it is, except in attention. Compiled code has no marks inside: there attention
+is recognised by the names of its kernels.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def split(
 ) -> list[PartTime]:
     """Seconds of a step by part; they add up to the step, or to all pieces if these take longer.
 
-    A copy, and communication, take the time of the step in which nothing else ran; for as long as other work
-    ran beside them they are hidden. Where the two ran at once, that is a copy's. What is left of the step is
-    idle: the device waits for the host, or, on a CPU, Python is between two operators.
+    Copies and communication get only the time in which nothing else ran; the rest of their time is hidden by
+    other work. Time in which both ran is the copies'. What is left of the step is idle: the device waits for
+    the host, or, on a CPU, Python is between two operators.
 
     Args:
         pieces: of all profiled steps.

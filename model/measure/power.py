@@ -1,4 +1,4 @@
-"""Mean power over windows that are long beside the grain of a GPU's energy counter. Torch-free."""
+"""Mean power over windows that are long compared with the grain of a GPU's energy counter. Torch-free."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TypedDict
 
 from model.disk.record import StepRecord
 
-# NVML's counter moves ten times a second: in records of an H200 prefills of 0.115 s had the energy of one
-# move or of two.
+# NVML's counter is updated ten times a second: on an H200, prefills of 0.115 s had the energy of one or two
+# updates.
 GRAIN_SECONDS = 0.1
 SHORTEST_SECONDS = 1.0
 
@@ -25,11 +25,11 @@ UNKNOWN = Used(power_joules=None, power_seconds=None, power_steps=None)
 
 
 class Window:
-    """What one GPU has used since an earlier record, and in which time at least.
+    """The energy that one GPU has used since an earlier record, and in which time at least.
 
-    A reading can lack what was used in the grain before it. That then seems to be of the window that the
-    reading opens, so that this one lasts a grain longer. Of windows that follow each other only the first
-    does: what one gains at its start, the one before has lost at its end.
+    A reading can lack the energy of the last grain before it, which then falls into the window that the
+    reading opens; so that window counts as a grain longer. Of consecutive windows only the first does: what
+    the next one gains at its start, the one before has lost at its end.
     """
 
     def __init__(self) -> None:

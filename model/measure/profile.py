@@ -1,9 +1,9 @@
 """Where the time of a step goes: a few more steps of a run that has ended, some of them under the profiler.
 
-Of task inference, a step is a prefill, and tokens are decoded after it.
+For task inference, a step is a prefill, and tokens are decoded after it.
 
-They come after the last step that was timed, when all results are on disk: the profiler can neither slow nor
-change what the run reports, and nobody keeps what the steps update.
+They come after the last timed step, when all results are on disk: the profiler can neither slow nor change
+what the run reports, and the updates of these steps are not kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cu
 
 
 class Done(Protocol):
-    """A run after its last step, which can do more of what it did."""
+    """A run after its last step, which can do more steps."""
 
     config: RunConfig
     model: Llama
@@ -68,7 +68,7 @@ class Trained:
         return {"step": self.step}
 
     def step(self) -> None:
-        """One more step, as `model.trainer.train` does it, with marks where a part of it begins or ends."""
+        """Do one more step like `model.trainer.train`, with marks where its parts begin or end."""
         self.done += 1
         batch = next(self.stream)
         for part in batch.parts(self.config.train.accumulate):
@@ -139,8 +139,8 @@ def _counted(device: str, work: Callable[[], None], steps: int, several: bool) -
     """As `_timed`, with a mark before the first.
 
     Args:
-        several: processes. As their profilers do not start together, they wait for each other in a step
-            before it.
+        several: whether the run has several processes. Their profilers do not start together, so they wait
+            for each other in a step before it.
     """
     if several:
         work()
@@ -178,10 +178,10 @@ def _when_there(tensor: Tensor, name: str) -> None:
 
 
 def _mark(model: Llama, inside: bool) -> None:
-    """Have the model say when it is at a part that is no call of the step.
+    """Have the model mark parts that are not separate calls of the step.
 
     Args:
-        inside: also inside of its blocks, which compiled code would not take.
+        inside: also inside its blocks, which compiled code does not support.
     """
 
     def loss_begins(_module: Any, _inputs: Any, hidden_BTC: Tensor) -> None:
@@ -251,7 +251,7 @@ def _kernels(events: list[Any]) -> list[Piece]:
 
 
 def _operators(events: list[Any]) -> list[Piece]:
-    """When each operator ran in the thread of the steps, without those that it calls, and when gloo's did."""
+    """When each operator itself ran in the thread of the steps, and when gloo's operators ran."""
     threads = {event.thread for event in events if event.name.startswith(MARK)}
     here = [event for event in events if event.thread in threads and not event.is_async]
     ran = [(event, event.time_range) for event in events if event.name.startswith(_GLOO)]
@@ -266,7 +266,7 @@ def _operators(events: list[Any]) -> list[Piece]:
 
 
 def _innermost(events: list[Any]) -> Iterator[tuple[Any, float, float]]:
-    """The event of one thread that has called no other one at the time, from when to when."""
+    """The innermost running event of one thread at each time, from when to when."""
     within: list[Any] = []
     now = 0.0
     for event in [*sorted(events, key=lambda each: (each.time_range.start, -each.time_range.end)), None]:

@@ -1,4 +1,4 @@
-"""Loss and gradient norms of the steps between two records: what went wrong first, if anything did."""
+"""Loss and gradient norms of the steps between two records, to find what went wrong first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Trail:
-    """Keeps each step's loss and norms where they are, on the device, and looks at them only when asked.
+    """Keeps each step's loss and norms on the device, and looks at them only when asked.
 
     Args:
         names: of the parameters, in the order of the model.
