@@ -28,18 +28,18 @@ ENTRY_POINT_GROUP = "assay.attention"
 
 @dataclass(frozen=True)
 class Case:
-    """What a run asks of a backend: the shapes, precision, device and mask of one attention call.
+    """What a run needs from a backend: the shapes, precision, device and mask of one attention call.
 
     Attributes:
         device: "cuda" or "cpu".
         dtype: "bfloat16", "float16" or "float32".
         sequence_length: of K and V, and of Q unless `queries` says otherwise.
         compile: whether torch.compile traces the model around the call.
-        new_tokens: how many tokens a run decodes after this call, each by one of `decoding`'s calls.
-        queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys'
-            rows, as those of a part of a sequence are. Without it they are new tokens, in forward alone.
-        any_size: it stands for calls of any batch, length and number of heads that are otherwise alike.
-        context: processes that share each sample's tokens, and make `parts`' calls.
+        new_tokens: number of tokens that a run decodes after this call, each by one of `decoding`'s calls.
+        queries: rows of Q; None: as many as keys. Under the causal mask they are the last of the keys' rows,
+            like those of a part of a sequence. Without a mask they are new tokens, and only run forward.
+        any_size: it stands for otherwise equal calls of any batch, length and number of heads.
+        context: number of processes that share each sample's tokens, and make the calls of `parts`.
     """
 
     device: str
@@ -58,12 +58,12 @@ class Case:
 
     @cache  # noqa: B019  one for each length that a run decodes at
     def decoding(self, keys: int) -> Case:
-        """The call for one decoded token, whose query sees so many keys: no mask, no graph."""
+        """The call for one decoded token, whose query sees this many keys: no mask, no graph."""
         return replace(self, sequence_length=keys, causal=False, compile=False, new_tokens=0, queries=1)
 
     @property
     def offset(self) -> int:
-        """The key at which the first query stands under the causal mask."""
+        """The position of the first query among the keys, under the causal mask."""
         return self.sequence_length - self.queries if self.causal and self.queries is not None else 0
 
     @property
@@ -73,7 +73,7 @@ class Case:
 
     @property
     def calls(self) -> list[Case]:
-        """This call alone, or its parts; where tokens are decoded after it, the first and last such call."""
+        """This call or its parts; if tokens are decoded after it, also the first and last of those calls."""
         lengths = dict.fromkeys((self.sequence_length + 1, self.sequence_length + self.new_tokens))
         after = [self.decoding(keys) for keys in lengths] if self.new_tokens else []
         return [*(self.parts or [replace(self, new_tokens=0)]), *after]
@@ -82,8 +82,8 @@ class Case:
     def parts(self) -> list[Case]:
         """The calls of all processes that share a sample's tokens, in order; empty if one has them all.
 
-        Each sequence is cut into two parts for each process. A part's queries see all keys up to its end. The
-        calls stay outside of a graph, as the keys come from other processes.
+        Each sequence is cut into two parts per process. A part's queries see all keys up to its end. The
+        calls stay outside a graph, as the keys come from other processes.
         """
         count = 2 * self.context if self.context > 1 else 0
         rows = self.sequence_length // max(1, count)
@@ -107,10 +107,10 @@ class Supports:
         largest_head_dim: None means no limit.
         smallest_head_dim, head_dim_multiple, length_multiple: required by the kernel's tiles.
         capability: the lowest GPU compute capability, and the first that is too new (None: no upper limit).
-        offset: under the causal mask it takes fewer queries than keys, which are the last of the keys' rows:
-            what training with `parallel.context` asks. Forward and backward.
-        cached: it takes one query without a mask against any number of keys, which may be the first part of a
-            longer tensor: what decoding with a cache asks. Forward alone.
+        offset: it takes fewer queries than keys under the causal mask, the queries being the last of the
+            keys' rows, forward and backward. Training with `parallel.context` needs this.
+        cached: it takes one query without a mask and any number of keys, which may be the first part of a
+            longer tensor, forward only. Decoding with a cache needs this.
         versions: of the packages it needs, for people to read.
     """
 
@@ -138,7 +138,7 @@ class Kernels:
             pass's time. No other backend may launch these.
         operators: match PyTorch's operators (`aten::...`) and autograd functions even on a GPU: for backends
             without GPU kernels of their own. Otherwise GPU kernels are matched there.
-        common_backward: its backward consists of what others launch too, so they may launch it.
+        common_backward: its backward consists of kernels that other backends launch too, and may.
     """
 
     forward: str
@@ -198,7 +198,7 @@ def names() -> tuple[str, ...]:
 
 
 def check_name(name: str) -> None:
-    """Import nothing.
+    """Check a name without importing anything.
 
     Raises:
         UserError: there is no backend of that name.
@@ -279,10 +279,10 @@ def refusals(backend: Backend, case: Case) -> list[str]:
 
 
 def reasons_of(backend: Backend, call: Case) -> list[str]:
-    """What the backend says against a call.
+    """The backend's own reasons against a call.
 
     Raises:
-        UserError: it says so in no list: the letters of a text would be its reasons.
+        UserError: it returned no list: each letter of a text would count as a reason.
     """
     reasons: object = backend.unsupported_reasons(call)
     if not isinstance(reasons, list | tuple):
@@ -291,7 +291,7 @@ def reasons_of(backend: Backend, call: Case) -> list[str]:
 
 
 def lacking(backend: Backend, case: Case) -> list[str]:
-    """The kinds of calls among those of a case that the backend takes on no device."""
+    """Which kinds of calls of a case the backend takes on no device."""
     return list(dict.fromkeys(filter(None, (_lacks(backend, call) for call in case.calls))))
 
 

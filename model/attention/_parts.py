@@ -1,6 +1,7 @@
 """Attention to sequences in parts: the keys that each part sees, whose gradients are added in float32.
 
-Summed in 16 bits, part after part, the gradients of K and V would lose more than a certificate allows.
+If the gradients of K and V were summed in 16 bits, part after part, they would lose more precision than a
+certificate allows.
 
 Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim, N a part's rows,
 E keys up to its end.

@@ -1,6 +1,6 @@
 """Why a backend cannot run a case here: one sentence per reason, saying what is missing and what to do.
 
-Every function returns a list, which is empty when nothing is missing. None of them raises: a missing package
+Every function returns a list, which is empty if nothing is missing. None of them raises: a missing package
 or GPU is a reason like any other.
 """
 
@@ -24,7 +24,7 @@ def basic(case: Case) -> list[str]:
 
 
 def declared(case: Case, supports: Supports) -> list[str]:
-    """Refuse what the backend's own declaration leaves out, so that table and answer cannot differ."""
+    """Refuse what the backend does not declare to support, so that tables and refusals agree."""
     if case.device not in supports.devices:
         return nvidia_gpu(case)
     return (
@@ -175,7 +175,7 @@ def _cuda_is_there(case: Case) -> list[str]:
             f"needs a CUDA build of PyTorch, and {torch.__version__} is a CPU build: install one with CUDA"
         ]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # with a driver that is too old, PyTorch warns and says no
+        warnings.simplefilter("ignore")  # PyTorch warns about a driver that is too old
         if not torch.cuda.is_available():
             return ["PyTorch finds no usable NVIDIA GPU here: run on a GPU node, and check nvidia-smi there"]
     return []

@@ -2,9 +2,9 @@
 
 Pinning keeps a run honest: under `sdpa_kernel([X])` PyTorch runs kernel X or raises.
 
-Where there are fewer queries than keys, `is_causal` lets the first query see the first key alone. The seam
-means the last query at the last key: for that, the flash and efficient kernels know a bias; math and CPUs
-take a mask in memory. For cuDNN there is no bias, and a mask would grow with T^2.
+With fewer queries than keys, `is_causal` lets the first query see only the first key, while the seam puts the
+last query at the last key. For that, the flash and efficient kernels have a bias; math and CPUs take a mask
+in memory. cuDNN has no bias, and a mask would grow with T^2.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
 
 
 def refusals(kernel: SDPBackend, case: Case, *, copies_heads: bool = False) -> list[str]:
-    """Ask PyTorch itself whether this kernel takes this case on this GPU, and why not."""
+    """PyTorch's own reasons why this kernel does not take this case on this GPU."""
     try:
         with warnings.catch_warnings(record=True) as caught, sdpa_kernel([kernel]):
             warnings.simplefilter("always")  # PyTorch gives its reasons as warnings

@@ -64,10 +64,10 @@ def _from(offset: int) -> Seen:
 
 @cache
 def _causal_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
-    """The causal mask by blocks, the last query at the last key: before the diagonal, whole; at it, cut.
+    """The causal mask by blocks, with the last query at the last key: whole before the diagonal, cut on it.
 
-    Written down directly: `create_block_mask` would first build the mask of all queries and keys. In a last
-    row that is shorter than a block, every block is cut.
+    It is built directly, because `create_block_mask` would first build the mask of all queries and keys. In a
+    last row that is shorter than a block, every block is cut.
     """
     from torch.nn.attention.flex_attention import BlockMask
 

@@ -1,6 +1,6 @@
-"""Whether a timed call gave what it should: some of its results, held to float64 by the rule of certificates.
+"""Whether a timed call was right: some of its results are compared with float64 by the rule of certificates.
 
-A certificate is shared by calls of many sizes, so a backend that is wrong at only one of them shows here.
+Calls of many sizes share a certificate, so this finds a backend that is wrong at only one of them.
 All rows of one key head's queries are checked: the gradients of K and V need all of their scores.
 Single rows of all heads are checked too, for errors elsewhere.
 """
@@ -31,7 +31,7 @@ ROWS = 8  # single rows
 def checked(
     case: Case, inputs: Inputs, results: tuple[Tensor, ...], rng: Random, number: int
 ) -> tuple[KernelCheck, str]:
-    """What was looked at, and what is wrong; empty if nothing is.
+    """What was checked, and what is wrong; empty if nothing is.
 
     Args:
         results: o, dq, dk, dv of a call on the inputs: (B, T, heads, D).
@@ -76,7 +76,7 @@ def _heads(case: Case, inputs: Inputs, found: dict[str, Tensor], audit: Audit) -
 
 
 def _row(case: Case, inputs: Inputs, found: dict[str, Tensor], sample: int, row: int) -> dict[str, Error]:
-    """The errors of o and dQ in one row of a sample: no other row of Q has a part in them."""
+    """The errors of o and dQ in one row of a sample, which depend on no other row of Q."""
     mine = slice(sample, sample + 1), slice(row, row + 1)
     keys = mine[0], slice(0, row + 1 if case.causal else None)
     one = reference.Inputs(

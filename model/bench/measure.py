@@ -1,8 +1,8 @@
 """Times backends side by side on one shape: in every round each is called once, in a random order.
 
-Only the backend differs: in a round, all of them read the same new numbers, from cold caches, at whatever
-clocks the device has then. A large matrix product is timed between them, to show what the device can do. In
-one round, drawn for each backend, the results of its timed call are checked.
+Only the backend differs: in a round, all of them read the same new numbers, from cold caches, at the clocks
+that the device has then. A large matrix product is timed between them, to show what the device can do. The
+results of each backend's timed call are checked in one random round.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Found:
     """What was measured.
 
     Attributes:
-        cache_bytes: written before each call.
-        product_flop, product_seconds: of the matrix product, and of each of its calls.
+        cache_bytes: bytes written before each call.
+        product_flop, product_seconds: FLOP of the matrix product, and the seconds of each of its calls.
     """
 
     times: list[KernelTime]
@@ -99,7 +99,7 @@ class _Bench:
         return Random(f"{self.seed} {name} {mode}")  # noqa: S311  no secret
 
     def _check(self, name: str, passes: Passes, mode: Mode, number: int) -> None:
-        """Outside of the timed regions. What cannot be checked has no time either."""
+        """Check results outside the timed regions. A backend that cannot be checked gets no times."""
         try:
             found, wrong = checked(self.case, self.inputs, passes.results, self._draw(name, mode), number)
         except Exception as error:
@@ -150,7 +150,7 @@ def measure(
     modes = MODES[case.device]
     for name, passes in eager.items():
         with bench.noting(name, *modes):
-            for _ in range(WARM_UP):  # what a first call compiles or sets aside is not counted
+            for _ in range(WARM_UP):  # what the first calls compile or allocate is not counted
                 passes.both()
             bench.memory[name, "forward"] = bench.device.most_memory(passes.forward)
             passes.o_BTHD = None  # its memory is not the next call's

@@ -73,7 +73,7 @@ class Eager:
 
 
 class Graphs:
-    """Captured once and replayed, so that the host's share of a call is next to nothing."""
+    """Captured once and replayed, so that the host takes almost no time."""
 
     def __init__(self, eager: Eager, pool: Any) -> None:
         """Capture both passes.
@@ -83,7 +83,7 @@ class Graphs:
                 results: a backward is always replayed right after its own forward.
 
         Raises:
-            RuntimeError: the backend does something that no graph can hold, such as a copy to the host.
+            RuntimeError: the backend does something that no graph supports, such as a copy to the host.
         """
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         _beside(eager.both)  # what is loaded, compiled or chosen at a first call must not be captured
@@ -110,7 +110,7 @@ Passes = Eager | Graphs  # a forward, and the backward that belongs to the last 
 
 
 def _beside(work: Callable[[], None]) -> None:
-    """Run it a few times on a stream of its own, as captures need it."""
+    """Run it a few times on a stream of its own, which captures require."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it so
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,9 +1,9 @@
-"""Audits of decoding: calls of the running model at random lengths, held to float64 as those of training are.
+"""Audits of decoding: calls of the running model at random lengths are compared with float64, as in training.
 
 A certificate vouches for a prompt's call, and for decoding at its first and last length and a few between.
-Tokens are decoded twice, and nobody times the first pass: up to `MOST` of its lengths are audited, drawn by
-the run's seed, each in one layer, for the query heads that share a key head of one sample. Of the second pass
-copies are taken at one in `APART` of these, while it is timed, and judged after its end.
+Tokens are decoded twice. The first pass is not timed: up to `MOST` of its lengths are audited, drawn by the
+run's seed, each in one layer, for the query heads that share a key head of one sample. In the second pass,
+which is timed, copies are taken at one in `APART` of these lengths, and judged after its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ APART = 64
 
 
 def audits_of(config: RunConfig) -> dict[int, Audit]:
-    """What is audited in a call, by the number of keys that it meets."""
+    """The audits, by the number of keys of the call."""
     asked, model = config.inference, config.model
     rng = Random(f"decoding {config.seed}")  # noqa: S311  no secret
     lengths = range(asked.prompt_length + 1, asked.room + 1)
@@ -58,7 +58,7 @@ class Watch:
 
     @contextmanager
     def call(self, keys: int, timed: bool) -> Iterator[None]:
-        """Wraps the model's call for one position, whose token meets so many keys."""
+        """Wrap the model's call for one position, whose token sees this many keys."""
         audit = self._audits.get(keys) if not timed or keys in self._while_timed else None
         if audit is None:
             yield
@@ -75,7 +75,7 @@ class Watch:
             self.settle()
 
     def settle(self) -> None:
-        """Have everything that was taken judged, and drop it."""
+        """Judge all copies, and drop them."""
         while self._taken:
             assert self._judge
             self._judge(self._taken.pop(0))

@@ -44,7 +44,7 @@ def infer(
         judge: of copies of decoding calls; raises if a backend is wrong. None: no call is audited.
 
     Returns:
-        What can do more of both, for a profile.
+        An object that can do more of both, for a profile.
 
     Raises:
         Unsupported: the backend, device or precision cannot run here. Nothing else takes its place.
@@ -80,7 +80,7 @@ def built(config: RunConfig) -> Llama:
 
 
 def attend_by_length(backend: attention.Backend, case: attention.Case) -> Attend:
-    """Attention for both: as many queries as keys are a prompt, under the mask; one is a decoded token."""
+    """Attention for prompts, which have as many queries as keys, and for decoded tokens, which have one."""
     prompt, whole = replace(case, new_tokens=0), backend
     if case.compile:
         whole = attention.for_compile(backend)
