@@ -40,7 +40,7 @@ def _refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
 
 
 class ReaderGone(Exception):
-    """Nobody reads the output any more. Typer would take BrokenPipeError for the outcome 1, and keep it."""
+    """Nobody reads the output any more. Typer would turn a BrokenPipeError into exit code 1."""
 
 
 class _Verb(TyperCommand):

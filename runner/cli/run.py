@@ -65,13 +65,13 @@ def _system_error(error: OSError) -> str:
 
 
 def _drop(*streams: TextIO) -> None:
-    """Send what is left in these streams nowhere: Python would try to write it again at exit."""
+    """Discard what is left in these streams: Python would try to write it again at exit."""
     for stream in streams:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class _Said(logging.Handler):
-    """Says a message as the verbs do: where sys.stderr is now, and a broken pipe ends the command."""
+    """Prints messages like the verbs: on the current sys.stderr, where a broken pipe ends the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())

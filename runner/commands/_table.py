@@ -38,7 +38,7 @@ def _differing(found: Sequence[Factors]) -> list[str]:
 def filled(
     columns: Sequence[str], rows: Sequence[Sequence[str]], states: Sequence[RunState]
 ) -> tuple[list[str], list[list[str]]]:
-    """The table of these runs without the columns that none of their tasks has anything for."""
+    """The table of these runs without columns that stay empty for all of their tasks."""
     tasks = {state.brief.task for state in states}
     places = [
         place

@@ -21,12 +21,12 @@ from runner.state.runs import in_flight
 
 
 def worth_repeating(cells: Sequence[Cell], design: Design) -> list[Cell]:
-    """The cells without those repeats that only `until` asks for and that are not expected to complete."""
+    """The cells, without repeats that only `until` adds to cells that are not expected to complete."""
     return [cell for cell in cells if cell.repeat <= design.repeats or cell.expected is Outcome.COMPLETED]
 
 
 def begun(whole: Plan, design: Design) -> Plan:
-    """The part of a plan that a launch begins with: the study's repeats, and those of earlier launches."""
+    """The part of a plan that a launch starts with: the study's repeats, and those of earlier launches."""
     number = max([design.repeats, *(each.repeat for each, state in whole.runs if state)])
     return _part(whole, lambda each: each.repeat <= number)
 
@@ -75,7 +75,7 @@ class _Pursuit:
     def over(self, now: Plan) -> bool:
         """Start what is left, and wait for it if this launch waits; returns whether all have ended.
 
-        Where it does not wait, runs that have failed are not in the way: they start again with the next.
+        If it does not wait, failed runs do not hold up the next round: they start again with it.
         """
         ended = False
         if not self.waits:
@@ -94,7 +94,7 @@ class _Pursuit:
     def undecided(self) -> set[str]:
         """Say how precise each comparison is; returns the groups to repeat, or none if this is the end.
 
-        A group without a completed run beside one of its baseline is left out: it would never be done.
+        A group without any completed pair with its baseline is left out: it might never become precise.
         """
         from analysis.stats.sequential import look
         from runner.execute.collected import collected
@@ -120,7 +120,7 @@ class _Pursuit:
         return set()
 
     def next(self, groups: set[str]) -> Plan:
-        """The next repeat of these groups; where this launch does not wait, with the runs that failed."""
+        """The next repeat of these groups; if this launch does not wait, also the runs that failed."""
         failed = set() if self.waits else {each.run_id for each in refreshed(self.so_far()).left}
         self.number += 1
         number = self.number

@@ -21,8 +21,8 @@ class Build(Protocol):
 def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Callable[[float], None]) -> None:
     """Collect and build until every run has an outcome; the caller then builds once more, for good.
 
-    Ctrl-C and whatever else ends it early leave a report whose pages no longer reload themselves. Where it is
-    killed, their signs of life end, and they say so.
+    If Ctrl-C or an error ends it early, the pages no longer reload themselves. If it is killed, the pages
+    notice that its signs of life have stopped, and say so.
     """
     from analysis.report.live import awaited, sign
     from runner.execute.collected import collected
@@ -46,7 +46,7 @@ def watch(root: Path, study: str, build: Build, every_seconds: float, pause: Cal
 
 
 def _for_good(build: Build, report: Path) -> None:
-    """Build it once more; where that cannot be done, such as without a root, keep what was built last."""
+    """Build it once more; if that fails, for example without a root, keep the last build."""
     from analysis.report.live import unmark
 
     try:

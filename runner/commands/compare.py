@@ -139,7 +139,7 @@ def _in_other_root(path: Path) -> tuple[Path, str]:
 
 
 def _studies(root: Path) -> list[str]:
-    """Names of the studies in a folder, which may be no workspace."""
+    """Names of the studies in a folder, which need not be a workspace."""
     return sorted({path.parent.parent.name for path in root.glob("*/*/run.json")})
 
 

@@ -102,7 +102,7 @@ def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, b
 
 
 def _stop(error: OSError) -> NoReturn:
-    """A folder that cannot be read is not left out without a word."""
+    """Stop at a folder that cannot be read, instead of silently leaving it out."""
     raise error
 
 

@@ -52,8 +52,8 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     """Submit the plan's remaining runs to Slurm.
 
     Args:
-        wait: return the tasks to submit later, instead of raising an error: those that do not fit in the
-            queue now, and those about which sbatch gives no answer.
+        wait: return the tasks to submit later, instead of raising an error: those that do not fit into the
+            queue now, and those for which sbatch gives no answer.
 
     Raises:
         SchedulerError: Slurm refused or cannot be reached.

@@ -93,10 +93,10 @@ def idle_gpus(gres: str | int | None, used: int) -> str | None:
 
 
 def gres_for(gres: str, gpus: int) -> str:
-    """The --gres of a job that needs another number of GPUs a node, such as `gpu:h100:4` for `gpu:h100:1`.
+    """The --gres for another number of GPUs per node, such as `gpu:h100:4` for `gpu:h100:1`.
 
     Raises:
-        UserError: it asks for more than GPUs of one kind.
+        UserError: it asks for anything but GPUs of one kind.
     """
     words = gres.removeprefix("gres:").split(":")
     if words[0] != "gpu" or {",", "("} & set(gres):

@@ -1,4 +1,4 @@
-"""What a study may say, but hardly means. Each doubt is shown as a warning; the runs start nevertheless."""
+"""What a study probably does not mean. Each doubt is shown as a warning; the runs start nevertheless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def doubts(cells: Sequence[Cell]) -> list[Problem]:
 
 
 def _endless_warm_up(cell: Cell) -> Problem | None:
-    """The learning rate reaches its value at step warmup_steps + 1, so that axes of it would test nothing."""
+    """The learning rate reaches its value at step warmup_steps + 1; studies of it would compare nothing."""
     train = cell.config.train
     if cell.config.task != "training" or train.warmup_steps < train.steps:
         return None

@@ -29,7 +29,7 @@ def parse_time(text: str) -> int:
 
 
 def _memory(text: Any) -> Any:
-    """Check the unit before anything else, so that the error for a number without one shows an example."""
+    """Check before the type is checked, so that the error for a number without a unit shows an example."""
     parse_memory(text if isinstance(text, str) else str(text))
     return text
 

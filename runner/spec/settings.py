@@ -15,7 +15,7 @@ from model.errors import did_you_mean
 from runner.spec.document import KeyPath
 from runner.spec.problems import look_alike
 
-_TYPO = 0.9  # share of equal letters from which on a name is one of ours, misspelt
+_TYPO = 0.9  # share of equal letters above which a name is taken for a misspelt setting
 Scalar = str | int | float | bool
 # What other tools call our settings, as the words of ours.
 _OTHER_NAMES = {
@@ -110,7 +110,7 @@ def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
     scores = {leaf: _shared(words, leaf) for leaf in (leaves() if choices is None else choices)}
     best = max(scores.values(), default=0.0)
     alike = [leaf for leaf, score in scores.items() if score == best]
-    # The section is compared only where one was written: a short one is no nearer to a name without any.
+    # Sections are compared only if one was written: otherwise a short one would seem nearer than a long one.
     written = {leaf: leaf if "." in dotted else leaf.rpartition(".")[2] for leaf in alike}
     ratios = {leaf: SequenceMatcher(None, dotted, text).ratio() for leaf, text in written.items()}
     return max(ratios, key=lambda leaf: ratios[leaf]) if best > 0 else None

@@ -87,7 +87,7 @@ class Scale(DesignKeys):
 
 
 class _Head(Frozen):
-    """What a study is called; a class of its own so that these keys come first wherever keys are listed."""
+    """What a study is called. A separate class, so that these keys come first wherever keys are listed."""
 
     name: Annotated[str, AfterValidator(valid_name)] = Field(
         "", validate_default=False, description="Name of the results folder; default: the file's name."
@@ -134,7 +134,7 @@ class Study:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks that it names for any cells or scales; empty if it names none and trains."""
+        """The tasks that it names for any cells or scales; empty if it names none, and so trains."""
         given = [
             value
             for assignment, place in _assignments(self)
@@ -214,7 +214,7 @@ def _document(path: Path) -> Document:
 
 
 def _near(path: Path) -> str:
-    """The studies beside a path and in `experiments/`, and which of them was probably meant."""
+    """The studies beside a path and in `experiments/`, and which one was probably meant."""
     folders = (path.parent, Path("experiments"))
     near = sorted({str(each) for folder in folders for each in folder.glob("*.yaml")})
     if not near:
@@ -223,7 +223,7 @@ def _near(path: Path) -> str:
 
 
 def _misplaced(key: str) -> str:
-    """What to do with a setting that is written where only a study's own keys can be."""
+    """What to do with a setting that is written among a study's own keys."""
     if not any(key in leaf.split(".") for leaf in leaves()):
         return ""
     return "; a setting of all runs belongs under `base`, one that varies under `matrix`"

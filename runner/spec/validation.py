@@ -81,7 +81,7 @@ def explain(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
 
 
 def _must(kind: type[BaseModel], detail: ErrorDetails, name: str) -> str:
-    """What a value must be, in the words of YAML rather than of Python."""
+    """What a value must be, in terms of YAML rather than Python."""
     message, got = detail["msg"], detail["input"]
     first, last = (detail["loc"][0], str(detail["loc"][-1])) if detail["loc"] else ("", "")
     if first in _OF_VALUES and (last in _BRANCHES or last.startswith("list[")):

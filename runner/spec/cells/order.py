@@ -14,9 +14,9 @@ Place = tuple[int, int | None]  # position, from 1; block, from 1, or None where
 def places(runs: Sequence[tuple[str, str]], order: Order, seed: int | None) -> list[Place]:
     """The place of each run in the order of starting.
 
-    Block n holds the n-th repetition of every group, so that whatever drifts while the runs go on (clocks,
-    temperature, other users, caches) falls on all groups alike. A run's place in a shuffled order is that of
-    a hash of the seed and its id: leaving runs out, or adding some, does not reorder the others.
+    Block n holds the n-th repetition of every group, so that drift during the runs (clocks, temperature,
+    other users, caches) affects all groups alike. A shuffled order is that of a hash of the seed and each
+    run's id: leaving runs out, or adding some, does not reorder the others.
 
     Args:
         runs: group and id of each, in the order of the file.
