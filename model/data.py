@@ -129,17 +129,6 @@ def passes(data: DataConfig, train: TrainConfig, source: Source) -> float:
     return train.tokens / most
 
 
-def documents(path: Path, text_column: str, seed: int) -> Iterator[str]:
-    """Endless documents: every row once per epoch, row groups and the rows in them in a new order each time.
-
-    Holds one row group in memory.
-
-    Raises:
-        UserError: an epoch has no text.
-    """
-    return (row.text for row in _rows(path, text_column, seed, START))
-
-
 class _Row(NamedTuple):
     epoch: int
     row: int
@@ -159,6 +148,13 @@ class _Sample(NamedTuple):
 
 
 def _rows(path: Path, text_column: str, seed: int, start: Position) -> Iterator[_Row]:
+    """Endless documents: every row once per epoch, row groups and the rows in them in a new order each time.
+
+    Holds one row group in memory.
+
+    Raises:
+        UserError: an epoch has no text.
+    """
     return _endless(open_parquet(path), path, text_column, seed, start)
 
 

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from model import data
-from model.data import IGNORE, Batches, check_amount, documents, passes
+from model.data import IGNORE, Batches, check_amount, passes
 from model.errors import UserError
-from model.text import Bytes, Position, Source
+from model.text import START, Bytes, Position, Source
 from tests.model.conftest import run_config
 
 TEXTS = [f"document {i}: " + "é" * i for i in range(40)]
@@ -20,6 +20,10 @@ TEXTS = [f"document {i}: " + "é" * i for i in range(40)]
 def path(tmp_path):
     pq.write_table(pa.table({"text": TEXTS, "n": range(40)}), tmp_path / "t.parquet", row_group_size=7)
     return tmp_path / "t.parquet"
+
+
+def documents(path, column, seed):
+    return (row.text for row in data._rows(path, column, seed, START))
 
 
 def test_each_epoch_has_every_document_once_in_another_order(path):
