@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
@@ -20,7 +18,7 @@ from model.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig
 from model.disk.files import dumps
 from model.disk.record import Order, Outcome
 from model.errors import UserError, did_you_mean
-from runner.spec.cells import baseline, options
+from runner.spec.cells import baseline, matrix, options
 from runner.spec.cells.cell import Cell, Factors
 from runner.spec.cells.labels import LABEL, misleading
 from runner.spec.cells.options import Setting
@@ -33,14 +31,11 @@ from runner.spec.document import KeyPath
 from runner.spec.problems import InvalidFile, Mark, Problem
 from runner.spec.profile import Resources
 from runner.spec.settings import Scalar, flatten, nest
-from runner.spec.study import MAX_CELLS, Assignment, Rule, Scale, Study, Where
+from runner.spec.study import Rule, Study, Where
 from runner.spec.validation import explain
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-Axis = list[dict[str, Setting]]  # its steps: the value of a factor, or of several that vary together
-Candidate = tuple[dict[str, Setting], Mark]  # a cell's factors, and the key that produced it
 
 
 def expand(
@@ -62,12 +57,12 @@ def expand(
         UserError: no cell is wanted.
     """
     overlay, scale_path = study.scale(scale)
-    common = _common(study, overlay, scale_path)
+    common = matrix.common(study, overlay, scale_path)
     overrides = options.overrides(sets, study.axes, study.tasks)
-    rules = _rules(study, overlay, scale_path)
+    rules = matrix.extended(study.file.rules, overlay.rules, "rules", scale_path)
     design = study.design(scale)
     times = repeats or design.repeats
-    candidates = list(_candidates(study, overlay, scale_path, times))
+    candidates = list(matrix.candidates(study, overlay, scale_path, times))
     wanted, numbers = _wanted(study, only, candidates, times)
     results = [
         _resolve(study, scale, common, factors, origin, rules, overrides)
@@ -94,7 +89,7 @@ def expand(
 
 
 def _wanted(
-    study: Study, only: Sequence[str], candidates: list[Candidate], times: int
+    study: Study, only: Sequence[str], candidates: Sequence[matrix.Candidate], times: int
 ) -> tuple[Where, list[int]]:
     """What `--only` asks of cells, and which of their repeats; where there are several it is a factor."""
     axes, cells, numbers = study.axes, [factors for factors, _ in candidates], list(range(1, times + 1))
@@ -127,96 +122,13 @@ def _listed(wanted: Where) -> str:
     return " and ".join(f"{axis} = {values}" for axis, values in wanted.items())
 
 
-def _common(study: Study, overlay: Scale, scale_path: KeyPath) -> dict[str, Setting]:
-    return _marked(study, study.file.base, ("base",)) | _marked(study, overlay.set, (*scale_path, "set"))
-
-
-def _marked(study: Study, given: Mapping[str, Any], path: KeyPath) -> dict[str, Setting]:
-    """A mapping's settings by dotted path, each with where it was set."""
-    return {dotted: (value, study.document.mark(place)) for dotted, value, place in flatten(given, path)}
-
-
-def _candidates(study: Study, overlay: Scale, scale_path: KeyPath, repeats: int) -> Iterator[Candidate]:
-    axes = [*_matrix(study, overlay, scale_path), *_zipped(study, overlay, scale_path)]
-    if (cells := prod(map(len, axes))) * repeats > MAX_CELLS:
-        times = f", {repeats} times each" if repeats > 1 else ""
-        problem = f"the matrix has {cells:,} cells{times}; the limit is {MAX_CELLS:,}"
-        raise InvalidFile([Problem(study.document.mark(("matrix",)), problem)])
-    added = _included(study, overlay, scale_path)
-    if axes:
-        yield from _kept(study, axes, bool(added))
-    for entry, path in added:
-        yield _marked(study, entry, path), study.document.mark(path)
-    if not axes and not added:
-        yield {}, study.document.mark(())
-
-
-def _included(study: Study, overlay: Scale, scale_path: KeyPath) -> list[tuple[Assignment, KeyPath]]:
-    own: list[tuple[Assignment, KeyPath]] = [
-        (entry, ("include", i)) for i, entry in enumerate(study.file.include)
-    ]
-    return own + [(entry, (*scale_path, "include", i)) for i, entry in enumerate(overlay.include)]
-
-
-def _matrix(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]:
-    for axis, values in study.file.matrix.items():
-        replaced = axis in overlay.matrix
-        path: KeyPath = (*scale_path, "matrix", axis) if replaced else ("matrix", axis)
-        chosen = overlay.matrix[axis] if replaced else values
-        yield [{axis: (value, study.document.mark((*path, i)))} for i, value in enumerate(chosen)]
-
-
-def _zipped(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]:
-    for i, own in enumerate(study.file.zip):
-        path: KeyPath = ("zip", i)
-        group = own
-        for j, other in enumerate(overlay.zip):
-            if set(other) == set(own):
-                group, path = other, (*scale_path, "zip", j)
-        rows = range(len(next(iter(group.values()))))
-        marks = {axis: [study.document.mark((*path, axis, row)) for row in rows] for axis in group}
-        yield [{axis: (values[row], marks[axis][row]) for axis, values in group.items()} for row in rows]
-
-
-def _kept(study: Study, axes: list[Axis], others: bool) -> Iterator[Candidate]:
-    """Every combination of the axes that no `exclude` matches; at least one, unless there are others."""
-    excluded, kept = [0] * len(study.file.exclude), 0
-    for combination in itertools.product(*axes):
-        factors = {axis: setting for part in combination for axis, setting in part.items()}
-        hits = [i for i, where in enumerate(study.file.exclude) if matches(factors, where)]
-        for i in hits:
-            excluded[i] += 1
-        if not hits:
-            kept += 1
-            yield factors, study.document.mark(("matrix",))
-    _refuse_idle_excludes(study, axes, excluded)
-    if not kept and not others:
-        text = "removes every cell, so there is nothing to run"
-        raise InvalidFile([Problem(study.document.mark(("exclude",)), text)])
-
-
-def _refuse_idle_excludes(study: Study, axes: list[Axis], hits: list[int]) -> None:
-    cells, possible = [step for axis in axes for step in axis], [*_of_axes(study, *study.scale_names)]
-    problems = []
-    for i, where in enumerate(study.file.exclude):
-        wrong = mistyped(study, where, ("exclude", i), possible)
-        problems += wrong if wrong or hits[i] else [idle(study, where, ("exclude", i), cells)]
-    if problems:
-        raise InvalidFile(problems)
-
-
-def _rules(study: Study, overlay: Scale, scale_path: KeyPath) -> list[tuple[Rule, KeyPath]]:
-    own = [(rule, ("rules", i)) for i, rule in enumerate(study.file.rules)]
-    scaled = [(rule, (*scale_path, "rules", i)) for i, rule in enumerate(overlay.rules)]
-    return [*own, *scaled]
-
-
 def _idle_rules(
     study: Study, rules: list[tuple[Rule, KeyPath]], cells: list[dict[str, Setting]]
 ) -> Iterator[Problem]:
     for rule, path in rules:
         scales = [str(path[1])] if path[0] == "scales" else study.scale_names
-        yield from (wrong := mistyped(study, rule.where, (*path, "where"), [*_possible(study, *scales)]))
+        possible = [*matrix.possible(study, *scales)]
+        yield from (wrong := mistyped(study, rule.where, (*path, "where"), possible))
         known = set(rule.where) <= set(study.axes)
         if not wrong and not (known and any(matches(cell, rule.where) for cell in cells)):
             yield idle(study, rule.where, (*path, "where"), cells)
@@ -224,23 +136,6 @@ def _idle_rules(
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
-
-
-def _of_axes(study: Study, *scales: str) -> Iterator[dict[str, Setting]]:
-    """The steps of all axes at these scales, without the combinations."""
-    for overlay, path in map(study.scale, scales):
-        for axis in (*_matrix(study, overlay, path), *_zipped(study, overlay, path)):
-            yield from axis
-
-
-def _possible(study: Study, *scales: str) -> Iterator[dict[str, Setting]]:
-    """What cells can have at these scales, without the combinations."""
-    for name in scales:
-        overlay, path = study.scale(name)
-        yield from (steps := [*_of_axes(study, name)])
-        common, axes = _common(study, overlay, path), {axis for step in steps for axis in step}
-        yield {dotted: setting for dotted, setting in common.items() if dotted not in axes}
-        yield from (common | _marked(study, *added) for added in _included(study, overlay, path))
 
 
 def _resolve(
@@ -253,14 +148,14 @@ def _resolve(
     overrides: dict[str, Setting],
 ) -> Cell | list[Problem]:
     settings = _over(common, factors)
-    own = {**_marked(study, study.file.base, ("base",)), **factors}
+    own = {**matrix.marked(study, study.file.base, ("base",)), **factors}
     expected, because, label = Outcome.COMPLETED, None, None
     own_marks: dict[str, Mark] = {}
     resources = Resources()
     why = [str(mark) for _, mark in factors.values()]
     for rule, path in rules:
         if matches(common | factors, rule.where):
-            marked = _marked(study, rule.set, (*path, "set"))
+            marked = matrix.marked(study, rule.set, (*path, "set"))
             settings = _over(settings, marked)
             own |= marked if path[0] == "rules" else {}
             expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)

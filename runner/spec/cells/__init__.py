@@ -1,1 +1,1 @@
-"""Selects, checks and orders cells: options, filters, baseline, starting order. It expands nothing."""
+"""Lists, selects, checks and orders cells: matrix, options, filters, baseline, order. It resolves none."""
