@@ -57,9 +57,7 @@ def run_attempt(
     afterwards, conclusion = None, _Conclusion(run, attempt, progress)
 
     def go_on(ending: Ending) -> None:
-        again = stop.cause == "deadline" or ending.outcome is Outcome.NODE_FAILED
-        farther = progress.steps > (progress.manifest.resumed_step or 0)
-        if again and run.requeue and farther and load(run.config.task).resumes:
+        if run.requeue and load(run.config.task).resumes and _is_to_go_on(ending, stop, progress, folder):
             _go_on_in_the_queue(folder, number, fellows, end)
 
     def lost(ending: Ending) -> None:
@@ -191,6 +189,25 @@ def _is_over(end: float | None) -> bool:
 def withdrawn(attempt: Attempt) -> bool:
     """Whether a launcher cancelled this attempt alone, in a job that continues for other runs."""
     return any(event.event == "ended" and event.outcome is Outcome.CANCELLED for event in attempt.events)
+
+
+def _is_to_go_on(ending: Ending, stop: Stop, progress: Progress, folder: RunFolder) -> bool:
+    """Whether a stopped run goes back into the queue.
+
+    Without a new step it would start over, again and again. It does so only if a node failed, and not if the
+    attempt before failed in the same way.
+    """
+    farther = progress.steps > (progress.manifest.resumed_step or 0)
+    if ending.outcome is not Outcome.NODE_FAILED:
+        return stop.cause == "deadline" and farther
+    number = progress.manifest.attempt
+    return farther or number == 1 or not _failed_before_a_step(folder.attempt(number - 1))
+
+
+def _failed_before_a_step(attempt: Attempt) -> bool:
+    """Whether an attempt lost its node before it recorded a step."""
+    failed = attempt.settled is not None and attempt.settled[0] is Outcome.NODE_FAILED
+    return failed and not (attempt.path / "steps.jsonl").exists()
 
 
 def _go_on_in_the_queue(

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from model.disk.folder import RunFolder
 from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, until
 from tests.faults.daemons import NODES, Daemons, training
 from tests.slurm.test_cluster import SANDBOX
@@ -86,6 +87,22 @@ def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
     assert again["slurm"]["SLURMD_NODENAME"] != node
     told = json.loads(slurm("explain", attempt.parent.name, "--json", rc=0).stdout)
     assert [tried["outcome"] for tried in told["attempts"]] == ["node_failed", "completed"]
+
+
+def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_another(
+    slurm, study, root, rows, daemons
+):
+    slurm(
+        "launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, rc=0, RANK_FAULT="0:1:wait"
+    )
+    _, attempt = until(lambda: next(iter(training(root)), None))
+    node = json.loads((attempt / "manifest.json").read_text())["slurm"]["SLURMD_NODENAME"]
+    daemons.crash(node)
+    assert not (attempt / "steps.jsonl").exists()
+    until(lambda: rows()[0]["outcome"] == "completed")
+    tried = RunFolder(attempt.parent).attempts()
+    assert [each.settled[0] for each in tried] == ["node_failed", "completed"]
+    assert tried[1].manifest.slurm["SLURMD_NODENAME"] != node
 
 
 def test_a_launch_while_a_job_is_on_its_way_back_into_the_queue_submits_nothing(

@@ -117,6 +117,23 @@ def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, r
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
+    slurm, study, root, rows, profile, daemons, rank
+):
+    """Rank 0 puts its job back itself: Slurm takes it for completed if its SlurmdTimeout is above a minute."""
+    slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0, RANK_FAULT="1:1:wait")
+    first, attempt = until(lambda: next(iter(training(root)), None))
+    until(lambda: manifest(attempt)["ranks"])
+    daemons.crash(manifest(attempt)["ranks"][rank]["node"])
+    assert not (attempt / "steps.jsonl").exists()
+    until(lambda: rows()[0]["outcome"] == "completed")
+    tried = RunFolder(attempt.parent).attempts()
+    assert [each.settled[0] for each in tried] == ["node_failed", "completed"]
+    if rank:
+        assert tried[1].event("claimed").pid == first.pid
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
     background, study, root, profile, daemons, cluster, tmp_path, rank
 ):

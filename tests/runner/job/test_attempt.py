@@ -24,7 +24,7 @@ from runner.job.attempt import Ending, Progress, _ending, _result
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
 from runner.state.endings import UNWRITTEN, Terminated
-from tests.analysis.fabricate import plan
+from tests.analysis.fabricate import Folder, plan
 from tests.model.conftest import run_config
 
 
@@ -213,3 +213,32 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
     assert capsys.readouterr().err == (
         "could not write the result (No such file or directory), which is failed: rank 1 on n1: killed by SIGKILL\n"
     )
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("outcome", "before", "steps", "goes_on"),
+    [
+        ("node_failed", None, 0, True),
+        ("node_failed", "node_failed before a step", 0, False),
+        ("node_failed", "node_failed before a step", 1, True),
+        ("node_failed", "node_failed", 0, True),
+        ("node_failed", "cancelled", 0, True),
+        ("failed", None, 1, False),
+        ("timeout", None, 1, True),
+        ("timeout", None, 0, False),
+    ],
+)
+def test_a_run_goes_back_into_the_queue_unless_it_would_start_over_again_and_again(
+    root, outcome, before, steps, goes_on
+):
+    folder, number = Folder(root, plan("r1")), 2 if before else 1
+    if before:
+        folder.start()
+        folder.event("ended", outcome=before.partition(" ")[0])
+        if before in ("node_failed", "cancelled"):
+            folder.step(1)
+    stop = SimpleNamespace(cause="deadline" if outcome == "timeout" else None)
+    progress = Progress(first_manifest("r1", number))
+    progress.steps = steps
+    assert attempt._is_to_go_on(Ending(Outcome(outcome)), stop, progress, RunFolder(folder.path)) == goes_on
