@@ -164,16 +164,9 @@ def _resolve(
             resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
             why.append(str(study.document.mark(path)))
     settings = _over(settings, overrides)
-    if unread := [*_unread(settings)]:
-        return unread
-    try:
-        config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
-    except ValidationError as error:
-        return [_wrong_value(study, settings, detail) for detail in error.errors(include_url=False)]
-    if unknown := [*_unknown_backends(study, settings, config)]:
-        return unknown
-    if reasons := config.unsupported():
-        return [Problem(_setter(study, settings, name), why) for name, why in reasons.items()]
+    config = _config(study, settings)
+    if not isinstance(config, RunConfig):
+        return config
     identity = config.identity()
     return Cell(
         run_id=_hash(study.name, identity),
@@ -190,6 +183,20 @@ def _resolve(
         marks={dotted: mark for dotted, (_, mark) in settings.items()} | own_marks,
         origin=origin,
     )
+
+
+def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Problem]:
+    """The configuration of these settings, or what is wrong with them."""
+    if unread := [*_unread(settings)]:
+        return unread
+    try:
+        config = RunConfig.model_validate(nest({dotted: value for dotted, (value, _) in settings.items()}))
+    except ValidationError as error:
+        return [_wrong_value(study, settings, detail) for detail in error.errors(include_url=False)]
+    if unknown := [*_unknown_backends(study, settings, config)]:
+        return unknown
+    reasons = config.unsupported()
+    return [Problem(_setter(study, settings, name), why) for name, why in reasons.items()] or config
 
 
 def _wrong_value(study: Study, settings: dict[str, Setting], detail: ErrorDetails) -> Problem:
