@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,7 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError
-from model.units import clock, counted
+from model.units import counted
 from runner.commands._console import say, table
 from runner.commands._options import (
     DryRun,
@@ -33,9 +32,9 @@ from runner.commands._options import (
     Wait,
     Yes,
 )  # fmt: skip
+from runner.commands._price import price
 from runner.commands._study import cells_of
 from runner.plan import budget, cost, gpu_memory
-from runner.plan.cost import Basis, Estimate, RunCost
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import unable
@@ -210,53 +209,3 @@ def _start(script: str) -> str:
     except SchedulerError as error:
         return f"no start estimate: {error}"
     return f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate"
-
-
-def price(cost: Estimate) -> Iterator[str]:
-    """Yield lines for the user: total cost and its basis, runs that exceed their time limit, a note.
-
-    Runs without past timings are not in the total: a limit says little about a cost.
-    """
-    if not cost.runs:
-        yield "nothing to start"
-        return
-    parts = {basis: tuple(run for run in cost.runs if run.basis is basis) for basis in Basis}
-    if known := parts[Basis.SAME] + parts[Basis.SCALED]:
-        of_known = replace(cost, runs=known)
-        yield f"{_total(of_known)}: {of_known.basis}"
-    if limited := parts[Basis.LIMIT]:
-        yield f"no estimate yet{_for(limited, cost)}; {_limit(replace(cost, runs=limited))}"
-    if unknown := parts[Basis.UNKNOWN]:
-        yield f"no estimate yet{_for(unknown, cost)}; no limit: the profile has no time_limit"
-    limits = [limit for run in cost.runs if (limit := run.limit_passed)]
-    for limit, count in sorted(Counter(limits).items()):
-        yield f"{count} of them will exceed the time limit of {clock(limit)}"
-    if cost.note:
-        yield cost.note
-
-
-def _for(part: Sequence[RunCost], cost: Estimate) -> str:
-    return f" for {len(part)} of the {len(cost.runs)} runs" if len(part) < len(cost.runs) else ""
-
-
-def _limit(cost: Estimate) -> str:
-    """`limit 1:00:00 per run, at most 8.0 GPU-hours`: what runs without an estimate can cost."""
-    least, *others = sorted({run.wall_seconds or 0.0 for run in cost.runs})
-    said = f"limits {clock(least)} to {clock(others[-1])}" if others else f"limit {clock(least)}"
-    said += " per run"
-    return f"{said}, at most {_paid(cost)}" if _paid(cost) else said
-
-
-def _total(cost: Estimate) -> str:
-    paid = f"{_paid(cost)}, " if _paid(cost) else ""
-    return f"about {paid}{clock(cost.wall_seconds or 0.0)} with {cost.parallel} at once"
-
-
-def _paid(cost: Estimate) -> str:
-    hours = f"{_hours(cost.gpu_hours or 0.0)} GPU-hours" if any(run.gpus for run in cost.runs) else ""
-    nodes = "" if cost.node_hours is None else f" ({_hours(cost.node_hours)} node-hours)"
-    return f"{hours}{nodes}".strip()
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"

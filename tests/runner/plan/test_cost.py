@@ -6,7 +6,7 @@ from analysis.store import database as store
 from analysis.store.collect import collect
 from model.config import DataConfig, ParallelConfig, RunConfig, TrainConfig
 from model.disk.record import Outcome
-from runner.commands.launch import price
+from runner.commands._price import price
 from runner.plan import cost
 from runner.plan.cost import Basis, History, estimate, history
 from runner.spec.profile import Profile
