@@ -91,8 +91,6 @@ def command(
     elif rehearse:
         raise typer.Exit(start(planned, True, fail_fast))
     _say_price(planned)
-    for line in gpu_memory.forecast(planned.left, cluster.profile.gpu_memory_bytes):
-        say(line)
     if until:
         _say_worst(planned, whole)
     if dry_run:
@@ -117,6 +115,7 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 
 
 def _say_price(planned: Plan) -> None:
+    """Say what a launch needs: time, arrays, GPU memory."""
     for line in price(cost.of_plan(planned)):
         say(line)
     kinds = {Shape.of(run) for run in planned.left}
@@ -125,6 +124,8 @@ def _say_price(planned: Plan) -> None:
             f"{len(kinds)} arrays, because {_apart(kinds)}: "
             "blocks are kept within each array, not across arrays"
         )
+    for line in gpu_memory.forecast(planned.left, planned.cluster.profile.gpu_memory_bytes):
+        say(line)
 
 
 def _apart(kinds: set[Shape]) -> str:
