@@ -91,12 +91,7 @@ def submit(
         UserError: another user could change what the jobs would run, or the profile cannot give a run its
             processes.
     """
-    _own_folder(folder)
-    guard.require_own(
-        folder.parent, *(p for task in tasks for p in (task.folder.path, task.folder.path / "run.json"))
-    )
-    for code in {task.code for task in tasks if task.code}:
-        snapshot.own(folder.parent, code)
+    _require_own(folder, tasks)
     size, kinds = client.max_array_size(), Counter(map(_kind, tasks))
     shares = {kind: layout(profile, kind[0].processes).runs for kind in kinds}
     arrays = sum(-(-count // (size * shares[kind])) for kind, count in kinds.items())
@@ -146,13 +141,16 @@ def _left(why: str, count: int, left: Sequence[Task]) -> str:
     return f"{why}; {done}: launch again later, or use --wait to submit them as the queue empties"
 
 
-def _own_folder(folder: Path) -> None:
-    """Create submitit's folder: whoever can write there could replace a script that sbatch is to read."""
+def _require_own(folder: Path, tasks: Sequence[Task]) -> None:
+    """Create submitit's folder, and refuse if other users could change a script or what the jobs run."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
-    guard.require_own(folder.parent, folder)
+    runs = [path for task in tasks for path in (task.folder.path, task.folder.path / "run.json")]
+    guard.require_own(folder.parent, folder, *runs)
+    for code in {task.code for task in tasks if task.code}:
+        snapshot.own(folder.parent, code)
 
 
 def _submit(array: Array, profile: Profile, folder: Path) -> str:
