@@ -114,7 +114,7 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
 
 
 def passes(data: DataConfig, train: TrainConfig, source: Source) -> float:
-    """How many times a run reads its text, at least: documents where they are padded, else bytes of text.
+    """How many times a run reads its text, at least: counted in documents if they are padded, else in bytes.
 
     A token has at least one byte. Text that Parquet stores once for several rows counts once.
     """

@@ -61,7 +61,7 @@ class Interrupted(AssayError):
 
     @property
     def kept(self) -> str:
-        """What is left to go on from."""
+        """What can be resumed from."""
         at = f"a checkpoint was saved at step {self.step}"
         return at if self.saved else f"its {self.step} {self.unit} are lost, so it starts over"
 

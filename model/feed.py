@@ -35,7 +35,7 @@ class Ready(NamedTuple):
     copied: torch.cuda.Event | None
 
     def parts(self, count: int) -> Iterator[Part]:
-        """Inputs and labels in so many equal parts, (B / count, T) each."""
+        """Inputs and labels in `count` equal parts, (B / count, T) each."""
         pairs = zip(self.inputs_BT.chunk(count), self.labels_BT.chunk(count), strict=True)
         return (Part(*pair, last=number == count) for number, pair in enumerate(pairs, 1))
 

@@ -1,4 +1,4 @@
-"""A run's state on disk, from which it resumes bit for bit where it stopped.
+"""A run's state on disk, from which it resumes bit for bit.
 
     attempt-N/checkpoint/state-STEP.safetensors  its tensors
                         /meta.json               Meta: the step, configuration and data position of that state

@@ -135,12 +135,12 @@ class KernelTimes(Frozen):
 
     @property
     def ceiling_flops(self) -> float | None:
-        """Rate of the product in FLOP/s, in its median time; None where it was not timed."""
+        """Rate of the product in FLOP/s, by its median time; None if it was not timed."""
         return self.product_flop / median(self.product_seconds) if self.product_seconds else None
 
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Ends of an interval of the median between two of the values; None where they are too few.
+    """An interval of the median that ends at two of the values; None if there are too few.
 
     It assumes no distribution: how many of n values lie below the median is binomial (n, 1/2). Its confidence
     is at least the one asked for.

@@ -44,9 +44,9 @@ def floor(config: RunConfig, measured: Ceilings) -> list[FloorPart]:
 
 
 def _products(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:
-    """All linear layers for so many tokens; the head takes the last of each sample.
+    """All linear layers for this many tokens; the head takes only the last of each sample.
 
-    The rate of a product of fewer tokens than were measured together is no higher.
+    A product of fewer tokens than were measured together is not faster.
     """
     rates = {(each.inputs, each.outputs): each.flops for each in measured.products if each.step == "forward"}
     flop, size, seconds = 0, 0, 0.0
@@ -59,14 +59,14 @@ def _products(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:
 
 
 def cache_bytes(config: RunConfig, keys: int) -> int:
-    """Bytes of so many keys and values of each sample, in all layers: 2 L B keys K e."""
+    """Bytes of this many keys and values of each sample, in all layers: 2 L B keys K e."""
     model, asked = config.model, config.inference
     width = model.kv_heads * model.head_dim
     return 2 * model.layers * asked.batch_size * keys * width * ELEMENT_BYTES[asked.dtype]
 
 
 def _elementwise(config: RunConfig, measured: Ceilings, count: int) -> FloorPart:
-    """Everything else, each operation once over what it reads and writes, for so many tokens N.
+    """Everything else for N tokens: each operation once over what it reads and writes.
 
     2 L norms, 2 N C e; 2 L residuals joined to the norm behind, 2 N C e; rotary positions, 2 N (Q + K) e a
     layer; SwiGLU, 3 N F e a layer; the embedding's rows, 2 N C e: the forward share of training's.

@@ -60,7 +60,7 @@ def certify_case(name: str, case: Case, tell: Tell = lambda *_: None) -> Certifi
 
 
 def without_trial(name: str, device: str, reason: str) -> Certificate:
-    """The certificate of a backend whose trial ended without an answer, as in a crash: it is wrong."""
+    """The certificate of a backend whose trial gave no answer, for example in a crash: it is wrong."""
     return _Trial(name, attention.load(name), device, {}).written("wrong", [reason])
 
 

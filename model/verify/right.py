@@ -89,7 +89,7 @@ def _first_row(taken: Taken) -> int:
 
 
 def _errors(taken: Taken, causal: bool) -> dict[str, Error] | None:
-    """The error of each result that there is, by its name."""
+    """The error of each existing result, by its name."""
     mine = taken.tensors
     given = [mine["q"], mine["k"], mine["v"], mine.get("do", torch.zeros_like(mine["o"]))]
     inputs = Inputs(*given)

@@ -50,7 +50,7 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
 
 
 def _whole(backend: Backend, case: Case) -> Backend:
-    """Attention of all tokens: in parts, where several processes share them."""
+    """Attention of all tokens, computed in parts if several processes share them."""
     if not case.parts:
         return backend
     return replace(backend, attend=lambda q, k, v, _causal: attention.attend(backend, case, q, k, v))

@@ -1,4 +1,4 @@
-"""Collects, after giving an outcome to attempts whose end nobody recorded."""
+"""Collects, after settling attempts whose end nobody recorded."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Turn:
 
 @contextmanager
 def turn(path: Path, wait_seconds: float, waiting: Callable[[], None]) -> Iterator[Turn | None]:
-    """Wait for the lock at a path; yields None where there are no locks, or it took longer than this.
+    """Wait for the lock at a path; yields None if there are no locks, or it took too long.
 
     Args:
         waiting: called once, if another run holds it.

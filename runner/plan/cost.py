@@ -222,7 +222,7 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Esti
 
 
 def _room(runs: Sequence[RunRecord], profile: Profile) -> int | None:
-    """GPUs of this machine; where its profile does not say, as few as its queue would start with."""
+    """GPUs of this machine; if its profile does not say, the fewest with which its queue would start."""
     if profile.executor != "local" or not profile.gpus:
         return None
     most = max((run.config.processes for run in runs), default=1)

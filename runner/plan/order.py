@@ -1,4 +1,4 @@
-"""Where a plan's runs stand among those that earlier launches of the study planned."""
+"""The places of a plan's runs among those that earlier launches of the study planned."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Plan:
         return not state.in_flight and (self.again or not state.done)
 
     def parallel(self, run: RunRecord) -> ParallelConfig | None:
-        """The processes of a run's next attempt, where they are not its own."""
+        """The processes of a run's next attempt, if they differ from its own."""
         changed = run.config.parallel.on(self.changes)
         return None if changed == run.config.parallel else changed
 
@@ -261,7 +261,7 @@ def _refuse_processes(run: RunRecord, parallel: ParallelConfig | None, cluster: 
 
 
 def _under(run: RunRecord, cluster: Cluster) -> RunRecord:
-    """The run with this profile's name and file, where its record has them: older code rejects new keys."""
+    """The run with this profile's name and file, if its record has them: older code rejects new keys."""
     now = {"profile": cluster.name, "profile_file": str(cluster.file)}
     return run.model_copy(update={key: now[key] for key in now.keys() & run.model_fields_set})
 

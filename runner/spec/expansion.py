@@ -91,7 +91,7 @@ def expand(
 def _wanted(
     study: Study, only: Sequence[str], candidates: Sequence[matrix.Candidate], times: int
 ) -> tuple[Where, list[int]]:
-    """What `--only` asks of cells, and which of their repeats; where there are several it is a factor."""
+    """The factors and the repeats that `--only` asks for; `repeat` is a factor if there are several."""
     axes, cells, numbers = study.axes, [factors for factors, _ in candidates], list(range(1, times + 1))
     if times > 1:
         axes = (*axes, "repeat")
@@ -285,7 +285,7 @@ def _refuse_several_tasks(cells: Sequence[Cell]) -> None:
 
 
 def _twins(cell: Cell, twin: Cell) -> Problem:
-    """Report the later of two equal cells where it differs from the first in its place."""
+    """Report the later of two equal cells, at the key in which their places differ."""
     axis = next((axis for axis in cell.factors if cell.marks.get(axis) != twin.marks.get(axis)), None)
     text = f"the same run as an earlier cell: {_worded(cell.factors)}; remove one of the two"
     if axis is None:

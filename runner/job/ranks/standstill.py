@@ -1,4 +1,4 @@
-"""Tells a run that hangs from one whose step is slow, by where its processes stand."""
+"""Tells a run that hangs from one whose step is slow, by where its processes are in the code."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from runner.job.ranks.where import Place
 
-HANG_SECONDS = 120.0  # without any movement, and nobody at work
-TURN_SECONDS = 5.0  # between looks whether rank 0 has asked, which it does as often
-STOP_SECONDS = 15.0  # the same once the run is to stop: Slurm kills it 30 s after that
-LIMIT_SECONDS = 540.0  # at work where nothing moves, while others wait: below the time-out of a collective
+HANG_SECONDS = 120.0  # without any movement while no process is at work
+TURN_SECONDS = 5.0  # between checks whether rank 0 has asked; it asks as often
+STOP_SECONDS = 15.0  # like HANG_SECONDS, once the run is to stop: Slurm kills it 30 s after that
+LIMIT_SECONDS = 540.0  # without movement while one works and others wait; less than a collective's time-out
 
 
 @dataclass
 class Standstill:
-    """How long nothing has moved: no step done, no process at a different line.
+    """How long nothing has moved: no step was done, and no process is at a different line.
 
-    A process at work moves, however slow its step is. One that stands in a single call for minutes may still
-    be at work, as long as it answers; who waits for it goes on waiting until the limit.
+    A working process moves, however slow its step is. One that is in a single call for minutes may still be
+    working, as long as it answers; then the others wait for it until the limit.
     """
 
     hang_seconds: float = HANG_SECONDS
@@ -34,11 +34,11 @@ class Standstill:
         nodes: Mapping[int, str],
         stopping: bool = False,
     ) -> str | None:
-        """Why the run hangs; None if it does not, or nobody can tell yet.
+        """Why the run hangs; None if it does not, or that is not known yet.
 
         Args:
-            now: on a clock that nobody sets back.
-            places: by rank; None: it has not answered of late.
+            now: on a monotonic clock.
+            places: by rank; None: it has not answered recently.
             nodes: by rank.
             stopping: whether the run is to stop, which needs all its processes.
         """
@@ -57,13 +57,13 @@ class Standstill:
 
 @dataclass
 class Silence:
-    """How long rank 0 has said nothing while this process stood still, by turns.
+    """How long rank 0 has been silent while this process did not move, counted in turns.
 
-    Not by a clock: where this process was stopped as well, nothing could be heard meanwhile.
+    A clock would be wrong: if this process was stopped too, it could not hear anything meanwhile.
 
     Attributes:
-        heard: whether it has said something since the turn before.
-        begun: whether it has said that training begins; until then it has more time: it may load libraries.
+        heard: whether rank 0 has said something since the last turn.
+        begun: whether rank 0 has said that training begins; before that it has more time, to load libraries.
     """
 
     heard: bool = True
@@ -79,7 +79,7 @@ class Silence:
 
 
 def stands(places: Mapping[int, Place | None], nodes: Mapping[int, str]) -> str:
-    """Where each process stands; first come those that the others wait for."""
+    """Where each process is; those that the others wait for come first."""
     came = [rank for rank, place in places.items() if place and place.waits]
     others = [rank for rank in places if rank not in came]
     return "; ".join(_words(rank, places[rank], nodes.get(rank, "?")) for rank in (*others, *came))

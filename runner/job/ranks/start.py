@@ -1,4 +1,4 @@
-"""Starts a process of a run beside rank 0, and says how it ended."""
+"""Starts the processes of a run other than rank 0, and says how they ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Follower:
     def start(self) -> subprocess.Popen[bytes]:
         """Start it. It ends with this process, and writes to its node's log.
 
-        The token goes through a pipe: other users can see a command line.
+        The token goes through a pipe, because other users can see a command line.
         """
         path = self.folder.attempt(self.meeting.attempt).path
         module = ["-m", "runner.job.ranks.follower", str(os.getpid())]
@@ -86,8 +86,8 @@ def start_here(ranks: Ranks, size: int, folder: RunFolder, options: Sequence[str
 def stand_by(follower: Follower) -> None:
     """Start a process for this Slurm task, tell rank 0 how it ends, and end with rank 0.
 
-    As a success: how the run ended is for rank 0 to say, and srun kills all where one task fails. As a
-    failure where rank 0 has stopped: only srun can kill it from here.
+    The task ends as a success, because rank 0 records how the run ended, and srun kills all tasks if one
+    fails. If rank 0 has stopped it ends as a failure, so that srun kills rank 0.
     """
     for number in (signal.SIGTERM, signal.SIGUSR2):  # meant for the process, which may save first
         signal.signal(number, lambda _number, _frame: None)
@@ -102,18 +102,20 @@ def stand_by(follower: Follower) -> None:
 
 
 def have_own_gpu(config: RunConfig, local_rank: int) -> None:
-    """Leave one of its GPUs to this process and to those that it starts, such as a trial's.
+    """Show only one GPU to this process and to those that it starts, such as a trial's.
 
-    Before torch is imported: CUDA looks once.
+    Call this before torch is imported: CUDA looks only once.
     """
     if config.device == "cuda":
         os.environ.update(own_gpu(local_rank, gpus.visible(os.environ)))
 
 
 def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
-    """The environment of a process, of the GPUs that all processes of its node see.
+    """The variables that show a process its own GPU.
 
-    One GPU is its own by Slurm. Where there are too few, two have the same, which `hold_gpu` refuses.
+    Args:
+        devices: the GPUs that all processes of its node see. If there is one, Slurm has assigned it. If there
+            are too few, two processes get the same, which `hold_gpu` refuses.
     """
     if len(devices) <= 1:
         return {}

@@ -1,4 +1,4 @@
-"""What another process does where rank 0 has stopped, and can end nothing: it says so, and ends rank 0."""
+"""What another process does when rank 0 has stopped: it records that, and ends rank 0."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from runner.job.ranks.where import Place
 from runner.state import ledger, process
 from runner.state.endings import Ending
 
-# Of an attempt that neither goes on nor waits for the other runs of its job before it requeues that.
+# Outcomes after which an attempt neither continues nor waits to requeue its job.
 _OVER = frozenset({Outcome.COMPLETED, Outcome.FAILED})
 
 
 def end_it(follower: Follower, leader: Leader, here: Place, seconds: float) -> None:
-    """Note that rank 0 hangs, kill it where it is on this machine, and leave; elsewhere srun ends it.
+    """Record that rank 0 hangs, kill it if it is on this machine, and leave; otherwise srun ends it.
 
     Args:
-        here: where this process stands.
-        seconds: since when nothing was heard of rank 0.
+        here: where this process is.
+        seconds: how long rank 0 has been silent.
     """
     attempt = follower.folder.attempt(follower.meeting.attempt)
     if attempt.settled is None:
         ending = Ending(Outcome.FAILED, _reason(attempt, follower.place.rank, here, seconds))
-        leader.ended(ending, echo=False, of_all=True)  # which rank 0 reads if it goes on after all
+        leader.ended(ending, echo=False, of_all=True)  # rank 0 reads it if it continues after all
         with suppress(UserError):  # the disk may be what has stopped it
             ledger.ended(follower.folder, attempt.number, ending)
     elif attempt.settled[0] not in _OVER:

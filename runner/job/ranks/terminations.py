@@ -1,4 +1,4 @@
-"""Hears SIGTERM while the main thread is stuck: Python runs no handler before its next instruction."""
+"""Notices SIGTERM while the main thread is stuck: Python would run a handler only at its next instruction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Terminations:
         return self._heard
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         signal.set_wakeup_fd(self._before)
         self._ours.close()
         self._pythons.close()

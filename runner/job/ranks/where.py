@@ -1,4 +1,4 @@
-"""What a process is at, as a thread of it sees that does nothing else."""
+"""Where a process is in its code, as seen by another of its threads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OWN = ("model", "runner")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process stands.
+    """Where a process is.
 
     Attributes:
         steps: done.
-        line: FILE:LINE that it runs, the innermost of our own code.
+        line: FILE:LINE of the innermost frame of our own code.
         waits: whether it waits for other processes of the run.
     """
 
@@ -34,7 +34,7 @@ class Place:
 
 
 def place(steps: int) -> Place:
-    """Where this process's main thread stands; while it waits for a checkpoint or data, their thread."""
+    """Where this process's main thread is; if it waits for a checkpoint or data, where their thread is."""
     frames = _frames(main_thread())
     if helper := _helper(frames):
         frames = _frames(helper)

@@ -1,4 +1,4 @@
-"""A connection between two processes of a run: messages in both directions, and the end of either noticed."""
+"""A connection between two processes of a run: messages in both directions; each notices the other's end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 from threading import Lock
 from typing import Any
 
-# A host that vanishes sends no end of file: after so many seconds of silence the kernel asks whether it is
-# there, and gives it up after some answers that do not come. In all that is 13 s.
+# A host that vanishes sends no end of file: after some seconds of silence the kernel probes it, and gives up
+# after some probes without an answer. In all that takes 13 s.
 _IDLE_SECONDS, _BETWEEN_SECONDS, _TIMES = 4, 3, 3
 _UNANSWERED_MILLISECONDS = 13_000  # the same for what was sent and not acknowledged
 
@@ -29,7 +29,7 @@ class Connection:
         _watch(channel)
 
     def say(self, **message: Any) -> None:
-        """Send a message. One that no longer arrives is dropped: who listens for the end is told of it."""
+        """Send a message. It is dropped if the connection has ended, which the listening thread notices."""
         line = json.dumps(message).encode() + b"\n"
         with self._sending, suppress(OSError):
             self._channel.sendall(line)
@@ -54,7 +54,7 @@ class Connection:
             raise Vanished(*error.args) from error
 
     def close(self) -> None:
-        """End the connection; who waits for a message gets the end."""
+        """End the connection; whoever waits for a message gets the end of file."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()

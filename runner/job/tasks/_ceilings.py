@@ -7,7 +7,7 @@ from runner.job.tasks import Given
 
 
 def noted(given: Given) -> None:
-    """Measure the device, where no attempt of the study has; in the process that records."""
+    """Measure the device unless an attempt of the study has; only in the process that records."""
     if not given.records:
         return
     study = given.folder.path.parent
