@@ -20,6 +20,7 @@ and log2(e) is folded into the scale. Statistics are a row's largest scaled scor
 exp2(score - largest), both in those units.
 """
 
+from collections.abc import Hashable
 from functools import cache
 
 import torch
@@ -55,12 +56,17 @@ def forward(
     keys, half = _forward.KEYS[D], _forward.QUERIES // 2
     turn = schedule.at_once(blocks, B * H, 2 * _bytes(k_BTKD) // (B * H), _processors(q_BTHD.device))
     skewed = causal and schedule.skewed(query_offset, _forward.QUERIES, keys)
+    programs, dealt, places = blocks * B * H, None, 0
+    if causal and blocks > 1 and programs > _processors(q_BTHD.device):
+        dealt = _dealt(q_BTHD.device, T, T_K, query_offset, B * H, turn, keys)
+    if dealt is not None:
+        programs, places = dealt.shape
     launch(
         _forward._forward_kernel,
-        (q_BTHD.device, q_BTHD.dtype, D, causal, skewed),
-        (blocks * B * H, 1, 1),
+        (q_BTHD.device, q_BTHD.dtype, D, causal, skewed, dealt is None),
+        (programs, 1, 1),
         tiles(q_BTHD, half), tiles(k_BTKD, keys), tiles(v_BTKD, keys), tiles(o_BTHD, half),
-        stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, _padded(T), D**-0.5 * LOG2_E, causal, skewed, keys, D, STAGES,
+        stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, dealt, places, _padded(T), D**-0.5 * LOG2_E, causal, skewed, keys, D, STAGES,
         num_warps=4,
     )  # fmt: skip
     return o_BTHD, stats_2BHS
@@ -131,6 +137,37 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
             f"16 bits, dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
             f"got {found}, query_offset {query_offset}"
         )
+
+
+_tables: dict[tuple[Hashable, ...], Tensor] = {}  # never dropped: a CUDA graph may read them
+
+
+def _dealt(
+    device: torch.device, T: int, T_K: int, offset: int, heads: int, at_once: int, keys: int
+) -> Tensor | None:
+    """Of each program of a causal forward, how many blocks it does, and their numbers: (programs, 1 + most blocks).
+
+    Returns:
+        None if a CUDA graph is being captured before any call with these lengths: no table could be copied there.
+        Then each block has a program of its own, which is slower. The output is the same.
+    """
+    key = device, T, T_K, offset, heads, at_once, keys
+    if key not in _tables:
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        work = _work(-(-T // _forward.QUERIES), T_K, offset, heads, at_once, keys)
+        dealt = schedule.deal(work, _processors(device))
+        most = max(map(len, dealt))
+        rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
+        _tables[key] = torch.tensor(rows, dtype=torch.int32, device=device)
+    return _tables[key]
+
+
+def _work(blocks: int, T_K: int, offset: int, heads: int, at_once: int, keys: int) -> list[int]:
+    """Of each block, its tiles and one more: its start and end cost about as much as a tile."""
+    longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
+    tiles_of = schedule.tiles_of_keys.fn
+    return [tiles_of(blocks - 1 - each, T_K, offset, True, _forward.QUERIES, keys) + 1 for each in longer]
 
 
 @cache

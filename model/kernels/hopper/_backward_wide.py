@@ -17,12 +17,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from model.kernels.hopper._backward import arrive_at, in_register_order, mask, meet_at, turn_at
+from model.kernels.hopper._backward import in_register_order, mask, turn_at
 from model.kernels.hopper._tma import (
     ROW,
     SWIZZLED,
     SWIZZLED_FP32,
+    arrive_at,
     block_barrier,
+    meet_at,
     pass_turn_on,
     reduce_add,
     wait_for_turn,
@@ -84,7 +86,7 @@ def _move(
             )
             full = do_full.index(0)
             if n > 0:
-                meet_at(_DO_FREE + 0 * n)
+                meet_at(_DO_FREE)
             mbarrier.expect(full, do_desc.block_type.nbytes + delta_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(do_desc, [batch, head, row, 0], full, do_smem)
             tma.async_copy_global_to_shared(delta_desc, [batch, head, row], full, delta_smem.index(0))
@@ -94,7 +96,7 @@ def _move(
                 turn = TURNS + turn_at(batch, head, row, T_Q, HEADS, PARTS, _QUERIES)
                 wait_for_turn(turn, block)
             for half in gl.static_range(2):
-                meet_at(_DQ_FULL + 0 * n)
+                meet_at(_DQ_FULL)
                 reduce_add(dq_desc, [batch, head, row, half * (D // 2)], dq_smem)
                 tma.store_wait(0)
                 mbarrier.arrive(dq_free.index(0), count=1)
@@ -102,7 +104,7 @@ def _move(
                 pass_turn_on(turn)
     # Take what has arrived at the barriers of the last tiles.
     if total > 0:
-        meet_at(_DO_FREE + 0 * total)
+        meet_at(_DO_FREE)
     for n in range(max(total - 2, 0), total):
         meet_at(_Q_FREE + n % 2)
 
@@ -164,17 +166,17 @@ def _compute(
         )
         dk_pending = warpgroup_mma(ds_smem, q, dk, is_async=True)  # dK += dS^T Q
         dv = warpgroup_mma_wait(3, deps=(dv_pending,))
-        arrive_at(_DO_FREE + 0 * n)
+        arrive_at(_DO_FREE)
         left = warpgroup_mma_wait(2, deps=(left_pending,))
         mbarrier.wait(dq_free.index(0), 1)
         dq_smem.store(in_register_order(left, D // 2, _QUERIES))
         fence_async_shared()
-        arrive_at(_DQ_FULL + 0 * n)
+        arrive_at(_DQ_FULL)
         right = warpgroup_mma_wait(1, deps=(right_pending,))
         mbarrier.wait(dq_free.index(0), 0)
         dq_smem.store(in_register_order(right, D // 2, _QUERIES))
         fence_async_shared()
-        arrive_at(_DQ_FULL + 0 * n)
+        arrive_at(_DQ_FULL)
         dk = warpgroup_mma_wait(0, deps=(dk_pending,))
         arrive_at(_Q_FREE + stage)
         i = next_tile(i, first, tiles, ORDERED)

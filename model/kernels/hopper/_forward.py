@@ -1,4 +1,8 @@
-"""The forward: one block takes 128 queries of one head past all the keys that they may see."""
+"""The forward: a block is 128 queries of one head and all the keys that they may see. A program does several.
+
+All blocks of a program are one stream of tiles. So the next block's tiles arrive while the last one's output leaves
+(a persistent kernel, as FA3's).
+"""
 
 # ruff: noqa: PIE808 - Gluon compiles these loops: it knows neither enumerate nor every form of range.
 
@@ -12,8 +16,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from model.kernels.hopper._tma import SWIZZLED
-from model.kernels.hopper.schedule import block_of_queries, cut, sees, tiles_of_keys
+from model.kernels.hopper._tma import SWIZZLED, arrive_at, meet_at
+from model.kernels.hopper.schedule import (
+    block_of_queries,
+    blocks_of_program,
+    cut,
+    number_of_block,
+    sees,
+    tiles_of_keys,
+)
 
 QUERIES = 128  # of a block: two warpgroups with 64 each, the rows of one wgmma instruction
 _QUERIES = gl.constexpr(QUERIES)
@@ -22,36 +33,54 @@ KEYS = {64: 128, 128: 128, 256: 64}  # of a tile, by head dim: as many as shared
 # Of rows that have seen no key yet. Finite: -inf less -inf would be NaN.
 _LOWEST = gl.constexpr(-1e30)
 
+# Named barriers. The consumers take turns at the tensor cores, and give tiles of K and V back.
+_TURN = gl.constexpr(8)  # consumer 0's, and 9: consumer 1's
+_CONSUMERS = gl.constexpr(256)  # threads that meet there
+_K_FREE = gl.constexpr(10)  # and 11, of the other stage
+_V_FREE = gl.constexpr(12)  # and 13
+
 
 @gluon.jit
 def _load(
     q_desc, k_desc, v_desc,
     q_smem, k_smem, v_smem,
-    q_full, k_full, k_free, v_full, v_free,
-    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE,
+    q_full, q_free, k_full, v_full,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES,
     CAUSAL: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Producer: Q once, then K and V from the last visible key down to the first."""
-    block, head, batch = block_of_queries(gl.program_id(0), T_Q, HEADS, BATCH, AT_ONCE, _QUERIES)
-    for half in gl.static_range(2):
-        mbarrier.expect(q_full.index(half), q_desc.block_type.nbytes)
-        row = (block * 2 + half) * _HALF
-        tma.async_copy_global_to_shared(q_desc, [batch, head, row, 0], q_full.index(half), q_smem.index(half))
-    count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, _QUERIES, KEYS)
-    for n in range(0, count):
-        at = (count - 1 - n) * KEYS
-        stage = n % STAGES
-        parity = (n // STAGES) & 1
-        mbarrier.wait(k_free.index(stage), parity ^ 1)
-        mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(
-            k_desc, [batch, head // GROUP, at, 0], k_full.index(stage), k_smem.index(stage)
-        )
-        mbarrier.wait(v_free.index(stage), parity ^ 1)
-        mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
-        tma.async_copy_global_to_shared(
-            v_desc, [batch, head // GROUP, at, 0], v_full.index(stage), v_smem.index(stage)
-        )
+    """Producer: of each block Q once, then K and V from the last visible key down to the first."""
+    first_tile = gl.program_id(0) * 0  # of the block, counted over all blocks
+    for turn in range(0, blocks_of_program(DEALT, PLACES)):
+        number = number_of_block(turn, DEALT, PLACES)
+        block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, _QUERIES)
+        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, _QUERIES, KEYS)
+        for n in range(0, count):
+            at = (count - 1 - n) * KEYS
+            tile = first_tile + n
+            stage = tile % STAGES
+            if tile >= STAGES:
+                meet_at(_K_FREE + stage)
+            mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                k_desc, [batch, head // GROUP, at, 0], k_full.index(stage), k_smem.index(stage)
+            )
+            if n == 0:
+                for half in gl.static_range(2):
+                    row = (block * 2 + half) * _HALF
+                    full = q_full.index(half)
+                    mbarrier.wait(q_free.index(half), (turn & 1) ^ 1)
+                    mbarrier.expect(full, q_desc.block_type.nbytes)
+                    tma.async_copy_global_to_shared(q_desc, [batch, head, row, 0], full, q_smem.index(half))
+            if tile >= STAGES:
+                meet_at(_V_FREE + stage)
+            mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
+            tma.async_copy_global_to_shared(
+                v_desc, [batch, head // GROUP, at, 0], v_full.index(stage), v_smem.index(stage)
+            )
+        first_tile += count
+    for tile in range(max(first_tile - STAGES, 0), first_tile):  # take what arrives after the last tiles
+        meet_at(_K_FREE + tile % STAGES)
+        meet_at(_V_FREE + tile % STAGES)
 
 
 @gluon.jit
@@ -81,119 +110,145 @@ def _row_max(s):
 @gluon.jit
 def _compute(
     o_desc, STATS,
-    q_smem, k_smem, v_smem,
-    q_full, k_full, k_free, v_full, v_free,
-    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, T_STATS, scale_log2,
+    q_smem, k_smem, v_smem, o_smem,
+    q_full, q_free, k_full, v_full,
+    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
     WHICH: gl.constexpr,
 ):  # fmt: skip
-    """Consumer WHICH (0 or 1): the online softmax over half of the block's queries (FA2 algorithm 1)."""
+    """Consumer WHICH (0 or 1): the online softmax over half of each block's queries (FA2 algorithm 1)."""
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     # P goes from the registers that hold S straight into the next product: it never sees shared memory.
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
-    block, head, batch = block_of_queries(gl.program_id(0), T_Q, HEADS, BATCH, AT_ONCE, _QUERIES)
-    count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, _QUERIES, KEYS)
-    acc = gl.zeros([_HALF, D], gl.float32, O_LAYOUT)
+    MINE: gl.constexpr = _TURN + WHICH
+    OTHERS: gl.constexpr = _TURN + 1 - WHICH
     no_scores = gl.zeros([_HALF, KEYS], gl.float32, S_LAYOUT)
-    first_row = (block * 2 + WHICH) * _HALF
-    query = first_row + gl.arange(0, _HALF, gl.SliceLayout(1, S_LAYOUT))
     column = gl.arange(0, KEYS, gl.SliceLayout(0, S_LAYOUT))
     q = q_smem.index(WHICH)
-    mbarrier.wait(q_full.index(WHICH), 0)
+    o = o_smem.index(WHICH)
+    if WHICH == 1:  # the other has the first turn
+        arrive_at(OTHERS, _CONSUMERS)
+    first_tile = gl.program_id(0) * 0  # of the block, counted over all blocks
+    for turn in range(0, blocks_of_program(DEALT, PLACES)):
+        number = number_of_block(turn, DEALT, PLACES)
+        block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, _QUERIES)
+        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, _QUERIES, KEYS)
+        end_tile = first_tile + count
+        acc = gl.zeros([_HALF, D], gl.float32, O_LAYOUT)
+        first_row = (block * 2 + WHICH) * _HALF
+        query = first_row + gl.arange(0, _HALF, gl.SliceLayout(1, S_LAYOUT))
+        mbarrier.wait(q_full.index(WHICH), turn & 1)
 
-    # The last tile comes first: the only one with a mask, unless the diagonal cuts two tiles (SKEWED).
-    mbarrier.wait(k_full.index(0), 0)
-    s = warpgroup_mma(q, k_smem.index(0).permute((1, 0)), no_scores, use_acc=False, is_async=True)
-    s = warpgroup_mma_wait(0, deps=(s,))
-    mbarrier.arrive(k_free.index(0), count=1)
-    s = _mask(s, query, (count - 1) * KEYS + column, T_K, OFFSET, CAUSAL)
-    row_max = gl.maximum(_row_max(s) * scale_log2, _LOWEST)
-    p = gl.exp2(s * scale_log2 - row_max[:, None])
-    row_sums = _sums_of_threads(p)
-    SUMS_LAYOUT: gl.constexpr = row_sums.type.layout
-    shrink = gl.full([_HALF], 1.0, gl.float32, gl.SliceLayout(1, S_LAYOUT))
-
-    for n in range(1, count):
-        stage = n % STAGES
-        parity = (n // STAGES) & 1
-        last_stage = (n - 1) % STAGES
-        last_parity = ((n - 1) // STAGES) & 1
-        # Start S(n) = Q K(n)^T, then O += P(n-1) V(n-1), and do the softmax of S(n) while the second one
-        # still runs on the tensor cores (FA3 section 3.2, algorithm 2). What the second one needs is made
-        # while the first one runs.
-        mbarrier.wait(k_full.index(stage), parity)
+        # The last tile comes first: the only one with a mask, unless the diagonal cuts two tiles (SKEWED).
+        stage = first_tile % STAGES
+        mbarrier.wait(k_full.index(stage), (first_tile // STAGES) & 1)
         s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
-        mbarrier.wait(v_full.index(last_stage), last_parity)
-        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
+        s = warpgroup_mma_wait(0, deps=(s,))
+        arrive_at(_K_FREE + stage)
+        s = _mask(s, query, (count - 1) * KEYS + column, T_K, OFFSET, CAUSAL)
+        row_max = gl.maximum(_row_max(s) * scale_log2, _LOWEST)
+        p = gl.exp2(s * scale_log2 - row_max[:, None])
+        row_sums = _sums_of_threads(p)
+        SUMS_LAYOUT: gl.constexpr = row_sums.type.layout
         p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)
-        acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
-        s = warpgroup_mma_wait(1, deps=(s,))
-        mbarrier.arrive(k_free.index(stage), count=1)
-        if SKEWED and cut(first_row, (count - n) * KEYS, OFFSET):
-            s = _mask(s, query, (count - 1 - n) * KEYS + column, T_K, OFFSET, CAUSAL)
-        new_max = gl.maximum(row_max, _row_max(s) * scale_log2)
-        p = gl.exp2(s * scale_log2 - new_max[:, None])
-        shrink = gl.exp2(row_max - new_max)
-        shrink_sums = gl.convert_layout(shrink, gl.SliceLayout(1, SUMS_LAYOUT))[:, None]
-        row_sums = row_sums * shrink_sums + _sums_of_threads(p)
-        row_max = new_max
-        # Never so, which the compiler cannot know: ptxas moves the wait for PV(n-1) up to the last branch, and
-        # without one the exponentials would come after that product.
-        if n == T_K:
-            mbarrier.wait(k_full.index(stage), parity)
-        acc = warpgroup_mma_wait(0, deps=(acc_pending,))
-        mbarrier.arrive(v_free.index(last_stage), count=1)
 
-    acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
-    p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)
-    last_stage = (count - 1) % STAGES
-    mbarrier.wait(v_full.index(last_stage), ((count - 1) // STAGES) & 1)
-    acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
-    acc = warpgroup_mma_wait(0, deps=(acc_pending,))
-    row_sum = gl.convert_layout(gl.sum(row_sums, 1), gl.SliceLayout(1, S_LAYOUT))
-    acc = acc / gl.convert_layout(row_sum, gl.SliceLayout(1, O_LAYOUT))[:, None]
-    q.store(acc.to(q_smem.dtype))  # Q is not needed any more
-    fence_async_shared()
-    tma.async_copy_shared_to_global(o_desc, [batch, head, first_row, 0], q)
-    # The maximum and the sum stay apart: at very large logits their sum would lose the smaller one's digits.
-    at = (batch * HEADS + head) * T_STATS + query
-    plane = BATCH * HEADS * T_STATS
-    gl.store(STATS + at, row_max, mask=query < T_Q)
-    gl.store(STATS + plane + at, gl.log2(row_sum), mask=query < T_Q)
+        for n in range(1, count):
+            tile = first_tile + n
+            stage = tile % STAGES
+            parity = (tile // STAGES) & 1
+            last_stage = (tile - 1) % STAGES
+            last_parity = ((tile - 1) // STAGES) & 1
+            # S(n) = Q K(n)^T, then O += P(n-1) V(n-1), which still runs while the softmax of S(n) begins (FA3 section
+            # 3.2, algorithm 2). Consumers take turns: one has its products while the other has its softmax (section
+            # 3.1). A turn holds nothing but products: whatever else is in it, the tensor cores wait for.
+            mbarrier.wait(k_full.index(stage), parity)
+            mbarrier.wait(v_full.index(last_stage), last_parity)
+            meet_at(MINE, _CONSUMERS)
+            s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
+            acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
+            arrive_at(OTHERS, _CONSUMERS)
+            s = warpgroup_mma_wait(1, deps=(s,))
+            arrive_at(_K_FREE + stage)
+            if SKEWED and cut(first_row, (count - n) * KEYS, OFFSET):
+                s = _mask(s, query, (count - 1 - n) * KEYS + column, T_K, OFFSET, CAUSAL)
+            new_max = gl.maximum(row_max, _row_max(s) * scale_log2)
+            p = gl.exp2(s * scale_log2 - new_max[:, None])
+            shrink = gl.exp2(row_max - new_max)
+            shrink_sums = gl.convert_layout(shrink, gl.SliceLayout(1, SUMS_LAYOUT))[:, None]
+            row_sums = row_sums * shrink_sums + _sums_of_threads(p)
+            row_max = new_max
+            # ptxas moves the wait for PV(n-1) up to the last branch. At head dim 256, whose product takes longer, that
+            # costs 6 %: so here is a branch, which is never taken, but the compiler cannot know.
+            if D == 256 and n == T_K:
+                mbarrier.wait(k_full.index(stage), parity)
+            acc = warpgroup_mma_wait(0, deps=(acc_pending,))
+            arrive_at(_V_FREE + last_stage)
+            p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)
+            acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
+
+        if D < 256:
+            mbarrier.arrive(q_free.index(WHICH), count=1)
+        last_stage = (end_tile - 1) % STAGES
+        mbarrier.wait(v_full.index(last_stage), ((end_tile - 1) // STAGES) & 1)
+        meet_at(MINE, _CONSUMERS)
+        acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
+        arrive_at(OTHERS, _CONSUMERS)
+        acc = warpgroup_mma_wait(0, deps=(acc_pending,))
+        arrive_at(_V_FREE + last_stage)
+        row_sum = gl.convert_layout(gl.sum(row_sums, 1), gl.SliceLayout(1, S_LAYOUT))
+        acc = acc / gl.convert_layout(row_sum, gl.SliceLayout(1, O_LAYOUT))[:, None]
+        tma.store_wait(0)  # the output of the block before has left
+        o.store(acc.to(q_smem.dtype))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(o_desc, [batch, head, first_row, 0], o)
+        # The maximum and the sum stay apart: at very large logits their sum would lose the smaller one's digits.
+        at = (batch * HEADS + head) * T_STATS + query
+        plane = BATCH * HEADS * T_STATS
+        gl.store(STATS + at, row_max, mask=query < T_Q)
+        gl.store(STATS + plane + at, gl.log2(row_sum), mask=query < T_Q)
+        if D == 256:  # O lies where Q was
+            tma.store_wait(0)
+            mbarrier.arrive(q_free.index(WHICH), count=1)
+        first_tile += count
+    if WHICH == 0:  # take the turn that the other gave last
+        meet_at(MINE, _CONSUMERS)
     tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=("T_Q", "T_K", "OFFSET", "HEADS", "GROUP", "BATCH", "AT_ONCE", "T_STATS"))
+@gluon.jit(
+    do_not_specialize=("T_Q", "T_K", "OFFSET", "HEADS", "GROUP", "BATCH", "AT_ONCE", "PLACES", "T_STATS")
+)
 def _forward_kernel(
     q_desc, k_desc, v_desc, o_desc, STATS,
-    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, T_STATS, scale_log2,
+    T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, [2, _HALF, D], SWIZZLED)
     k_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], SWIZZLED)
     v_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], SWIZZLED)
+    o_smem = q_smem  # head dim 256 has no room for both
+    if D < 256:
+        o_smem = gl.allocate_shared_memory(q_desc.dtype, [2, _HALF, D], SWIZZLED)
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for half in gl.static_range(2):
         mbarrier.init(q_full.index(half), count=1)
+        mbarrier.init(q_free.index(half), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), count=1)
         mbarrier.init(v_full.index(stage), count=1)
-        mbarrier.init(k_free.index(stage), count=2)  # both consumers have to let go
-        mbarrier.init(v_free.index(stage), count=2)
     fence_async_shared()
     # Registers: the consumers take 240 each, which leaves the producer the few that it needs.
     gl.warp_specialize([
-        (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free,
-                 T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, CAUSAL, KEYS, STAGES)),
-        (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free,
-                    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, T_STATS, scale_log2,
+        (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
+                 T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES)),
+        (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
                     CAUSAL, SKEWED, KEYS, D, STAGES, 0)),
-        (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, q_full, k_full, k_free, v_full, v_free,
-                    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, T_STATS, scale_log2,
+        (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
                     CAUSAL, SKEWED, KEYS, D, STAGES, 1)),
     ], [4, 4], [240, 240])  # fmt: skip

@@ -31,6 +31,37 @@ def reduce_add(desc, coord, src, _semantic=None):
     _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, desc.handle, coord, src.handle)
 
 
+# Named hardware barriers (CUTLASS's, in FA3) with numbers that Triton leaves alone (it uses 0 to 3 here). They count
+# the threads of both sides; those who hand something over only arrive, and do not wait.
+_ARRIVES = gl.constexpr("bar.arrive $1, $2; mov.b32 $0, 0;")
+_MEETS = gl.constexpr("bar.sync $1, $2; mov.b32 $0, 0;")
+_WHOLE_BLOCK = gl.constexpr(384)
+
+
+@gluon.jit
+def arrive_at(number, THREADS: gl.constexpr = _WHOLE_BLOCK):
+    gl.inline_asm_elementwise(
+        _ARRIVES,
+        "=r,r,r,~{memory}",
+        [gl.to_tensor(number), gl.to_tensor(THREADS)],
+        gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@gluon.jit
+def meet_at(number, THREADS: gl.constexpr = _WHOLE_BLOCK):
+    gl.inline_asm_elementwise(
+        _MEETS,
+        "=r,r,r,~{memory}",
+        [gl.to_tensor(number), gl.to_tensor(THREADS)],
+        gl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
 _IN_ORDER = gl.constexpr("cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;")
 
 

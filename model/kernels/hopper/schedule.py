@@ -5,6 +5,8 @@ length, so the long ones go first, or the last processors to finish would be alo
 once: neighbours should share tiles in the L2 cache, so that a few heads take turns (FA3's tile scheduler).
 """
 
+import heapq
+from collections.abc import Iterable
 from functools import cache
 
 from triton.experimental import gluon
@@ -21,6 +23,24 @@ def locate(number, blocks, heads, at_once):
     width = min(at_once, heads - first)  # the last turn has what is left
     place = number - turn * blocks * at_once
     return place // width, first + place % width
+
+
+@gluon.jit
+def blocks_of_program(DEALT, PLACES):
+    """How many blocks the forward's program does, one after the other: one, unless they are DEALT."""
+    count = gl.program_id(0) * 0 + 1
+    if DEALT is not None:
+        count = gl.load(DEALT + gl.program_id(0) * PLACES)
+    return count
+
+
+@gluon.jit
+def number_of_block(turn, DEALT, PLACES):
+    """Its block of that turn."""
+    number = gl.program_id(0)
+    if DEALT is not None:
+        number = gl.load(DEALT + number * PLACES + 1 + turn)
+    return number
 
 
 @gluon.jit
@@ -129,6 +149,21 @@ def at_once(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
     equal = [each for each in range(1, heads + 1) if heads % each == 0]
     enough = [each for each in equal if each * blocks >= 2 * processors] or [heads]
     return max((each for each in enough if each * head_bytes <= L2_BYTES), default=enough[0])
+
+
+def deal(work: Iterable[int], programs: int) -> list[list[int]]:
+    """The numbers of the blocks that each program does: in their order, each goes to the program that is free first.
+
+    Args:
+        work: of each block, in any unit.
+    """
+    dealt: list[list[int]] = [[] for _ in range(programs)]
+    free = [(0, program) for program in range(programs)]
+    for number, each in enumerate(work):
+        busy, program = free[0]
+        dealt[program].append(number)
+        heapq.heapreplace(free, (busy + each, program))
+    return dealt
 
 
 def heads_per_block(blocks: int, kv_heads: int, group: int, processors: int) -> int:

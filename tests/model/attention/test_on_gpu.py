@@ -141,6 +141,30 @@ def test_custom_takes_any_length_with_a_mask_and_without(length, causal, head_di
     _assert_right("custom", Variant(case, seed=3))
 
 
+MANY = replace(CASES[0], batch=3, sequence_length=1999, heads=16, kv_heads=4)  # 768 blocks of 128 queries
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("offset", [0, 100, 128])
+def test_custom_is_right_where_a_program_does_several_blocks(head_dim, offset) -> None:
+    case = replace(MANY, head_dim=head_dim, queries=MANY.sequence_length - offset)
+    _assert_right("custom", Variant(case, seed=4))
+
+
+def test_a_graph_captured_before_any_other_call_of_its_lengths_gives_the_same_bits() -> None:
+    """No table of blocks can be copied to the GPU in a capture, so that each block has a program of its own."""
+    case = replace(MANY, sequence_length=1777)
+    attend = _custom(case)
+    warm_up, inputs = drawn(replace(case, sequence_length=100)), drawn(case)
+    attend(warm_up.q, warm_up.k, warm_up.v)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        captured = attend(inputs.q, inputs.k, inputs.v)
+    graph.replay()
+    assert torch.equal(captured, attend(inputs.q, inputs.k, inputs.v))
+
+
 def test_custom_takes_peaked_attention() -> None:
     """The softmax is nearly one-hot, and its maximum moves from tile to tile."""
     _assert_right("custom", Variant(CASES[1], "large logits", seed=2))

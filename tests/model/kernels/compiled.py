@@ -68,5 +68,6 @@ def _said(compiled: Any) -> dict[str, Any]:
 if __name__ == "__main__":
     triton.runtime.driver.set_active(NoDriver())
     torch.Tensor.is_cuda = True
-    hopper._processors = lambda device: 132
+    torch.cuda.is_current_stream_capturing = lambda: False
+    hopper._processors = lambda device: 2  # so that programs of a causal forward do several blocks
     sys.stdout.write(json.dumps([compile_case(**case) for case in json.loads(sys.argv[1])]))

@@ -117,3 +117,18 @@ def test_what_the_kernel_takes_is_launched(on_gpu) -> None:
     for call in ({}, {"causal": False}, {"query_offset": 1}, {"dtype": "float16"}):
         with pytest.raises(Launched):
             _forward({}, **call)
+
+
+def test_a_table_of_blocks_is_made_once_and_not_while_a_graph_is_captured(monkeypatch) -> None:
+    import torch
+
+    monkeypatch.setattr(hopper, "_processors", lambda device: 3)
+    monkeypatch.setattr(hopper, "_tables", {})
+    lengths = (torch.device("cpu"), 1000, 1100, 100, 4, 2, 128)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert hopper._dealt(*lengths) is None
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    dealt = hopper._dealt(*lengths)
+    assert dealt is hopper._dealt(*lengths)
+    numbers = [number for count, *row in dealt.tolist() for number in row[:count]]
+    assert sorted(numbers) == list(range(8 * 4))  # 8 blocks of 4 heads

@@ -147,3 +147,14 @@ def test_no_processor_waits_long_for_the_last_one(tokens: int, heads: int) -> No
         longer, _ = schedule.locate(number, blocks, heads, turn)
         busy_until[busy_until.index(min(busy_until))] += blocks - longer + 1
     assert sum(busy_until) / 132 / max(busy_until) > 0.97
+
+
+@pytest.mark.parametrize(
+    ("work", "programs"), [([5, 4, 3, 2, 1], 2), ([1] * 9, 4), ([7], 3), (range(100, 0, -1), 7)]
+)
+def test_every_block_is_dealt_once_in_order_and_no_program_has_much_more_to_do(work, programs) -> None:
+    dealt = schedule.deal(work, programs)
+    assert sorted(number for each in dealt for number in each) == list(range(len(work)))
+    assert all(each == sorted(each) for each in dealt)
+    busy = [sum(work[number] for number in each) for each in dealt]
+    assert max(busy) - min(busy) <= max(work)
