@@ -116,21 +116,26 @@ def _store(files: dict[str, bytes], root_study: Path) -> None:
     for name, content in files.items():
         path = root_study / FOLDER / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.utime(path)  # `runner gc` spares what was used recently
-            except FileNotFoundError:
-                with replacing(path) as aside:
-                    if path.suffix == ".diff":
-                        aside.chmod(0o600)
-                    aside.write_bytes(content)
-            if path.suffix == ".diff":  # an earlier version let others read it
-                path.chmod(0o600)
+            _write(path, content)
         except PermissionError:
             if not path.is_file():
                 raise UserError(f"{path.parent} is not writable; choose another --root") from None
         except OSError as error:
             raise UserError(f"{path.parent}: {error.strerror}; choose another place with --root") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    private = path.suffix == ".diff"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.utime(path)  # `runner gc` spares what was used recently
+    except FileNotFoundError:
+        with replacing(path) as aside:
+            if private:
+                aside.chmod(0o600)
+            aside.write_bytes(content)
+    if private:  # an earlier version let others read it
+        path.chmod(0o600)
 
 
 def packages() -> dict[str, str]:
