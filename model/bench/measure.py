@@ -89,10 +89,7 @@ class _Bench:
                 if name == _PRODUCT and multiply:
                     self.device.time(multiply, self.product)
                 else:
-                    with self.noting(name, mode), _dropping(left[name]):
-                        self._both(name, left[name], mode)
-                        if number == looked_at[name]:
-                            self._check(name, left[name], mode, number)
+                    self._call(name, left[name], mode, number, check=number == looked_at[name])
 
     def _draw(self, name: str, mode: Mode) -> Random:
         """Chooses the round in which a backend is checked, and what is checked."""
@@ -111,9 +108,13 @@ class _Bench:
         if wrong:
             self.ended[name, mode] = "wrong", f"in round {number + 1}, {wrong}"
 
-    def _both(self, name: str, passes: Passes, mode: Mode) -> None:
-        for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
-            self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
+    def _call(self, name: str, passes: Passes, mode: Mode, number: int, check: bool) -> None:
+        """Time a backend's forward and backward, and check their results if asked."""
+        with self.noting(name, mode), _dropping(passes):
+            for direction, work in zip(DIRECTIONS, (passes.forward, passes.backward), strict=True):
+                self.device.time(work, self.timed.setdefault((name, direction, mode), Timed()))
+            if check:
+                self._check(name, passes, mode, number)
 
 
 @contextmanager
