@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -73,7 +73,7 @@ class Child:
     read: int = 0
     torn: bytes = b""
     stage: Stage | None = None
-    ending: Ending | None = field(default=None)  # set by the queue: a time limit, an interrupt
+    ending: Ending | None = None  # set by the queue: a time limit, an interrupt
 
     def new_stage(self) -> Stage | None:
         """What the run does before its first step, if that has changed since the last call."""
@@ -123,14 +123,7 @@ def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None
         try:
             _run(list(tasks), children, profile, devices, watcher, received)
         except BaseException as error:
-            with suppress(OSError):  # the terminal may be gone
-                number = counted(len(children), "run")
-                log.info("stopping %s to save what can be saved; Ctrl-C kills at once", number)
-            _cancel(children, _reason(error, received), received)
-            watcher.stop_early = True
-            with suppress(OSError):
-                for child in children:
-                    _tell(child, watcher)
+            _abandon(children, watcher, error, received)
             raise
         finally:
             with suppress(OSError):
@@ -186,15 +179,25 @@ def _reason(error: BaseException, received: Sequence[signal.Signals]) -> str:
     return str(error) or "the launcher was interrupted"
 
 
-def _cancel(children: Sequence[Child], reason: str, received: Sequence[signal.Signals]) -> None:
-    """Stop the runs and record how they ended, before anything is shown; another signal kills them."""
+def _abandon(
+    children: Sequence[Child], watcher: Watcher, error: BaseException, received: Sequence[signal.Signals]
+) -> None:
+    """Stop the runs of a queue that ends early, then record and show how they ended."""
+    with suppress(OSError):  # the terminal may be gone
+        number = counted(len(children), "run")
+        log.info("stopping %s to save what can be saved; Ctrl-C kills at once", number)
+    ending = Ending(Outcome.CANCELLED, _reason(error, received))
     running = [child for child in children if child.process.poll() is None]
     for child in running:
-        child.ending = Ending(Outcome.CANCELLED, reason)
+        child.ending = ending
     count = len(received)
-    _stop(running, hurry=lambda: len(received) > count)
-    for child in children:
+    _stop(running, hurry=lambda: len(received) > count)  # another signal kills them
+    for child in children:  # before anything is shown
         _note(child)
+    watcher.stop_early = True
+    with suppress(OSError):
+        for child in children:
+            _tell(child, watcher)
 
 
 def _claimed(task: Task) -> bool:
