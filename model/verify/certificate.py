@@ -73,11 +73,6 @@ class Certificate(Frozen):
     git_sha: str | None = Field(None, description="Commit of the checkout that `runner verify` ran from.")
     git_dirty: bool | None = Field(None, description="Whether that checkout had uncommitted changes.")
 
-    @property
-    def refused_by(self) -> list[str]:
-        """Names of the checks that failed, each once, in order."""
-        return list(dict.fromkeys(check.name for check in self.checks if not check.passed))
-
 
 def key(
     backend: str, code: str, case: Case | None, device_name: str | None, software: Mapping[str, str]

@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from model.attention import Backend, Case, Kernels, Launches
 from model.attention import _reasons as reasons
+from model.verify.certificate import Certificate
 
 # Plain matrix products and a softmax: PyTorch's operators for them are nobody's own.
 SOFTMAX = Kernels(
@@ -25,6 +26,11 @@ SOFTMAX = Kernels(
 BY_SOFTMAX = Launches(cpu=SOFTMAX)
 OWN = Kernels(r"^_Own$", r"^_OwnBackward$", operators=True)
 NUMBERS = {"right"}
+
+
+def refused_by(certificate: Certificate) -> list[str]:
+    """Names of the checks that failed, each once, in order."""
+    return list(dict.fromkeys(check.name for check in certificate.checks if not check.passed))
 
 
 @dataclass(frozen=True)
