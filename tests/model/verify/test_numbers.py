@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from model import attention
 from model.attention import Case
-from model.verify import cases, data, numbers, reference, surroundings
+from model.verify import call, cases, data, numbers, reference, surroundings
 from model.verify.reference import STEPS, Inputs
 from tests.model.verify import planted
 from tests.model.verify.planted import CASE
@@ -35,6 +36,55 @@ def test_plain_attention_errs_by_about_the_roundings_that_are_counted(kind: str,
             known.plain[step].double() - known.exact.values[step], known.exact.spread[step]
         )
         assert float(slices["tensor"]) < (10 if dtype == "float32" else 1), (kind, step)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_plain_attention_in_float32_is_the_reference_however_few_scores_fit_in_a_block(heads, causal) -> None:
+    lengths = zip((70, 90, 90, 70), (heads[0], heads[1], heads[1], heads[0]), strict=True)
+    inputs = Inputs(*(torch.randn(2, length, n, 8) for length, n in lengths))
+    exact, plain = (
+        make(inputs, causal, {"cpu": 5000}) for make in (reference.exact, reference.same_precision)
+    )
+    for step in STEPS:
+        values = exact.values[step].float()
+        torch.testing.assert_close(plain[step], values, rtol=1e-4, atol=1e-5)
+
+
+def long_even(head_dim: int) -> cases.Variant:
+    """Sums of 4160 terms of one sign, in float32."""
+    case = Case("cpu", "float32", batch=1, sequence_length=4160, heads=2, kv_heads=1, head_dim=head_dim)
+    return cases.Variant(case, "offset")
+
+
+@pytest.mark.parametrize("head_dim", [4, 6, 8, 64])
+def test_math_is_right_at_every_head_dim_in_float32(head_dim: int) -> None:
+    """For head dims below 16 PyTorch's product adds one term after the other, as plain attention may."""
+    known = data.of(long_even(head_dim))
+    subject = call.Subject(attention.load("math"), long_even(head_dim).case)
+    subject.numbers("right", call.call(subject, known.inputs), known.exact, known.plain)
+    assert [check.what for check in subject.checks if check.name == "right"] == list(STEPS)
+    assert not [check.reason for check in subject.checks if not check.passed]
+
+
+def test_the_error_of_plain_attention_in_float32_is_that_of_one_sum_over_all_rows() -> None:
+    known = data.of(long_even(8))
+    q, k, do = (x[0].transpose(0, 1) for x in (known.inputs.q, known.inputs.k, known.inputs.do))
+    scores = (q.double() @ k.double().mT * 8**-0.5).masked_fill_(
+        torch.ones(4160, 4160).triu(1).bool(), -torch.inf
+    )
+    p = scores.softmax(-1).float()
+    in_order = torch.zeros(2, 4160, 8)
+    for row in range(4160):
+        in_order[:, : row + 1].addcmul_(p[:, row, : row + 1, None], do[:, row, None])
+    exact = known.exact.values["dv"][0].transpose(0, 1)
+    one_sum, plain = (
+        (x.sum(0).double() - exact[0]).norm() for x in (in_order, known.plain["dv"][0].transpose(0, 1))
+    )
+    assert 0.8 < float(plain / one_sum) < 1.25
+    cut = known.plain | {"dv": (p.bfloat16().float().mT @ do).sum(0)[None, :, None]}
+    assert numbers.compare("dv", known.plain["dv"], known.plain["dv"], known.exact).passed
+    assert not numbers.compare("dv", cut["dv"], known.plain["dv"], known.exact).passed, "P in bfloat16 shows"
 
 
 def test_memory_that_nobody_has_written_is_nan_while_a_backend_is_on_trial() -> None:
