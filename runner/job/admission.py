@@ -138,8 +138,8 @@ def refusal(certificate: Certificate, root: Path) -> str:
 def keep(certificate: Certificate, root: Path) -> None:
     """Write a certificate to where `collect` and later runs look for it.
 
-    Only certificates of right backends go to the cache: after a backend or a machine is repaired, no old
-    refusal must be found. If the cache cannot be written, nothing is lost.
+    Only certificates of right backends go to the cache, so that no old refusal is found after a backend or a
+    machine was repaired. If the cache cannot be written, nothing is lost.
     """
     name = f"{certificate.key}.json"
     try:

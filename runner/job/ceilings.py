@@ -1,8 +1,8 @@
 """What this node's device can do, measured once per study: `python -m runner.job.ceilings PARENT_PID`.
 
 It measures in a separate process, which cannot affect the run's memory, random numbers or GPU context, and
-which can be ended if it takes too long. That reads a run's configuration on standard input and writes what it
-measured. Each device of a node is measured separately, and so are other software and other shapes.
+which can be ended if it takes too long. The process reads a run's configuration on standard input and writes
+what it measured. Each device of a node is measured separately, and so are other software and other shapes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
 
 
 def _found(config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str]) -> NodeRecord:
-    """The record. Runs that need the same one take turns, as on a CPU; a run has its GPU to itself."""
+    """The record. Runs that need the same one take turns: only on a CPU, since a run has its GPU alone."""
     key = key_of(config, manifest)
     if kept := _kept(folder, key):
         return kept

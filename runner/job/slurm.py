@@ -41,7 +41,7 @@ def _ask_end(job_id: str) -> float | None:
     """The job's end as Unix time, from squeue: older Slurm versions do not set it in the environment.
 
     The last element of an array has the array's number, for which squeue shows all elements, also those that
-    are ending.
+    are ending, whose end is in the past.
     """
     try:
         shown = dict(line.split() for line in ask("squeue", "-h", "-j", job_id, "-o", "%A %e").splitlines())

@@ -100,8 +100,8 @@ def poll(jobs: Iterable[Job]) -> Poll:
 
     For some seconds after a requeue, accounting still reports a job as NODE_FAIL or PREEMPTED, and it does
     not know a job that was submitted while it was down: only the controller knows that these jobs are alive.
-    Accounting can learn of the end of a step after that of its job: until then, a job that the controller
-    knows has not ended.
+    Accounting can learn of the end of a step after that of its job: until then, the job counts as not ended
+    for as long as the controller knows it.
 
     Raises:
         NoAnswer: neither accounting nor the controller answers.
