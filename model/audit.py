@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.002  # of a run's time that its audits may take
 LEAST = 100  # steps for each audit, because even a small audit has a fixed cost
-# How much longer a FLOP of an audit takes than one of training. docs/benchmarks.md says how it was measured.
+# How many times as long a FLOP of an audit takes as one of training, as docs/benchmarks.md measures it.
 WEIGHT = {"cpu": 8, "cuda": 230}
 PRODUCTS = 14  # matrix products of the size of the scores: 8 in float64, 6 in float32
 
