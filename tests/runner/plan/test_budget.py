@@ -9,8 +9,9 @@ from model.config import DataConfig, RunConfig, TrainConfig
 from model.disk.files import append
 from model.disk.record import LedgerEvent, Outcome, now
 from runner.plan import budget, cost
-from runner.plan.budget import Limit, Reservation, reserve
+from runner.plan.budget import reserve
 from runner.plan.cost import History, estimate
+from runner.plan.usage import NAME, Limit, Reservation, measure
 from runner.spec.document import parse
 from runner.spec.problems import InvalidFile, Mark
 from runner.spec.profile import Budget, Cluster, Profile
@@ -47,7 +48,7 @@ def claimed(root, run_id, **changes):
 def by_a_dead_launcher(root, planned):
     """Reserve in a process that is gone afterwards."""
     reserve(root, "backends", [limit(1e6)], planned)
-    path = root / "backends" / budget.NAME
+    path = root / "backends" / NAME
     (line,) = path.read_text().splitlines()
     dead = Reservation.model_validate_json(line).model_copy(update={"pid_started": 1.0})
     path.write_text(dead.model_dump_json() + "\n")
@@ -64,18 +65,18 @@ def test_what_is_left_can_be_spent_and_no_more(tmp_path):
         "configuration); 3 spent, 4 reserved by 1 run in flight, 3 left; "
         "launch fewer runs with --only, or raise the budget"
     ), "the first launch has yet to claim, and lives"
-    assert len((tmp_path / "backends" / budget.NAME).read_text().splitlines()) == 1, "nothing was written"
+    assert len((tmp_path / "backends" / NAME).read_text().splitlines()) == 1, "nothing was written"
 
 
 def test_a_reservation_ends_with_its_attempt(tmp_path):
     by_a_dead_launcher(tmp_path, asks("a"))
-    assert budget.measure(tmp_path, limit()).reserved == 0, "the launcher died before it claimed anything"
+    assert measure(tmp_path, limit()).reserved == 0, "the launcher died before it claimed anything"
     folder = claimed(tmp_path, "a")
-    assert budget.measure(tmp_path, limit()).reserved == 4, "in flight"
+    assert measure(tmp_path, limit()).reserved == 4, "in flight"
     (folder.path / "attempt-1").rmdir()
     folder.start()
     folder.end(seconds=3600)
-    usage = budget.measure(tmp_path, limit())
+    usage = measure(tmp_path, limit())
     assert (usage.spent, usage.reserved, usage.in_flight) == (1, 0, 0)
 
 
@@ -83,27 +84,27 @@ def test_an_attempt_that_was_cancelled_before_it_started_cost_nothing(tmp_path):
     by_a_dead_launcher(tmp_path, asks("a"))
     folder = claimed(tmp_path, "a")
     folder.event("ended", outcome="cancelled", after=10**9)
-    usage = budget.measure(tmp_path, limit())
+    usage = measure(tmp_path, limit())
     assert (usage.spent, usage.reserved) == (0, 0)
 
 
 def test_a_released_claim_reserves_nothing(tmp_path):
     by_a_dead_launcher(tmp_path, asks("a"))
     claimed(tmp_path, "a").event("released")
-    assert budget.measure(tmp_path, limit()).reserved == 0
+    assert measure(tmp_path, limit()).reserved == 0
 
 
 def test_a_killed_attempt_costs_what_it_used_until_it_was_noticed(tmp_path):
     folder = Folder(tmp_path, plan("a"))
     folder.start(gpus=2)
     folder.event("ended", outcome="node_failed", after=1800)
-    assert budget.measure(tmp_path, limit()).spent == 1.0
+    assert measure(tmp_path, limit()).spent == 1.0
 
 
 def test_a_run_that_takes_longer_than_its_reservation_counts_with_what_it_used(tmp_path):
     by_a_dead_launcher(tmp_path, asks("a"))
     Folder(tmp_path, plan("a")).start(started_at=now() - timedelta(hours=6))
-    assert budget.measure(tmp_path, limit()).reserved == pytest.approx(6, abs=0.01)
+    assert measure(tmp_path, limit()).reserved == pytest.approx(6, abs=0.01)
 
 
 def test_a_run_in_flight_that_was_launched_without_a_budget_is_said(tmp_path):
@@ -128,15 +129,15 @@ def test_an_unknown_cost_is_refused_where_there_is_a_budget(tmp_path):
     with pytest.raises(InvalidFile, match=r"study.yaml:7:9: .* unknown .*give the profile a time_limit"):
         reserve(tmp_path, "backends", [limit()], unknown)
     reserve(tmp_path, "backends", [], unknown)
-    assert not (tmp_path / "backends" / budget.NAME).exists(), "no budget, nothing to reserve"
+    assert not (tmp_path / "backends" / NAME).exists(), "no budget, nothing to reserve"
 
 
 def test_a_profiles_budget_counts_the_runs_of_all_studies_that_used_it(tmp_path):
     completed(tmp_path, "a", study="one").end(seconds=3600)
     completed(tmp_path, "b", study="two").end(seconds=3600)
     completed(tmp_path, "c", study="two", profile="h100").end(seconds=3600)
-    assert budget.measure(tmp_path, limit(profile="alps")).spent == 2
-    assert budget.measure(tmp_path, limit(study="two")).spent == 2
+    assert measure(tmp_path, limit(profile="alps")).spent == 2
+    assert measure(tmp_path, limit(study="two")).spent == 2
 
 
 def test_a_budget_leaves_out_the_runs_of_another_profile_of_its_name(tmp_path):
@@ -147,8 +148,8 @@ def test_a_budget_leaves_out_the_runs_of_another_profile_of_its_name(tmp_path):
     for number, file in enumerate((mine, other, copy, tmp_path / "moved.yaml", None)):
         completed(tmp_path, f"r{number}", profile_file=file and str(file)).end(seconds=3600)
     count = limit(profile="alps", profile_file=mine)
-    assert budget.measure(tmp_path, count).spent == 4, "all but those of the other file"
-    assert budget.measure(tmp_path, limit(profile="alps", profile_file=other)).spent == 3
+    assert measure(tmp_path, count).spent == 4, "all but those of the other file"
+    assert measure(tmp_path, limit(profile="alps", profile_file=other)).spent == 3
 
 
 def test_a_reservation_remembers_the_profiles_file(tmp_path):
@@ -158,7 +159,7 @@ def test_a_reservation_remembers_the_profiles_file(tmp_path):
     runs = [plan("a", profile_file=str(mine))]
     reserve(tmp_path, "backends", [limit()], estimate(runs, profile(), History()))
     counts = [limit(profile="alps", profile_file=file) for file in (mine, other)]
-    assert [budget.measure(tmp_path, count).reserved for count in counts] == [1, 0]
+    assert [measure(tmp_path, count).reserved for count in counts] == [1, 0]
 
 
 def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
@@ -168,11 +169,11 @@ def test_a_node_hour_counts_once_for_all_runs_that_share_the_node(tmp_path):
         folder.start(slurm={"SLURM_JOB_ID": "7"})
         folder.end(seconds=seconds)
     nodes = limit(2.0, "node_hours")
-    assert budget.measure(tmp_path, nodes).spent == 1
+    assert measure(tmp_path, nodes).spent == 1
     with pytest.raises(InvalidFile, match="needs 4 .*1 spent, 0 reserved by 0 runs in flight, 1 left"):
         reserve(tmp_path, "backends", [nodes], asks("c", "d", **whole))
     reserve(tmp_path, "backends", [nodes], asks("c", "d", hours=1.0, **whole))
-    assert budget.measure(tmp_path, nodes).reserved == 1
+    assert measure(tmp_path, nodes).reserved == 1
     with pytest.raises(InvalidFile, match="this profile shares nodes"):
         reserve(tmp_path, "backends", [nodes], asks("e"))
 
@@ -184,11 +185,11 @@ def test_every_gpu_and_every_node_of_a_run_is_reserved_and_spent(tmp_path):
     whole = profile(slurm={"exclusive": True}, gpus_per_node=4, max_parallel=4)
     limits = [limit(30.0), limit(5.0, "node_hours")]
     reserve(tmp_path, "backends", limits, estimate(runs, whole, History()))
-    assert [budget.measure(tmp_path, each).reserved for each in limits] == [16, 4]
+    assert [measure(tmp_path, each).reserved for each in limits] == [16, 4]
     for run in runs:
         (folder := Folder(tmp_path, run)).start(gpus=8, nodes=2, slurm={"SLURM_JOB_ID": run.run_id})
         folder.end(seconds=1800)
-    assert [budget.measure(tmp_path, each).spent for each in limits] == [8, 2]
+    assert [measure(tmp_path, each).spent for each in limits] == [8, 2]
 
 
 @pytest.mark.fault
@@ -215,13 +216,13 @@ def test_launches_at_once_cannot_both_have_the_last_of_it(tmp_path):
 def test_a_launcher_on_another_machine_counts_for_a_while(tmp_path):
     by_a_dead_launcher(tmp_path, asks("a"))
     Folder(tmp_path, plan("a"))
-    path = tmp_path / "backends" / budget.NAME
+    path = tmp_path / "backends" / NAME
     line = Reservation.model_validate_json(path.read_text())
     path.write_text(line.model_copy(update={"host": "login2"}).model_dump_json() + "\n")
-    assert budget.measure(tmp_path, limit()).reserved == 4
+    assert measure(tmp_path, limit()).reserved == 4
     old = {"host": "login2", "time": now() - timedelta(hours=1)}
     path.write_text(line.model_copy(update=old).model_dump_json() + "\n")
-    assert budget.measure(tmp_path, limit()).reserved == 0
+    assert measure(tmp_path, limit()).reserved == 0
 
 
 def test_limits_have_the_place_where_they_are_written():
