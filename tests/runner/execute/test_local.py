@@ -15,6 +15,7 @@ import pytest
 from model.disk.folder import RunFolder
 from model.errors import UserError
 from runner.execute import local
+from runner.execute.child import Child
 from runner.execute.local import _reason
 from runner.spec.profile import read_cluster
 from runner.state import ledger
@@ -118,7 +119,7 @@ def test_what_is_no_step_record_ends_no_launch(root):
     folder = Folder(root, plan("r1"))
     folder.start()
     task = Task(RunFolder(folder.path), 1, "r1", 9, Shape(None, None, None))
-    child, path = local.Child(task, None, (), 0.0, 0), folder.path / "attempt-1" / "steps.jsonl"
+    child, path = Child(task, None, (), 0.0, 0), folder.path / "attempt-1" / "steps.jsonl"
     folder.step(1)
     with path.open("ab") as file:
         file.write(b'{"step": 2, "loss": NaN}\n\xff\n\n')

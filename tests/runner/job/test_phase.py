@@ -7,7 +7,7 @@ import pytest
 
 from model.disk.folder import RunFolder
 from runner.commands._progress import Lines
-from runner.execute.local import Child
+from runner.execute.child import Child
 from runner.job import phase
 from runner.job.phase import Stage
 

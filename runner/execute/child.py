@@ -1,0 +1,155 @@
+"""A run's process on this machine: started, followed, stopped, and recorded when it has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from model.disk.files import open_regular
+from model.disk.record import Outcome, Result, StepRecord
+from model.errors import UserError
+from runner.job.phase import Stage, current
+from runner.job.ranks.leader import node
+from runner.spec.profile import Profile
+from runner.state import gpus, ledger
+from runner.state.code import snapshot
+from runner.state.endings import Ending, of_exit
+from runner.state.process import go_on, oom_kills
+from runner.state.tasks import Task
+
+POLL_SECONDS = 0.1
+
+
+@dataclass
+class Child:
+    """A run's process, and how much of its step records has been read."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+    gpus: tuple[str, ...]  # only this run sees them; empty if it sees all
+    deadline: float
+    kills: int
+    read: int = 0
+    torn: bytes = b""
+    stage: Stage | None = None
+    ending: Ending | None = None  # set by the queue: a time limit, an interrupt
+
+    def new_stage(self) -> Stage | None:
+        """What the run does before its first step, if that has changed since the last call."""
+        now = None if self.read else current(self.task.folder.attempt(self.task.attempt).path)
+        if now is None or now == self.stage:
+            return None
+        self.stage = now
+        return now
+
+    def new_steps(self) -> list[StepRecord]:
+        """Read the step records written since the last call; an incomplete last line waits for the next.
+
+        A line that is not a record is skipped: it must not end the queue and its other runs.
+        """
+        try:
+            path = self.task.folder.attempt(self.task.attempt).path / "steps.jsonl"
+            with open(path, "rb", opener=open_regular) as file:
+                file.seek(self.read)
+                content = file.read()
+        except OSError:
+            return []
+        self.read += len(content)
+        *lines, self.torn = (self.torn + content).split(b"\n")
+        return [record for line in lines for record in _records(line)]
+
+
+def _records(line: bytes) -> Iterator[StepRecord]:
+    with suppress(ValidationError):
+        yield StepRecord.model_validate_json(line)
+
+
+def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
+    """Start a run's process.
+
+    Args:
+        own: the GPUs that only this run sees; empty if it sees all.
+
+    Raises:
+        UserError: it cannot be started.
+    """
+    visible = {gpus.VARIABLE: ",".join(own)} if own else {}  # some of those that the profile's `env` names
+    folder = task.folder.attempt(task.attempt).path
+    command = [
+        *profile.python_command,
+        *snapshot.options(task.folder.path.parent, task.code),
+        "-m",
+        "runner.job",
+        str(task.folder.path),
+        str(task.attempt),
+        str(os.getpid()),
+    ]
+    try:
+        with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, **profile.env, **visible, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,  # Ctrl-C reaches only the launcher, which then stops its runs
+            )
+    except OSError as error:
+        raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
+    limit = task.shape.time_limit_seconds
+    deadline = time.monotonic() + limit if limit else float("inf")
+    return Child(task, process, own, deadline, oom_kills())
+
+
+def note(child: Child) -> None:
+    """Record how a process ended if nobody has, or it was stopped by the queue."""
+    attempt, ending = child.task.folder.attempt(child.task.attempt), child.ending
+    result = attempt.result
+    if attempt.settled is None and ending is None:
+        ending = _of_rank_0(child)
+    if ending and (result is None or result.outcome is Outcome.CANCELLED):
+        try:
+            ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
+        except OSError as error:
+            where = child.task.folder.path
+            raise UserError(f"{where}: {error.strerror}; could not record how the run ended") from error
+
+
+def _of_rank_0(child: Child) -> Ending:
+    """How a process without a result ended. If it is one of several, the reason names it."""
+    ending = of_exit(child.process.returncode, oom_killed=oom_kills() > child.kills)
+    if child.task.shape.processes == 1:
+        return ending
+    return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")
+
+
+def _with(result: Result | None, ending: Ending) -> Ending:
+    """The queue's ending, with the run's note about its checkpoint."""
+    kept = result.reason.partition("; ")[2] if result and result.reason else ""
+    return replace(ending, reason=f"{ending.reason}; {kept}") if kept else ending
+
+
+def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -> None:
+    """Tell runs to save what they can and end; kill those that take too long, or all in a hurry."""
+    for child in children:
+        child.process.terminate()
+        with suppress(ProcessLookupError):
+            go_on(child.process.pid)  # one that was stopped would not hear it
+    grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)
+    until = time.monotonic() + grace
+    while (
+        any(child.process.poll() is None for child in children) and time.monotonic() < until and not hurry()
+    ):
+        time.sleep(POLL_SECONDS)
+    for child in children:
+        if child.process.poll() is None:
+            os.killpg(child.process.pid, signal.SIGKILL)
+            child.process.wait()
