@@ -55,7 +55,7 @@ class Imported(Unreadable):
 
 
 class _Folder:
-    """A folder, as a string inside."""
+    """A folder, whose path is kept as a string."""
 
     def __init__(self, path: Path | str) -> None:
         self._path = os.fspath(path)

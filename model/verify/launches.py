@@ -215,7 +215,7 @@ def _some(names: set[str] | list[str]) -> str:
 def _same_unwatched(
     subject: Subject, found: Known, alone: list[dict[str, Tensor]], watched: dict[str, Tensor]
 ) -> None:
-    """Check that the same runs without the profiler: to the bit, if two calls agree to the bit.
+    """Check that the same runs without the profiler: results must be equal if those of two calls are.
 
     Another kernel rounds differently. Atomic additions sometimes do too, so a difference is tried again.
     """

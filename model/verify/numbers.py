@@ -62,8 +62,8 @@ def compare(
     Args:
         plain_BTHD: the same result from `same_precision`.
         times: how many equal results add up to this one.
-        audit: the data are those of a run. In training a single token may carry all of a gradient, and then a
-            whole tensor errs like a row; besides, audits are many. So every floor is twice a row's.
+        audit: the data are those of a run, and there are many audits. In training a single token may carry
+            all of a gradient, and then a whole tensor errs like a row. So every floor is twice a row's.
     """
     value, spread = exact.values[step] * times, exact.spread[step] * times
     mine, plain = (slices(x.double() - value, spread) for x in (x_BTHD, plain_BTHD.double() * times))
