@@ -107,9 +107,10 @@ def _state_of(folder: RunFolder, brief: RunBrief, attempt: Attempt, highest: int
 
 
 def _may_go_on(brief: RunBrief, attempt: Attempt) -> bool:
-    """Whether Slurm may still restart the job: it was stopped, and Slurm has not confirmed that it ended."""
-    stopped = attempt.result and attempt.result.outcome in (Outcome.CANCELLED, Outcome.TIMEOUT)
-    return bool(brief.requeue and stopped and attempt.job_id and not attempt.event("ended"))
+    """Whether the job was stopped, and Slurm, which may restart it or say why, has not confirmed its end."""
+    own = attempt.result.outcome if attempt.result else None
+    stopped = own is Outcome.CANCELLED or (own is Outcome.TIMEOUT and brief.requeue)
+    return bool(stopped and attempt.job_id and not attempt.event("ended"))
 
 
 def claim(folder: RunFolder, number: int, executor: Executor, parallel: ParallelConfig | None = None) -> bool:

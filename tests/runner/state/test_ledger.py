@@ -38,6 +38,16 @@ def test_an_attempt_that_a_signal_has_stopped_is_in_flight_until_slurm_says_that
     assert ledger.state(RunFolder(stopped.path)).outcome == "cancelled"
 
 
+def test_why_a_signal_has_stopped_a_run_that_is_not_requeued_slurm_may_still_say(root):
+    folder = Folder(root, plan("r1", requeue=False))
+    folder.event("submitted", job_id="7")
+    folder.start()
+    folder.end("cancelled", reason="received SIGTERM")
+    assert ledger.state(RunFolder(folder.path)).in_flight
+    folder.event("ended", outcome="preempted", reason="Slurm: PREEMPTED")
+    assert ledger.state(RunFolder(folder.path)).outcome == "preempted"
+
+
 @pytest.mark.parametrize(("requeue", "job_id"), [(False, "7"), (True, None)])
 def test_what_slurm_cannot_start_again_has_ended(root, requeue, job_id):
     folder = Folder(root, plan("r1", requeue=requeue))
