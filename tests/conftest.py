@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -299,23 +300,30 @@ def no_cluster() -> str | None:
     return f"not installed: {', '.join(absent)}; `make system` installs them" if absent else None
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Start a Slurm cluster; the environment makes Slurm's commands use it."""
+@contextmanager
+def started_cluster(folder: Path, extra: str = "") -> Iterator[dict[str, str]]:
+    """Start a Slurm cluster with these lines more in its configuration; the environment has commands use it."""
     if reason := no_cluster():
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("slurm")
     with (Path(tempfile.gettempdir()) / "assay-slurm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two clusters starting at once would pick the same free ports
-        subprocess.run([SCRIPT, "up", folder], check=True, timeout=PATIENCE_SECONDS)
+        env = {**os.environ, "SLURM_EXTRA": extra}
+        subprocess.run([SCRIPT, "up", folder], check=True, timeout=PATIENCE_SECONDS, env=env)
     reach = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in reach.items():
             patch.setenv(name, value)  # for what is asked in this process
         yield reach
     subprocess.run([SCRIPT, "down", folder], check=True, timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A Slurm cluster."""
+    with started_cluster(tmp_path_factory.mktemp("slurm")) as reach:
+        yield reach
 
 
 TALLIES = {"fault": "faults survived", "refused": "bad inputs refused"}

@@ -27,7 +27,7 @@ from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks
 from runner.job.ranks.meet import lead, met
-from runner.job.slurm import KILL_SECONDS, job_end, nodes_of_job, requeue
+from runner.job.slurm import KILL_SECONDS, is_preempted, job_end, nodes_of_job, requeue
 from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, load, prepared
 from runner.state import ledger, process
@@ -35,6 +35,8 @@ from runner.state.code import snapshot
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
+
+_TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
 
 
 def run_attempt(
@@ -57,6 +59,7 @@ def run_attempt(
     afterwards, conclusion = None, _Conclusion(run, attempt, progress)
 
     def go_on(ending: Ending) -> None:
+        ending = _with_cause(ending, folder, number)
         if run.requeue and load(run.config.task).resumes and _is_to_go_on(ending, stop, progress, folder):
             _go_on_in_the_queue(folder, number, fellows, end)
 
@@ -191,23 +194,35 @@ def withdrawn(attempt: Attempt) -> bool:
     return any(event.event == "ended" and event.outcome is Outcome.CANCELLED for event in attempt.events)
 
 
+def _with_cause(ending: Ending, folder: RunFolder, number: int) -> Ending:
+    """The ending of an attempt, which is `preempted` instead of `cancelled` if it makes room for another job.
+
+    The result, which is written before Slurm is asked, says `cancelled`; the ledger then says why.
+    """
+    if ending.outcome is not Outcome.CANCELLED or not is_preempted():
+        return ending
+    ending = replace(ending, outcome=Outcome.PREEMPTED)
+    ledger.ended(folder, number, ending)
+    return ending
+
+
 def _is_to_go_on(ending: Ending, stop: Stop, progress: Progress, folder: RunFolder) -> bool:
     """Whether a stopped run goes back into the queue.
 
-    Without a new step it would start over, again and again. It does so only if a node failed, and not if the
-    attempt before failed in the same way.
+    Without a new step it would start over, again and again. It does so only if a node failed or another job
+    came first, and not if the attempt before ended in the same way.
     """
     farther = progress.steps > (progress.manifest.resumed_step or 0)
-    if ending.outcome is not Outcome.NODE_FAILED:
+    if ending.outcome not in _TAKEN:
         return stop.cause == "deadline" and farther
     number = progress.manifest.attempt
-    return farther or number == 1 or not _failed_before_a_step(folder.attempt(number - 1))
+    return farther or number == 1 or not _taken_before_a_step(folder.attempt(number - 1))
 
 
-def _failed_before_a_step(attempt: Attempt) -> bool:
-    """Whether an attempt lost its node before it recorded a step."""
-    failed = attempt.settled is not None and attempt.settled[0] is Outcome.NODE_FAILED
-    return failed and not (attempt.path / "steps.jsonl").exists()
+def _taken_before_a_step(attempt: Attempt) -> bool:
+    """Whether an attempt lost its node, or had to make room, before it recorded a step."""
+    taken = attempt.settled is not None and attempt.settled[0] in _TAKEN
+    return taken and not (attempt.path / "steps.jsonl").exists()
 
 
 def _go_on_in_the_queue(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from runner.state import culprit, slurm
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of
 
+_FACT = re.compile(r"(\w+)=(\S+)")
 KILL_SECONDS = 5.0  # before the time limit; Slurm may start killing the job here
 
 
@@ -86,6 +88,27 @@ def is_over(local_id: int) -> bool:
     return os.environ.get("SLURM_LOCALID") in there and str(local_id) not in there
 
 
+def is_preempted() -> bool:
+    """Whether Slurm has told this process's job to end within its GraceTime, for a job that comes first.
+
+    Slurm takes a job that does so for completed, and neither requeues it nor calls it preempted.
+    """
+    if "SLURM_JOB_ID" not in os.environ:
+        return False
+    try:
+        said = dict(_FACT.findall(ask("scontrol", "-o", "show", "job", _job())))
+    except SchedulerError:  # no Slurm commands inside the container
+        return False
+    told, started = said.get("PreemptTime", ""), said.get("StartTime", "")
+    return said.get("JobState") == "RUNNING" and told[:1].isdigit() and told >= started
+
+
+def _job() -> str:
+    """This process's job; the last element of an array has the array's number, and needs its own index."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+
+
 def requeue(marks: Path) -> None:
     """Requeue this process's job. Slurm then ends this process.
 
@@ -103,9 +126,8 @@ def requeue(marks: Path) -> None:
         mark.touch(exist_ok=False)
     except FileExistsError:
         return
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     try:
-        ask("scontrol", "requeue", f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"])
+        ask("scontrol", "requeue", _job())
     except SchedulerError:
         mark.unlink()
         raise

@@ -224,6 +224,8 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
         ("node_failed", "node_failed before a step", 1, True),
         ("node_failed", "node_failed", 0, True),
         ("node_failed", "cancelled", 0, True),
+        ("preempted", None, 0, True),
+        ("preempted", "preempted before a step", 0, False),
         ("failed", None, 1, False),
         ("timeout", None, 1, True),
         ("timeout", None, 0, False),

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from runner.job.slurm import job_end
+from runner.job.slurm import is_preempted, job_end
 
 
 @pytest.fixture
@@ -45,3 +45,32 @@ def test_an_end_that_is_over_or_no_time_is_no_limit(squeue, monkeypatch, given):
 def test_an_end_that_slurm_does_not_tell_is_no_limit(squeue, lines):
     squeue("12", *lines)
     assert job_end() is None
+
+
+@pytest.mark.parametrize(
+    ("state", "started", "told", "preempted"),
+    [
+        ("RUNNING", "2026-03-01T12:00:00", "2026-03-01T12:30:00", True),
+        ("RUNNING", "2026-03-01T12:00:00", "None", False),
+        ("RUNNING", "2026-03-01T12:00:00", "2026-03-01T11:00:00", False),
+        ("PENDING", "2026-03-01T12:00:00", "2026-03-01T12:30:00", False),
+    ],
+    ids=["told to end", "never", "before it was requeued", "requeued by Slurm"],
+)
+def test_a_job_is_preempted_if_slurm_has_told_it_to_end_since_it_started(
+    tmp_path, monkeypatch, state, started, told, preempted
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = f"JobId=12 JobName=x JobState={state} StartTime={started} PreemptTime={told} Comment=a b"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{said}'\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    assert is_preempted() == preempted
+
+
+def test_a_job_that_cannot_ask_slurm_is_not_known_to_be_preempted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    assert not is_preempted()
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert not is_preempted()

@@ -1,0 +1,86 @@
+"""Jobs of another partition come first, on a real cluster: runs that make room are preempted, and go on."""
+
+import json
+
+import pytest
+
+from model.disk.folder import RunFolder
+from tests.conftest import PACED, PATIENCE_SECONDS, started_cluster, until
+from tests.faults.daemons import Daemons
+from tests.faults.test_processes import LONGER, ONE_RUN, TWO, trains
+from tests.slurm.test_cluster import SANDBOX
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+PARTITIONS = """\
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=first Nodes=ALL PriorityTier=10 PreemptMode=off
+PartitionName=requeues Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE
+PartitionName=cancels Nodes=ALL PriorityTier=1 PreemptMode=CANCEL
+PartitionName=waits Nodes=ALL PriorityTier=1 PreemptMode=CANCEL GraceTime=60
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with started_cluster(tmp_path_factory.mktemp("preempting"), PARTITIONS) as reach:
+        yield reach
+
+
+@pytest.fixture
+def comes_first(cluster):
+    """Submits a job that takes all nodes for some seconds; none is left behind."""
+    daemons = Daemons(cluster)
+    words = ["sbatch", "-p", "first", "--exclusive", "-N4", "--mem=0", "-o", "/dev/null", "--wrap"]
+    yield lambda: daemons.ask(*words, "sleep 4")
+    until(lambda: not daemons.ask("squeue", "-h"))
+
+
+@pytest.fixture
+def profile(tmp_path):
+    def of(partition, more=""):
+        text = SANDBOX.read_text().replace("partition: debug", f"partition: {partition}")
+        assert f"partition: {partition}" in text
+        more = f"memory: 1GiB\nprocesses_per_node: 1\n{more}"
+        (path := tmp_path / "preempted.yaml").write_text(text.replace("memory: 3GiB", more))
+        return path
+
+    return of
+
+
+def tried(attempt):
+    """How each attempt ended, and at which step the second began."""
+    found = RunFolder(attempt.parent).attempts()
+    return [each.settled[0] for each in found], found[1].manifest.resumed_step
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("partition", ["requeues", "waits"])
+def test_a_run_that_makes_room_for_another_job_goes_on_by_itself(
+    slurm, study, root, rows, profile, comes_first, partition, processes
+):
+    """Within its GraceTime Slurm only sends SIGTERM: it takes a job that then ends for completed."""
+    path = study(ONE_RUN, base=TWO) if processes == 2 else study(ONE_RUN)
+    slurm("launch", path, "--profile", profile(partition), *LONGER, rc=0)
+    _, attempt = trains(root)
+    comes_first()
+    until(lambda: rows()[0]["outcome"] == "completed")
+    outcomes, resumed = tried(attempt)
+    assert outcomes == ["preempted", "completed"]
+    assert resumed == json.loads((attempt / "result.json").read_text())["steps"]
+
+
+@pytest.mark.parametrize(
+    ("partition", "more"), [("cancels", ""), ("requeues", "requeue: false"), ("waits", "requeue: false")]
+)
+def test_a_launch_that_waits_retries_a_run_that_was_preempted_and_is_not_requeued(
+    background, study, root, profile, comes_first, cluster, tmp_path, partition, more
+):
+    words = ["launch", study(ONE_RUN), "--profile", profile(partition, more), "--wait", *LONGER]
+    launched = background("runner", "--root", root, *words, cwd=tmp_path, **cluster, **PACED)
+    _, attempt = trains(root)
+    comes_first()
+    _, said = launched.communicate(PATIENCE_SECONDS)
+    assert launched.returncode == 0, said
+    assert tried(attempt)[0] == ["preempted", "completed"]
+    assert "attempt 1 ended as preempted; retrying" in said
