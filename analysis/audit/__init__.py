@@ -1,1 +1,1 @@
-"""Whether a report's numbers follow from the records that it carries: it is rebuilt and compared."""
+"""Checks that a report's numbers follow from the records it carries, by building the report again."""

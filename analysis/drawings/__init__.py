@@ -1,4 +1,4 @@
-"""Figures as files for print and for other programs: SVG, PDF and PNG."""
+"""Writes figures as files for print and for other programs: SVG, PDF and PNG."""
 
 from analysis.drawings.beside import Drawer, digest, drawer, processes
 from analysis.drawings.bundle import script

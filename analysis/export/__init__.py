@@ -1,1 +1,1 @@
-"""A study as files for others: its tables with a data dictionary, and its run folders as an archive."""
+"""Packs a study for others: its tables with a data dictionary, and its run folders as an archive."""

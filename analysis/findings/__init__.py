@@ -1,1 +1,1 @@
-"""What a study's runs say about each other: ratios, ranking, losses, drift. Pure: rows in, verdicts out."""
+"""Compares the runs of a study: ratios, ranking, losses, drift. Pure: rows in, verdicts out."""

@@ -1,1 +1,1 @@
-"""Questions to the database and the formats of their answers. Nothing here writes to it or draws."""
+"""Queries of the database and the formats of their answers. Nothing here writes to it or draws."""

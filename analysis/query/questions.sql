@@ -3,7 +3,7 @@
 
 -- progress
 -- Which runs are done, and how did the others end?
--- An outcome that the study expects is a result, not a failure. No outcome: in flight, or never started.
+-- An outcome that the study expects is a result, not a failure. A run without an outcome is in flight or never started.
 SELECT label, count(*) AS runs, count(*) FILTER (outcome = 'completed') AS completed,
   count(*) FILTER (outcome IS NULL) AS without_outcome,
   count(*) FILTER (outcome <> expected_outcome) AS unexpected,
@@ -11,14 +11,14 @@ SELECT label, count(*) AS runs, count(*) FILTER (outcome = 'completed') AS compl
 FROM runs WHERE study = $study GROUP BY label, place ORDER BY place
 
 -- unexpected
--- Which runs ended otherwise than expected, and why?
+-- Which runs ended unexpectedly, and why?
 SELECT run_id, label, seed, outcome, expected_outcome, attempts, steps, reason
 FROM runs WHERE study = $study AND outcome <> expected_outcome ORDER BY place, seed, run_id
 
 -- speed
 -- How fast is each group?
--- The median over runs, of each run's median step after the warm-up, in tokens per second; the range of the runs beside it.
--- The order is that of the study. A single run is an observation: compare groups with `runner compare` or the report.
+-- In tokens per second: the median over runs of each run's median step after the warm-up, and the range of the runs.
+-- Groups are in the study's order. A single run is only an observation; `runner compare` and the report compare groups.
 WITH groups AS (
   SELECT label, place, count(*) AS runs, any_value(tokens_per_step) AS tokens_per_step,
     -- the middle run, or the geometric mean of the two in the middle
@@ -34,7 +34,7 @@ FROM groups ORDER BY place
 -- ratio
 -- How long does a step take, relative to the baseline, with the same seed?
 -- Seconds over the baseline's seconds, run by run: above 1 is slower. The baseline is the one that the study declares,
--- otherwise the first group in the order of its matrix. Each row is one pair of runs and shows no uncertainty.
+-- or else the first group in the order of its matrix. Each row is one pair of runs, without a measure of uncertainty.
 WITH done AS (
   SELECT label, place, seed, repeat, step_seconds,
     list_bool_and([coalesce((factors ->> wanted) = (design -> '$.baseline' ->> wanted), false)
@@ -52,7 +52,7 @@ WHERE done.place <> base.place ORDER BY done.place, done.seed, done.repeat
 
 -- peak
 -- How much memory does each group need?
--- The largest peak of its completed runs: what PyTorch allocated on a GPU, resident memory on a CPU.
+-- The largest peak of the group's completed runs: memory that PyTorch allocated on a GPU, resident memory on a CPU.
 SELECT label, count(*) AS runs, round(max(peak_memory_bytes) / 1024.0 ** 3, 2) AS peak_gib,
   CASE WHEN bool_and(gpus > 0) THEN 'GPU' ELSE 'host' END AS memory_of
 FROM runs WHERE study = $study AND outcome = 'completed' AND peak_memory_bytes IS NOT NULL
@@ -66,8 +66,8 @@ SELECT count(*) AS runs, sum(attempts) AS attempts, round(sum(gpu_hours), 3) AS 
 FROM runs WHERE study = $study
 
 -- warm-up
--- How much slower is the warm-up, which counts nowhere else?
--- Seconds per step over all steps of the warm-up, against the median after it.
+-- How much slower is the warm-up, which no other number counts?
+-- Mean seconds per step during the warm-up, beside the median after it.
 SELECT r.label, count(DISTINCT r.run_id) AS runs, max(r.warmup_steps) AS warmup_steps,
   round(sum(s.step_seconds * s.steps) / sum(s.steps), 4) AS warmup_step_seconds,
   round(median(r.step_seconds), 4) AS step_seconds
@@ -77,7 +77,7 @@ GROUP BY r.label, r.place ORDER BY r.place
 
 -- steady
 -- Does a step take as long at the end of a run as at its beginning?
--- Median seconds per step in the last third of the records that count, over those in the first third.
+-- Median seconds per step in the last third of the records that count, divided by that in the first third.
 WITH counted AS (
   SELECT run_id, step_seconds, ntile(3) OVER (PARTITION BY run_id ORDER BY step) AS third
   FROM steps WHERE study = $study AND counted
@@ -91,9 +91,9 @@ FROM thirds t JOIN runs r ON r.study = $study AND r.run_id = t.run_id
 GROUP BY r.label, r.place ORDER BY r.place
 
 -- losses
--- Where did the loss of each group end, by seed?
--- Its mean over the last tenth of the planned steps, in nats per token: one step's loss depends on its text.
--- Only losses of the same seed and text compare; whether a difference means anything is for the report to say.
+-- What was the loss at the end, by group and seed?
+-- The mean over the last tenth of the planned steps, in nats per token, because one step's loss depends on its text.
+-- Compare only losses of the same seed and text. The report says whether a difference means anything.
 SELECT r.label, r.seed, r.repeat, r.run_id, count(s.loss) AS records, round(avg(s.loss), 4) AS loss,
   r.data_fingerprint[:8] AS data
 FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
@@ -103,7 +103,7 @@ ORDER BY r.place, r.seed, r.repeat, r.run_id
 
 -- origin
 -- Which device, software, code and data do the numbers come from, and is the backend certified?
--- More than one row of a group, or differences between groups, mean that its runs may not be comparable.
+-- If a group has more than one row, or groups differ, their runs may not be comparable.
 SELECT attention, verdict, device, software ->> 'torch' AS torch, software ->> 'driver' AS driver,
   left(git_sha, 10) AS git_sha, git_dirty, data_fingerprint[:8] AS data, count(*) AS runs
 FROM runs WHERE study = $study AND outcome = 'completed' GROUP BY ALL ORDER BY ALL

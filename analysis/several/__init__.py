@@ -1,1 +1,1 @@
-"""Pages about several studies: two of them compared, and an index over reports. Nothing here draws."""
+"""Pages about several studies: a comparison of two, and an index of reports. Nothing here draws a chart."""

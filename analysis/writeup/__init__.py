@@ -1,1 +1,1 @@
-"""What a text needs of a study: LaTeX tables, figures, numbers by name, methods and references."""
+"""What a paper needs from a study: LaTeX tables, figures, numbers by name, methods and references."""

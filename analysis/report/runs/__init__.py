@@ -1,1 +1,1 @@
-"""What a report says about single runs: their pages, and the end of what they printed."""
+"""What a report says about single runs: their pages, and the last lines of their output."""

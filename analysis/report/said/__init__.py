@@ -1,1 +1,1 @@
-"""The sentences of a report's answer, each made from verdicts and outcomes that others computed. Pure."""
+"""Writes the sentences of a report's answer from verdicts and outcomes computed elsewhere. Pure."""

@@ -1,1 +1,1 @@
-"""The topics of a report's setup table, each read from the runs and said where runs differ. Pure."""
+"""The topics of a report's setup table: what the runs have in common, and where they differ. Pure."""
