@@ -8,7 +8,7 @@ DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver \
 	texlive-latex-recommended lmodern poppler-utils
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: demo test tools suite check docs pictures soak system clean
+.PHONY: demo test tools suite check docs pictures published soak system clean
 
 demo: $(VENV)/ready data/text.parquet
 	$(BIN)/runner launch experiments/backends.yaml
@@ -35,6 +35,10 @@ soak: $(VENV)/ready system
 docs: $(VENV)/ready
 	$(BIN)/runner schema database > docs/schema.md
 	$(BIN)/python docs/questions.py
+
+# The published reports, from the records that they carry, after a change to what pages say.
+published: $(VENV)/ready
+	$(BIN)/python docs/published.py
 
 # The README's picture, of the published report as it is.
 pictures: $(VENV)/ready system

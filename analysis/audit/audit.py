@@ -97,6 +97,17 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     )
 
 
+def rebuild(report: Path, out: Path) -> None:
+    """Write a report again to an empty folder, by today's code, from the records that it carries.
+
+    Raises:
+        UserError: this is no report, is of a newer version, or carries no records.
+    """
+    manifest = _manifest(report)
+    with ExitStack() as opened:
+        _again(Compared(), report, manifest, None, opened, records=True)(out=out)
+
+
 def _manifest(report: Path) -> ReportManifest:
     path = report / MANIFEST
     if not path.is_file():
@@ -154,9 +165,18 @@ def _without_digests(findings: list[Finding]) -> list[Finding]:
 
 
 def _again(
-    done: Compared, report: Path, manifest: ReportManifest, root: Path | None, opened: ExitStack
+    done: Compared,
+    report: Path,
+    manifest: ReportManifest,
+    root: Path | None,
+    opened: ExitStack,
+    records: bool = False,
 ) -> Write:
-    """Open the records, check them, and return what makes the report again from them."""
+    """Open the records, check them, and return what makes the report again from them.
+
+    Args:
+        records: whether the new report carries its records, too.
+    """
     if manifest.reports is not None:
         return partial(write_index, report, names=manifest.reports)
     if manifest.pair:
@@ -165,14 +185,14 @@ def _again(
             done.findings += contradictions(connection)
         if root is not None:
             done.notes.append("the records of a comparison are not checked against run folders")
-        return partial(write_pair, a, b, manifest.pair, records=False)
+        return partial(write_pair, a, b, manifest.pair, records=records)
     connection = opened.enter_context(open_records(report / RECORDS))
     output.load(connection, report / RECORDS)
     _records(done, connection, manifest.study, root)
     if manifest.study is None:
-        return partial(write_certificates, connection, records=False, figures=manifest.figures)
+        return partial(write_certificates, connection, records=records, figures=manifest.figures)
     extra = write_latex if manifest.latex else None
-    again = partial(write_report, connection, manifest.study, records=False)
+    again = partial(write_report, connection, manifest.study, records=records)
     return partial(again, figures=manifest.figures, extra=extra)
 
 
