@@ -148,18 +148,21 @@ def _dealt(
     """Of each program of a causal forward, how many blocks it does, and their numbers: (programs, 1 + most blocks).
 
     Returns:
-        None if a CUDA graph is being captured before any call with these lengths: no table could be copied there.
+        None if a CUDA graph is being captured before any call with as many tiles: no table could be copied there.
         Then each block has a program of its own, which is slower. The output is the same.
     """
-    key = device, T, T_K, offset, heads, at_once, keys
+    blocks = -(-T // _forward.QUERIES)
+    # Lengths with as many tiles have the same work: they share a table, or each prompt's length would leave one behind.
+    T_K, offset = (-(-length // keys) * keys for length in (T_K, offset))
+    key = device, blocks, T_K, offset, heads, at_once, keys
     if key not in _tables:
         if torch.cuda.is_current_stream_capturing():
             return None
-        work = _work(-(-T // _forward.QUERIES), T_K, offset, heads, at_once, keys)
-        dealt = schedule.deal(work, _processors(device))
+        dealt = schedule.deal(_work(blocks, T_K, offset, heads, at_once, keys), _processors(device))
         most = max(map(len, dealt))
         rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
-        _tables[key] = torch.tensor(rows, dtype=torch.int32, device=device)
+        # Of two threads the first one's is kept: a graph that it captured may read it already.
+        return _tables.setdefault(key, torch.tensor(rows, dtype=torch.int32, device=device))
     return _tables[key]
 
 

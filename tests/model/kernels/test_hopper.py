@@ -132,3 +132,19 @@ def test_a_table_of_blocks_is_made_once_and_not_while_a_graph_is_captured(monkey
     assert dealt is hopper._dealt(*lengths)
     numbers = [number for count, *row in dealt.tolist() for number in row[:count]]
     assert sorted(numbers) == list(range(8 * 4))  # 8 blocks of 4 heads
+
+
+@pytest.mark.parametrize("keys", [64, 128])
+def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeypatch, keys) -> None:
+    import torch
+
+    monkeypatch.setattr(hopper, "_processors", lambda device: 3)
+    monkeypatch.setattr(hopper, "_tables", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    for tokens in range(385, 513):
+        for offset in (1, keys - 1, keys):
+            lengths = (tokens + offset, offset, 4, 2, keys)
+            dealt = hopper._dealt(torch.device("cpu"), tokens, *lengths)
+            work = hopper._work(4, *lengths)  # of the lengths as they are
+            assert [row[:count] for count, *row in dealt.tolist()] == hopper.schedule.deal(work, 3)
+    assert len(hopper._tables) <= 3
