@@ -135,3 +135,8 @@ def launch(
         _compiled[kernel, key] = kernel[grid](*args, **options)
     else:
         compiled[grid](*args)
+
+
+def launched(kernel: Any, key: tuple[Hashable, ...]) -> bool:
+    """Whether `launch` has been called with this key, so that the kernel is on the GPU."""
+    return (kernel, key) in _compiled

@@ -40,7 +40,9 @@ def compile_case(
     found: dict[str, dict[str, Any]] = {}
 
     def instead_of_launch(kernel: Any, key: Any, grid: Any, *args: Any, **options: Any) -> None:
-        found[kernel.__name__] = _said(kernel.warmup(*args, grid=grid, **options))
+        said = _said(kernel.warmup(*args, grid=grid, **options))
+        before = found.get(kernel.__name__, said)  # the forward has two variants: the worse counts
+        found[kernel.__name__] = {what: max(value, before[what]) for what, value in said.items()}
 
     hopper.launch = instead_of_launch
     q = torch.zeros(1, 256, 2, head_dim, dtype=getattr(torch, dtype))

@@ -148,3 +148,23 @@ def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeyp
             work = hopper._work(4, *lengths)  # of the lengths as they are
             assert [row[:count] for count, *row in dealt.tolist()] == hopper.schedule.deal(work, 3)
     assert len(hopper._tables) <= 3
+
+
+def test_the_kernel_that_a_capture_needs_is_launched_before_the_first_of_several_blocks(monkeypatch) -> None:
+    """No kernel can be loaded during a capture. There, lengths without a table need the one of one block."""
+    import torch
+
+    found: list[tuple[object, bool]] = []
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(hopper, "_processors", lambda device: 2)
+    monkeypatch.setattr(hopper, "_tables", {})
+    monkeypatch.setattr(hopper, "launched", lambda kernel, key: key in [each for each, _ in found])
+    monkeypatch.setattr(
+        hopper, "launch", lambda kernel, key, grid, *args, **_: found.append((key, args[12] is None))
+    )
+    q = torch.zeros(1, 256, 2, 64, dtype=torch.bfloat16)
+    hopper.forward(q, q, q)
+    hopper.forward(q, q, q)
+    assert [of_one_block for _, of_one_block in found] == [True, False, False]
+    assert [key[-1] for key, _ in found] == [True, False, False]
