@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
@@ -125,10 +126,11 @@ def _listed(wanted: Where) -> str:
 def _idle_rules(
     study: Study, rules: list[tuple[Rule, KeyPath]], cells: list[dict[str, Setting]]
 ) -> Iterator[Problem]:
+    # Listed once, not for each rule: a study can have many rules and long axes.
+    possible = cache(lambda scales: [*matrix.possible(study, *scales)])
     for rule, path in rules:
-        scales = [str(path[1])] if path[0] == "scales" else study.scale_names
-        possible = [*matrix.possible(study, *scales)]
-        yield from (wrong := mistyped(study, rule.where, (*path, "where"), possible))
+        scales = (str(path[1]),) if path[0] == "scales" else study.scale_names
+        yield from (wrong := mistyped(study, rule.where, (*path, "where"), possible(scales)))
         known = set(rule.where) <= set(study.axes)
         if not wrong and not (known and any(matches(cell, rule.where) for cell in cells)):
             yield idle(study, rule.where, (*path, "where"), cells)

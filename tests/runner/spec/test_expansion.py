@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from model.disk.files import dumps
 from model.disk.record import Outcome
+from runner.spec.cells import matrix
 from runner.spec.document import parse
 from runner.spec.expansion import expand
 from runner.spec.problems import InvalidFile
@@ -316,3 +317,15 @@ def test_a_label_is_not_part_of_a_runs_id(study):
     text = "matrix: {attention: [auto, tiled]}\nrules: [{where: {attention: auto}, %s}]\n"
     plain = expand(read_study(study(text % "expect: completed")))
     assert [c.run_id for c in expand(read_study(study(text % "label: x")))] == [c.run_id for c in plain]
+
+
+def test_what_cells_can_have_is_listed_once_however_many_rules_a_study_has(study, monkeypatch):
+    listed, possible = [], matrix.possible
+    monkeypatch.setattr(
+        matrix, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
+    )
+    rules = [f"{{where: {{seed: [{seed}]}}, label: seed {seed}}}" for seed in range(3)]
+    scaled = "{where: {seed: [0]}, expect: failed, because: it must}"
+    text = f"matrix: {{seed: [0, 1, 2]}}\nrules: [{', '.join(rules)}]\n"
+    expand(read_study(study(f"{text}scales: {{full: {{rules: [{scaled}, {scaled}]}}, small: {{}}}}\n")))
+    assert listed == [("full", "small"), ("full",)]
