@@ -40,26 +40,18 @@ _WHOLE_BLOCK = gl.constexpr(384)
 
 @gluon.jit
 def arrive_at(number, THREADS: gl.constexpr = _WHOLE_BLOCK):
-    gl.inline_asm_elementwise(
-        _ARRIVES,
-        "=r,r,r,~{memory}",
-        [gl.to_tensor(number), gl.to_tensor(THREADS)],
-        gl.int32,
-        is_pure=False,
-        pack=1,
-    )
+    _at_barrier(_ARRIVES, number, THREADS)
 
 
 @gluon.jit
 def meet_at(number, THREADS: gl.constexpr = _WHOLE_BLOCK):
-    gl.inline_asm_elementwise(
-        _MEETS,
-        "=r,r,r,~{memory}",
-        [gl.to_tensor(number), gl.to_tensor(THREADS)],
-        gl.int32,
-        is_pure=False,
-        pack=1,
-    )
+    _at_barrier(_MEETS, number, THREADS)
+
+
+@gluon.jit
+def _at_barrier(INSTRUCTION: gl.constexpr, number, THREADS: gl.constexpr):
+    asked = [gl.to_tensor(number), gl.to_tensor(THREADS)]
+    gl.inline_asm_elementwise(INSTRUCTION, "=r,r,r,~{memory}", asked, gl.int32, is_pure=False, pack=1)
 
 
 _IN_ORDER = gl.constexpr("cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;")
