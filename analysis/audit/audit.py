@@ -98,7 +98,10 @@ def audit(report: Path, root: Path | None = None) -> Audit:
 
 
 def rebuild(report: Path, out: Path) -> None:
-    """Write a report again to an empty folder, by today's code, from the records that it carries.
+    """Write a report again by today's code, from the records that it carries.
+
+    Args:
+        out: an empty folder; or an index's own, which holds the reports that it lists.
 
     Raises:
         UserError: this is no report, is of a newer version, or carries no records.

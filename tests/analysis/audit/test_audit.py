@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis import charts
-from analysis.audit.audit import Audit, audit
+from analysis.audit.audit import Audit, audit, rebuild
 from analysis.audit.finding import Compared, split
 from analysis.audit.folders import compare_output
 from analysis.audit.pages import read_page
@@ -107,6 +107,16 @@ def test_a_report_that_nobody_touched_matches_its_records(made: Path, root: Path
     assert found.skipped == 0
     shown = sum(len(re.findall(r"\d+", path.read_text())) for path in made.glob("*.html"))
     assert found.numbers > shown / 2  # of the pages alone
+
+
+def test_a_report_that_is_rebuilt_from_its_records_is_the_same(made: Path, tmp_path: Path) -> None:
+    """`make published` does so, and then needs no run folders."""
+    rebuild(made, tmp_path)
+    assert carried.files(tmp_path) == carried.files(made)
+    different = [
+        path for path in carried.files(made) if (tmp_path / path).read_bytes() != (made / path).read_bytes()
+    ]
+    assert different == []
 
 
 def test_every_number_on_a_page_says_which_queries_it_is_made_of(made: Path) -> None:
