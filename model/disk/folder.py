@@ -179,6 +179,12 @@ class Attempt(_Folder):
         return settle(self.result, self.events)
 
     @property
+    def failed_nodes(self) -> set[str]:
+        """The nodes whose failure ended it, as far as it noticed itself, or its launcher or the scheduler."""
+        own = self.result.failed_nodes if self.result else ()
+        return {*own, *(node for event in self.events for node in event.failed_nodes)}
+
+    @property
     def started_at(self) -> datetime | None:
         """When it began to run; None if it never did."""
         said = self.manifest or self.result

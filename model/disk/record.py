@@ -187,14 +187,16 @@ class LedgerEvent(Frozen):
     job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
     outcome: Outcome | None = None
     reason: str | None = None
+    failed_nodes: tuple[str, ...] = Field((), description="Nodes whose failure ended it, as far as known.")
     parallel: ParallelConfig | None = Field(
         None, description="Of a claim: the attempt's processes, where they are not the run's own."
     )
 
     @model_serializer(mode="wrap")
     def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out an empty `parallel`, so that jobs with an earlier version's code can read the record."""
-        return {name: value for name, value in dump(self).items() if name != "parallel" or value}
+        """Leave out newer fields that are empty: jobs with an earlier version's code read the record, too."""
+        newer = ("failed_nodes", "parallel")
+        return {name: value for name, value in dump(self).items() if name not in newer or value}
 
 
 class Clocks(Frozen):
@@ -364,6 +366,7 @@ class Result(Frozen):
     attempt: int
     outcome: Outcome
     reason: str | None
+    failed_nodes: tuple[str, ...] = Field((), description="Nodes whose failure ended it, as far as known.")
     steps: int = Field(description="Steps done.")
     final_loss: float | None
     peak_memory_bytes: int | None

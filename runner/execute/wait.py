@@ -13,7 +13,6 @@ from runner.execute.launch import alone, submit_tasks
 from runner.execute.reconcile import reconciled
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
-from runner.state import culprit
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
 from runner.state.slurm import SchedulerError
@@ -46,7 +45,7 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
         if stopped:
             left, again = (), []
         if again:
-            bad.update(*map(_failed_nodes, again))
+            bad.update(*(state.latest.failed_nodes for state in again if state.latest))
             left, due = [*left, *_next_attempts(plan, again)], time.monotonic()
         elif not left and not in_flight(states):
             return
@@ -95,13 +94,3 @@ def _next_attempts(plan: Plan, states: Sequence[RunState]) -> list[Task]:
     with alone(plan):
         current = dataclasses.replace(refreshed(plan), runs=[(state.run, state) for state in states])
         return write_runs(current)
-
-
-def _failed_nodes(state: RunState) -> list[str]:
-    """The nodes that a run's latest attempt failed with; of several nodes, those that its reason names."""
-    if state.outcome is not Outcome.NODE_FAILED:
-        return []
-    manifest = state.latest.manifest if state.latest else None
-    if manifest and manifest.nodes == 1 and (node := manifest.slurm.get("SLURM_JOB_NODELIST")):
-        return [node]
-    return culprit.failed_nodes(state.reason or "")

@@ -289,6 +289,7 @@ def _result(progress: Progress, ending: Ending, peak_memory_bytes: int) -> Resul
         attempt=manifest.attempt,
         outcome=ending.outcome,
         reason=ending.reason,
+        failed_nodes=ending.failed_nodes,
         steps=progress.steps,
         final_loss=progress.loss,
         peak_memory_bytes=max(peak_memory_bytes, progress.memory_bytes),

@@ -16,8 +16,6 @@ from runner.state.tasks import jobs_folder
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # `srun: error: Node failure on n2`
 _NODE = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
-# Reasons name nodes: `node failure on n1, n2 (Slurm: ...`, `rank 1 on n2: ...`, `Slurm: NODE_FAIL on n1`
-_NAMED = re.compile(r"(?:node failure|rank \d+) on ([\w.-]+(?:, [\w.-]+)*)|Slurm: [^()]* on ([\w.-]+)$")
 _OWN = frozenset({Outcome.FAILED, Outcome.OOM_HOST})  # endings of one process
 # Begins a line that the batch script prints: a requeued job continues in the same file.
 START = "the job starts, restart "
@@ -30,7 +28,10 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     processes, the reason names the one that ended first, or the node that failed.
     """
     attempt = folder.attempt(number)
-    own, (rank, said) = attempt.result, _culprit(ending, folder, attempt)
+    own, rank, said = attempt.result, None, None
+    if attempt.planned.config.processes > 1:
+        ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
+        rank, said = _culprit(ending, folder, attempt)
     if own and (ending.outcome is Outcome.LOST or (ending.outcome is Outcome.FAILED and not rank)):
         return Ending(own.outcome, own.reason)  # Slurm only saw this process's exit code
     said = said or (own.reason if own else None)
@@ -39,12 +40,9 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
 
 def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int | None, str | None]:
     """The rank that ended first, if any, and how it or its node ended."""
+    if ending.failed_nodes:
+        return None, f"node failure on {', '.join(ending.failed_nodes)}"
     processes = attempt.planned.config.processes
-    if processes == 1:
-        return None, None
-    if ending.outcome is Outcome.NODE_FAILED:
-        nodes = _NODE.findall(_printed(folder, attempt)) or _down(ending, attempt)
-        return None, f"node failure on {', '.join(dict.fromkeys(nodes))}" if nodes else None
     first = _slot(folder, attempt) * processes  # runs that share a job have a range of its tasks each
     mine = range(first, first + processes)
     if ending.outcome in _OWN and (task := _first(_printed(folder, attempt), mine)):
@@ -53,17 +51,18 @@ def _culprit(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[int |
     return None, None
 
 
+def _failed_nodes(ending: Ending, folder: RunFolder, attempt: Attempt) -> tuple[str, ...]:
+    """The nodes that failed: the job's only one, or those that srun named, or that Slurm recorded as down."""
+    if ending.outcome is not Outcome.NODE_FAILED or ending.failed_nodes:
+        return ending.failed_nodes
+    return tuple(dict.fromkeys(_NODE.findall(_printed(folder, attempt)) or _down(ending, attempt)))
+
+
 def _down(ending: Ending, attempt: Attempt) -> list[str]:
     """The nodes of a job that have gone down since the attempt began, as Slurm recorded it."""
     submitted, manifest = attempt.event("submitted"), attempt.manifest
     since = manifest.started_at if manifest else submitted.time if submitted else None
     return slurm.failed_nodes(ending.nodes, since) if ending.nodes and since else []
-
-
-def failed_nodes(reason: str) -> list[str]:
-    """The nodes that failed, by the reason of an attempt that ended because of a node."""
-    found = _NAMED.match(reason)
-    return (found[1] or found[2]).split(", ") if found else []
 
 
 def _slot(folder: RunFolder, attempt: Attempt) -> int:

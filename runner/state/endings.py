@@ -25,12 +25,14 @@ class Ending:
     """An outcome, its reason, and the bytes requested if memory ran out.
 
     Attributes:
+        failed_nodes: those whose failure ended it, as far as known.
         nodes: of the job, in Slurm's form such as `n[1-2]`; empty if Slurm did not say how it ended.
     """
 
     outcome: Outcome
     reason: str | None = None
     requested_bytes: int | None = None
+    failed_nodes: tuple[str, ...] = ()
     nodes: str = field(default="", compare=False)
 
 

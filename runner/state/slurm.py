@@ -23,6 +23,7 @@ JOB = "JobID,State,ExitCode,NodeList,Submit,JobName"
 # Variables from which Slurm's commands take options: they override a batch script's options and change what a
 # query prints. A job that inherits the variables of the job that submits it would get that job's resources.
 _OPTIONS = re.compile(r"(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_")
+_ONE_NODE = re.compile(r"[^][,]+")  # several are `n1,n3` or `n[1-2]`
 _REACH = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})  # where the cluster is, and who asks
 
 # Every final state of Slurm (JOB STATE CODES in the manual pages of squeue and sacct).
@@ -184,4 +185,6 @@ def ending_of(state: str, exit_code: str, node: str = "") -> Ending | None:
     if word not in _OUTCOMES:
         return Ending(Outcome.LOST, f"{said} (an unknown state)", nodes=node)
     said = f"{said}, but the attempt left no result" if word == "COMPLETED" else said
-    return Ending(_OUTCOMES[word], said, nodes=node)
+    outcome = _OUTCOMES[word]
+    failed = (node,) if outcome is Outcome.NODE_FAILED and _ONE_NODE.fullmatch(node) else ()
+    return Ending(outcome, said, failed_nodes=failed, nodes=node)

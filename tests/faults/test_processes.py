@@ -150,6 +150,7 @@ def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
     (first, *_), again = state.folder.attempts(), manifest(attempt.with_name("attempt-2"))
     assert (first.settled[0], state.outcome) == ("node_failed", "completed")
     assert re.match(rf"(node failure|rank 1) on {node}\b", first.settled[1])
+    assert first.failed_nodes == {node}
     assert node not in [each["node"] for each in again["ranks"]]
     scripts = [path.read_text() for path in (root / "tiny" / ".submitit").glob("*.sh")]
     assert any(f"#SBATCH --exclude={node}\n" in text for text in scripts)

@@ -179,7 +179,7 @@ def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> En
     """
     where = f"rank {other.rank} on {other.node}"
     if other.vanished:
-        return Ending(Outcome.NODE_FAILED, f"{where}: its node no longer answers")
+        return _lost(other, f"{where}: its node no longer answers")
     said = other.exit
     if other.process is not None and (code := other.process.poll()) is not None:
         said = code, oom_killed
@@ -192,4 +192,8 @@ def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> En
         return None
     if other.process is not None:
         return Ending(Outcome.FAILED, f"{where} closed its connection but did not exit")
-    return Ending(Outcome.NODE_FAILED, f"{where}: both it and its Slurm task are gone")
+    return _lost(other, f"{where}: both it and its Slurm task are gone")
+
+
+def _lost(other: Other, reason: str) -> Ending:
+    return Ending(Outcome.NODE_FAILED, reason, failed_nodes=(other.node,))

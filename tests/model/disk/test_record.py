@@ -31,6 +31,14 @@ def ended(outcome, reason="said"):
     return LedgerEvent(time=now(), event="ended", attempt=1, outcome=outcome, reason=reason)
 
 
+def test_a_line_of_the_ledger_leaves_out_newer_fields_that_are_empty():
+    """A job with an earlier version's code refuses fields that it does not know."""
+    line = ended(Outcome.NODE_FAILED)
+    assert not {"failed_nodes", "parallel"} & json.loads(line.model_dump_json()).keys()
+    known = line.model_copy(update={"failed_nodes": ("n1",)})
+    assert LedgerEvent.model_validate_json(known.model_dump_json()) == known
+
+
 def test_a_whole_record_is_read_back_as_written_and_leaves_no_temporary_file(tmp_path):
     write(tmp_path / "result.json", result(Outcome.COMPLETED))
     assert read(tmp_path / "result.json", Result).outcome is Outcome.COMPLETED

@@ -1,6 +1,7 @@
 """`launch --wait` waits through times in which Slurm does not answer."""
 
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -103,30 +104,27 @@ def test_without_wait_no_answer_is_an_error(root, monkeypatch):
         launch.submit_tasks(waiting.plan, [waiting.task])
 
 
-SLURM = "Slurm: NODE_FAIL, exit code 0:0 on n[2-3]"
+@pytest.mark.fault
+@pytest.mark.parametrize("noticed", ["by itself", "by Slurm"])
+def test_a_retry_avoids_the_nodes_that_failed_whatever_the_reason_says(root, monkeypatch, noticed):
+    """A checkpoint that the attempt saved, or a site's own words, may stand before the node in the reason."""
+    waiting = Waiting(root, monkeypatch, Waiting.accepted)
+    how = {"outcome": "node_failed", "reason": "said otherwise", "failed_nodes": ["n3"]}
+    if noticed == "by itself":
+        waiting.folder.start()
+        waiting.folder.end(**how)
+    else:  # before it could write anything
+        ledger.claim(waiting.task.folder, 1, "slurm")
+        waiting.folder.event("ended", **how)
+    tried = []
 
+    def submitted(_plan, tasks, exclude, wait):
+        tried.append(([task.attempt for task in tasks], exclude))
+        waiting.folder.start(2)
+        waiting.folder.end(attempt=2)
+        return ()
 
-@pytest.mark.parametrize(
-    ("nodes", "listed", "reason", "avoided"),
-    [
-        (1, "n2", "Slurm: NODE_FAIL, exit code 0:0 on n2", ["n2"]),
-        (2, "n[2-3]", SLURM, []),
-        (2, "n[2-3]", f"node failure on n3 ({SLURM})", ["n3"]),
-        (2, "n[2-3]", f"node failure on n2, n3 ({SLURM})", ["n2", "n3"]),
-        (2, "n[2-3]", "rank 1 on n3: both it and its Slurm task are gone", ["n3"]),
-        (2, "n[2-3]", f"received SIGTERM ({SLURM})", []),
-        (None, None, "Slurm: NODE_FAIL, exit code 0:0 on n2", ["n2"]),
-        (None, None, SLURM, []),
-    ],
-)
-def test_the_next_attempt_avoids_a_node_that_failed_and_none_of_those_that_may_be_well(
-    root, nodes, listed, reason, avoided
-):
-    """Also where the node failed before the attempt could write anything."""
-    folder = Folder(root, plan("r1"))
-    if not nodes:
-        (folder.path / "attempt-1").mkdir()
-    else:
-        folder.start(nodes=nodes, slurm={"SLURM_JOB_NODELIST": listed})
-    folder.event("ended", outcome="node_failed", reason=reason, after=60)
-    assert wait._failed_nodes(ledger.state(RunFolder(folder.path))) == avoided
+    monkeypatch.setattr(wait, "submit_tasks", submitted)
+    monkeypatch.setattr(wait, "_next_attempts", lambda _plan, _states: [replace(waiting.task, attempt=2)])
+    wait.wait_for(waiting.plan, [])
+    assert tried == [([2], ["n3"])]

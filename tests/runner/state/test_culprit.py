@@ -44,7 +44,9 @@ def job(tmp_path):
             (path := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
             path.write_text(printed)
         found = true_of(Ending(outcome, SLURM, nodes=nodes), RunFolder(folder.path), restarts + 1)
-        return found.reason if found.outcome is outcome else (found.outcome, found.reason)
+        if found.outcome is not outcome:
+            return found.outcome, found.reason
+        return (found.reason, *found.failed_nodes) if found.failed_nodes else found.reason
 
     return ended
 
@@ -86,7 +88,10 @@ def test_a_run_of_one_process_and_a_job_that_lost_its_node_are_as_slurm_says(job
 def test_a_lost_node_is_no_end_of_one_process_and_is_named_where_srun_names_it(job):
     assert job(KILLED, outcome=Outcome.NODE_FAILED) == SLURM
     lost = f"srun: error: Node failure on n2\n{KILLED}"
-    assert job(lost, outcome=Outcome.NODE_FAILED, own="received SIGTERM") == f"node failure on n2 ({SLURM})"
+    said = f"node failure on n2 ({SLURM})", "n2"
+    assert job(lost, outcome=Outcome.NODE_FAILED, own="received SIGTERM") == said
+    both = "srun: error: Node failure on n2\nsrun: error: Node failure on n1\n"
+    assert job(both, outcome=Outcome.NODE_FAILED) == (f"node failure on n2, n1 ({SLURM})", "n2", "n1")
 
 
 @pytest.mark.fault
@@ -94,7 +99,7 @@ def test_a_lost_node_that_srun_could_not_name_is_named_as_slurm_recorded_it(job,
     """Srun is gone with the node of rank 0."""
     known = {("n[1-2]", BEGAN): ["n1"]}
     monkeypatch.setattr(slurm, "failed_nodes", lambda *asked: known.get(asked, []))
-    assert job("", outcome=Outcome.NODE_FAILED, nodes="n[1-2]") == f"node failure on n1 ({SLURM})"
+    assert job("", outcome=Outcome.NODE_FAILED, nodes="n[1-2]") == (f"node failure on n1 ({SLURM})", "n1")
     assert job("", outcome=Outcome.NODE_FAILED, nodes="n[3-4]") == SLURM
     assert job("", outcome=Outcome.FAILED, nodes="n[1-2]") == SLURM
 

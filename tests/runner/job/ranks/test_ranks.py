@@ -230,7 +230,8 @@ def test_a_host_that_no_longer_answers_is_noticed_in_less_than_15_seconds(ranks,
     gone(leader)
     with ranks._others.changed:
         other.vanished = True
-    assert others.death(other, 0.0, False, False).outcome == "node_failed"
+    ending = others.death(other, 0.0, False, False)
+    assert (ending.outcome, ending.failed_nodes) == ("node_failed", (node(),))
 
 
 def test_a_run_that_is_stopped_ends_when_all_have_saved(ranks, join):
