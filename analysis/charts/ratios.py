@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 OBSERVED = "observed"
-TESTS = "two one-sided tests"  # as the method of a verdict says it
 _NUMBER = ".4f"
 _MARKS: dict[str, dict[str, Any]] = {
     "withheld": {"shape": "cross", "size": 70, "filled": True},
@@ -41,7 +39,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
             "Tokens per second divided by those of the baseline, "
             f"{_named(found.baseline or {})}: above 1 is faster. Each group is compared with the one that "
             "differs from it only in these factors. "
-            f"{_levels(found.compared)}{_band(margin, (it.verdict.method for it in found.compared))} {ORDER}"
+            f"{_levels(found.compared)}{_band(margin, found.by_margin)} {ORDER}"
         ),
         description="Dot plot of the rate over the baseline's. "
         + "; ".join(f"{it.label} over {it.baseline} {_said(it)}" for it in found.compared)
@@ -76,15 +74,15 @@ def _levels(found: tuple[Compared, ...]) -> str:
     return " ".join(said)
 
 
-def _band(margin: float | None, methods: Iterable[str]) -> str:
+def _band(margin: float | None, tested: bool) -> str:
     if not margin:
         return ""
     said = f" Shaded: the margin of {100 * margin:.3g} % that the study states."
-    if not any(TESTS in method for method in methods):
+    if not tested:
         return said
     return (
-        f"{said} A verdict is {TESTS} at 5 %, which is a 90 % interval checked against the margin: the "
-        "95 % interval drawn here is wider, and may cross an edge that the verdict's does not."
+        f"{said} A verdict is two one-sided tests at 5 %, which is a 90 % interval checked against the "
+        "margin: the 95 % interval drawn here is wider, and may cross an edge that the verdict's does not."
     )
 
 

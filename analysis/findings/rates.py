@@ -18,16 +18,17 @@ from analysis.findings.groups import (
     stated,
 )
 from analysis.stats.between import FEWEST
-from analysis.stats.change import beyond, change
+from analysis.stats.change import TESTS, beyond, change
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.paired import RECORDS, RUNS, Ratio, paired_records, paired_runs
 from analysis.stats.ranking import Ranking, rank
 from analysis.stats.sequential import error_of_a_look, look
 from analysis.stats.student import compared as paired_or_not
-from analysis.stats.verdict import Kind, Verdict, in_runs
+from analysis.stats.verdict import Verdict, in_runs
 
 ENOUGH = FEWEST  # repeats: from so many runs an interval assumes no distribution
 MOST_RANKED = 30  # groups; every pair of them is compared
+_OPEN = "shown neither to be equivalent within the margin nor to differ by more"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ class Rates:
     compared: tuple[Compared, ...]
     rankings: tuple[Ranking, ...]
     unranked: tuple[str, ...]
+
+    @property
+    def by_margin(self) -> bool:
+        """Whether a verdict is of two one-sided tests, whose 90 % interval is not the ratio's."""
+        return any(TESTS in it.verdict.method for it in self.compared)
 
     def tiers(self, label: str) -> tuple[str, ...]:
         """The tiers that a group is in: `2`, or `B2` in the second of several rankings."""
@@ -158,7 +164,9 @@ def ratio_of(a: Group, b: Group) -> Ratio:
     pairs = [(mine[key], theirs[key]) for key in common]
     found = paired_runs(pairs)
     looked = look(pairs, *until, len({run["seed"] for run in a.runs}))
-    method = f"{looked.sentence}; t interval of the log ratio over {len(pairs)} pairs of runs"
+    method = looked.sentence
+    if looked.low is not None:
+        method += f"; t interval of the log ratio over {len(pairs)} pairs of runs"
     return replace(found, low=looked.low, high=looked.high, method=method)
 
 
@@ -203,8 +211,9 @@ def _verdict(a: Group, b: Group, ratio: Ratio, ranked: Verdict | None) -> Verdic
         return change(b.seconds, a.seconds, margin)
     if ranked:
         return ranked
-    sentence = f"{a.label} and {b.label} share no ranking, and the study states no margin."
-    return Verdict("inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, RUNS, "not tested")
+    why = "they share no ranking, and the study states no margin"
+    sentence = f"{a.label} and {b.label} are not tested: {why}."
+    return Verdict("inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, RUNS, why)
 
 
 def _observed(a: Group, b: Group, ratio: Ratio) -> Verdict:
@@ -240,15 +249,18 @@ def _what_it_takes(runs: Sequence[Row]) -> str:
 def _looked_at(a: Group, b: Group, ratio: Ratio, margin: float | None) -> Verdict:
     """A verdict from the interval that is corrected for a look after each repeat."""
     if ratio.low is None or ratio.high is None:
-        kind: Kind = "inconclusive"
-    elif margin:
+        sentence = f"{a.label} and {b.label} are not tested yet: {ratio.method}."
+        return Verdict(
+            "inconclusive", sentence, ratio.ratio - 1, None, None, ratio.n, ratio.level, ratio.method
+        )
+    if margin:
         kind = beyond(ratio.low - 1, ratio.high - 1, margin)
     else:
         kind = "inconclusive" if ratio.low <= 1 <= ratio.high else "different"
     said = {
         "different": f"{a.label} is {'faster' if ratio.ratio > 1 else 'slower'} than {b.label}",
         "equivalent": f"{a.label} and {b.label} are equally fast within the margin",
-    }.get(kind, f"{a.label} and {b.label} cannot be told apart")
-    low, high = (None if end is None else end - 1 for end in (ratio.low, ratio.high))
+    }.get(kind, f"{a.label} and {b.label} are {_OPEN if margin else 'not told apart'}")
+    low, high = ratio.low - 1, ratio.high - 1
     sentence = f"{said}: {ratio.method}."
     return Verdict(kind, sentence, ratio.ratio - 1, low, high, ratio.n, ratio.level, ratio.method)

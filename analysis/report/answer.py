@@ -48,6 +48,11 @@ class Answer:
         parts = (self.findings, self.expected, self.unexpected, self.cannot_say)
         return [number for part in ([self.ran], *parts) for sentence in part for number in sentence.numbers]
 
+    @property
+    def compares_rates(self) -> bool:
+        """Whether a sentence has the rate of a group against the baseline's."""
+        return any(number.name.startswith(rates.CHANGE) for number in self.numbers)
+
 
 def answer(
     facts: Facts, comparison: Comparison, trust: Backends, differences: Sequence[Difference]

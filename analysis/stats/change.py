@@ -11,6 +11,7 @@ from analysis.stats.student import Compared, compared
 from analysis.stats.verdict import Kind, Verdict, enclosed, in_runs, percent
 
 CONFIDENCE = 0.90  # two one-sided tests at 5 % each
+TESTS = "two one-sided tests"  # as the method of a verdict says it
 
 
 def change(before: Mapping[Hashable, float], after: Mapping[Hashable, float], margin: float) -> Verdict:
@@ -52,7 +53,7 @@ def _verdict(found: Compared, margin: float) -> Verdict:
     }[kind]
     seen = enclosed(expm1(mean.value), expm1(low), expm1(high), margin)
     sentence = f"Rate {seen}: {said} the margin of {100 * margin:.3g} %."
-    method = f"90 % t interval of the log ratio, {how}: two one-sided tests at 5 %"
+    method = f"90 % t interval of the log ratio, {how}: {TESTS} at 5 %"
     return Verdict(kind, sentence, expm1(mean.value), expm1(low), expm1(high), n, RUNS, method)
 
 

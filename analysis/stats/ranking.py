@@ -73,7 +73,7 @@ def _verdict(a: str, b: str, test: Compared, p: float, pairs: int, error: float)
     if p <= error:
         which = f"{a} is faster than {b}" if mean > 0 else f"{b} is faster than {a}"
         return Verdict("different", f"{which}: {seen}.", mean, low, high, test.n, RUNS, method)
-    sentence = f"{a} and {b} cannot be told apart: {seen}."
+    sentence = f"{a} and {b} are not told apart: {seen}."
     return Verdict("inconclusive", sentence, mean, low, high, test.n, RUNS, method)
 
 

@@ -36,6 +36,13 @@ class Verdict:
     level: str
     method: str
 
+    @property
+    def apart(self) -> bool | None:
+        """Whether the interval excludes equality; None without an interval."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low > 0 or self.high < 0
+
 
 def in_runs(a: int, b: int) -> str:
     """How many runs an observed difference is of: `in one run each`, `in one run against the median of 3`."""

@@ -106,7 +106,7 @@ def _groups(contents: Contents) -> str:
     caption = (
         "Groups, in the order of the study: medians over $n$ completed runs, rates without the warm-up. The "
         "interval is that of the tokens per second; memory is the peak, whose interval is with its figure, "
-        f"{what}. Groups of one tier cannot be told apart; a single run has none."
+        f"{what}. The tests do not tell groups of one tier apart; a single run has none."
     )
     return table("groups", caption, heads, [_group(contents, each) for each in contents.facts.groups])
 

@@ -19,19 +19,42 @@ if TYPE_CHECKING:
     from analysis.stats.ranking import Ranking
     from analysis.stats.verdict import Verdict
 
+CHANGE = "rate of "  # how the name of such a number starts
 _Class = tuple[str, str, float | None, str, str, str]  # baseline, said, margin, level, method, observed
 _MANY = 4  # baselines: with more, as in sweeps with one in each cell, a sentence speaks of all of them
+_FEW = 2  # pairs of groups that tests tell apart, up to which a sentence names them and no order
 _SAID = {
-    "faster": "{groups} {trains} faster than {baseline}{beyond}.",
-    "slower": "{groups} {trains} more slowly than {baseline}{beyond}.",
-    "equivalent": "{groups} {trains} as fast as {baseline}{within}.",
-    "across": "These runs do not show whether {groups} {trains} faster or slower than {baseline}{beyond}: "
-    "the intervals exclude equality, but not the margin. More repeats would narrow them.",
-    "inconclusive": "These runs do not show whether {groups} {trains} as fast as {baseline}{within}: the "
-    "intervals are too wide. More repeats would narrow them.",
+    "faster": "{groups} {train} faster than {baseline}{beyond}.",
+    "slower": "{groups} {train} more slowly than {baseline}{beyond}.",
+    "equivalent": "{groups} {train} as fast as {baseline}{within}.",
+    "across": "These runs do not show whether {groups} {train} faster or slower than {baseline}{beyond}: "
+    "{intervals_exclude} equality, but not the margin. More repeats would narrow {them}.",
+    "inconclusive": "These runs do not show whether {groups} {train} as fast as {baseline}{within}: "
+    "{intervals_are} too wide. More repeats would narrow {them}.",
+    "corrected": "The ranking does not tell the rate of {groups} apart from that of {baseline}: "
+    "{intervals_exclude} equality, but the test, which is corrected for all pairs, does not.",
     "alike": "The rate of {groups} cannot be told apart from that of {baseline}. That does not make them "
     "equal: to test that, state `margins: {{tokens_per_second: PERCENT}}` in the study before it runs.",
+    "untested": "There is no verdict on the rate of {groups} against that of {baseline}. {method}.",
     "observed": "Observed, not a finding: {groups} ran at a different rate from {baseline}, {observed}.",
+    "unseen": "These runs do not show whether {groups} ran at a different rate from {baseline}, {observed}: "
+    "{intervals_include} equality.",
+    "without": "These runs do not show whether {groups} ran at a different rate from {baseline}, {observed}: "
+    "there is no interval.",
+}
+_ONE = {
+    "train": "trains",
+    "intervals_exclude": "the interval excludes",
+    "intervals_include": "the interval includes",
+    "intervals_are": "the interval is",
+    "them": "it",
+}
+_SEVERAL = {
+    "train": "train",
+    "intervals_exclude": "the intervals exclude",
+    "intervals_include": "the intervals include",
+    "intervals_are": "the intervals are",
+    "them": "them",
 }
 
 
@@ -58,16 +81,20 @@ def _class(it: Compared, baseline: str, runs: dict[str, Row]) -> _Class:
     if said == "withheld":
         return baseline, verdict.sentence, None, verdict.level, "", ""
     margin = stated([runs[each] for each in it.runs], "margins", "tokens_per_second")
+    observed = it.observed if said == "observed" else ""
     if said == "inconclusive":
         said = _unsettled(verdict, margin)
-    observed = it.observed if said == "observed" else ""
+    if said == "observed":
+        said = {None: "without", False: "unseen", True: said}[verdict.apart]
     return baseline, said, margin, verdict.level, verdict.method, observed
 
 
 def _unsettled(verdict: Verdict, margin: float | None) -> str:
+    if verdict.apart is None:
+        return "untested"
     if not margin:
-        return "alike"
-    return "across" if (verdict.low or 0) > 0 or (verdict.high or 0) < 0 else "inconclusive"
+        return "corrected" if verdict.apart else "alike"
+    return "across" if verdict.apart else "inconclusive"
 
 
 def _sentence(
@@ -88,16 +115,22 @@ def _sentence(
         text = f"There is no verdict on the rate of {groups} against that of {other}. {said}"
         return Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
+    number = _ONE if len(items) == 1 else _SEVERAL
+    if infers:
+        number = number | {"train": f"{number['train'].replace('train', 'read')} prompts"}
     text = _SAID[said].format(
         groups=_groups(items, comparison, margin, baseline),
-        trains=("reads prompts" if infers else "trains")
-        if len(items) == 1
-        else ("read prompts" if infers else "train"),
         baseline=other,
         beyond=f", by more than {share}" if share else "",
         within=f", within {share}" if share else "",
         observed=observed,
+        method=f"{method[:1].upper()}{method[1:]}",
+        **number,
     )
+    if said in ("unseen", "without"):
+        kind = "inconclusive"
+    if said in ("untested", "without"):
+        level = method = ""
     return Sentence(text, tuple(_number(it, margin) for it in items), kind, level, method)
 
 
@@ -124,7 +157,7 @@ def _number(it: Compared, margin: float | None) -> Number:
     found = it.verdict
     value, low, high = (None if x is None else 100 * x for x in (found.difference, found.low, found.high))
     limit = None if margin is None else 100 * margin
-    return Number(f"rate of {it.label} against {it.baseline}", value or 0.0, low, high, "percent", limit)
+    return Number(f"{CHANGE}{it.label} against {it.baseline}", value or 0.0, low, high, "percent", limit)
 
 
 def _rankings(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
@@ -140,11 +173,23 @@ def _ranking(ranking: Ranking) -> Sentence:
     if len(ranking.tiers) == 1:
         said = f"{among}, no test tells any two rates apart: {listed([name(label) for label in labels])}."
         return Sentence(said, kind="inconclusive", level="runs", method=_method(ranking))
-    tiers = "; ".join(listed([name(label) for label in tier]) for tier in ranking.tiers)
-    said = (
-        f"{among}, the tests give this order from the fastest: {tiers}. Groups that share a place cannot be"
-    )
-    return Sentence(f"{said} told apart.", kind="ranking", level="runs", method=_method(ranking))
+    tested = {pair: found for pair, found in ranking.verdicts.items() if set(pair) <= set(labels)}
+    apart = {pair: found for pair, found in tested.items() if found.kind == "different"}
+    said = f"{among}, the tests tell {len(apart)} of {len(tested)} apart"
+    if len(apart) <= _FEW:
+        said = f"{said}: {listed([_faster(pair, found) for pair, found in apart.items()])}."
+    else:
+        tiers = "; ".join(listed([name(label) for label in tier]) for tier in ranking.tiers)
+        said = (
+            f"{said} and give this order from the fastest: {tiers}. They do not tell apart groups that share "
+            "a place."
+        )
+    return Sentence(said, kind="ranking", level="runs", method=_method(ranking))
+
+
+def _faster(pair: tuple[str, str], found: Verdict) -> str:
+    one, other = map(name, pair if (found.difference or 0) > 0 else reversed(pair))
+    return f"{one} is faster than {other}"
 
 
 def _method(ranking: Ranking) -> str:

@@ -99,13 +99,15 @@ def test_a_slower_group_is_called_slower_where_the_verdict_is_the_rankings() -> 
     assert "trains more slowly than `cudnn`" in found.text
 
 
+def recorded(label: str, *seconds: float, **changes: object) -> Row:
+    """A run whose counted steps take these times in turn."""
+    steps = list(range(20, 80))
+    times = {"counted_steps": steps, "counted_step_seconds": [seconds[n % len(seconds)] for n in steps]}
+    return planned(label, seconds[0], **times | changes)
+
+
 def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> None:
-    times = {
-        "counted_steps": list(range(20, 80)),
-        "counted_step_seconds": [0.4 + n % 3 / 1e3 for n in range(60)],
-    }
-    slower = times | {"counted_step_seconds": [2 * each for each in times["counted_step_seconds"]]}
-    found = of([planned("cudnn", 0.4, **times), planned("flash", 0.8, **slower)])
+    found = of([recorded("cudnn", 0.4, 0.401, 0.402), recorded("flash", 0.8, 0.802, 0.804)])
     (observed,) = found.findings
     assert observed.kind == "observed"
     assert observed.text.startswith("Observed, not a finding: `flash` (-50")
@@ -113,6 +115,19 @@ def test_single_runs_are_observed_and_what_would_make_a_finding_is_said() -> Non
     assert "faster" not in observed.text
     assert observed.inference.startswith("Holds for these runs only")
     assert any("write `repeats: 6` in the study" in each.text for each in found.cannot_say)
+
+
+def test_single_runs_differ_only_where_their_interval_leaves_out_0() -> None:
+    """As in a study on a busy laptop: -3 %, interval -40 to +37 %."""
+    apart, wide = recorded("flash", 0.8, 0.8), recorded("flex", 0.3, 0.37, 0.43, 0.6)
+    found = of([recorded("cudnn", 0.4, 0.4), apart, wide])
+    (observed,) = found.findings
+    assert "`flash`" in observed.text and "`flex`" not in observed.text
+    assert found.cannot_say[0].text == (
+        "These runs do not show whether `flex` (+0 %; -7 to +8 %) ran at a different rate from `cudnn`, in one "
+        "run each: the interval includes equality."
+    )
+    assert len(found.cannot_say[0].numbers) == 1
 
 
 def test_what_is_uncertain_is_not_shown_and_no_finding() -> None:
@@ -131,7 +146,7 @@ def test_an_interval_across_the_margin_that_leaves_out_equality_says_so() -> Non
     (said,) = (each for each in of([*rows, *repeats("flash", 1.0132, **margins)]).cannot_say if each.numbers)
     assert said.text.startswith("These runs do not show whether `flash` (+1.")
     assert "faster or slower than `cudnn`, by more than the stated margin of 1.3 %" in said.text
-    assert "the intervals exclude equality, but not the margin" in said.text
+    assert "the interval excludes equality, but not the margin" in said.text
 
 
 def test_a_sweep_with_a_baseline_in_each_cell_is_said_in_one_sentence() -> None:
@@ -152,6 +167,52 @@ def test_that_two_rates_cannot_be_told_apart_does_not_make_them_equal() -> None:
     assert (
         "cannot be told apart from that of `cudnn`. That does not make them equal" in found.cannot_say[0].text
     )
+
+
+def test_a_ranking_that_does_not_tell_apart_what_an_interval_does_says_why() -> None:
+    """The tests of a ranking are corrected for all pairs, and the interval beside the verdict is of one."""
+    rows = [*repeats("cudnn", 1.0), *repeats("flex", 1.0001), *repeats("auto", 0.9999)]
+    ratios = (1.01, 1.018, 1.014)
+    rows += [planned("flash", 0.4 * NOISE[n] / ratio, repeat=n + 1) for n, ratio in enumerate(ratios)]
+    found = of(rows)
+    (shown,) = [each for each in found.cannot_say if "`flash` (" in each.text and each.numbers]
+    (number,) = shown.numbers
+    assert number.low is not None and number.low > 0
+    assert shown.text.startswith("The ranking does not tell the rate of `flash` (+")
+    assert "the interval excludes equality, but the test, which is corrected for all pairs" in shown.text
+
+
+def test_a_ranking_says_which_pairs_its_tests_tell_apart_or_the_order_that_many_of_them_give() -> None:
+    """Two places may have nearly the same groups, of which the tests tell one pair apart."""
+
+    def ranking(**factors: float) -> str:
+        rows = [row for label, factor in factors.items() for row in repeats(label, factor)]
+        (found,) = [each.text for each in of(rows).findings if each.text.startswith("Among all pairs")]
+        return found.partition(", the tests tell ")[2]
+
+    assert ranking(cudnn=1, flash=1.05, flex=1.05) == (
+        "2 of 3 apart: `flash` is faster than `cudnn` and `flex` is faster than `cudnn`."
+    )
+    assert ranking(cudnn=1, flash=1.05, flex=1.1) == (
+        "3 of 3 apart and give this order from the fastest: `flex`; `flash`; `cudnn`. They do not tell apart "
+        "groups that share a place."
+    )
+
+
+def test_a_comparison_that_waits_for_more_repeats_is_not_called_uncertain() -> None:
+    until = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
+    design = {"design": DESIGN | until | {"margins": {"tokens_per_second": 0.01}}}
+    rows = [
+        planned(label, 0.4 * each, repeat=n, **design)
+        for label in ("cudnn", "flash")
+        for n, each in ((1, 1.0), (2, 1.01))
+    ]
+    (shown,) = [each for each in of(rows).cannot_say if "`flash` (" in each.text]
+    assert shown.text == (
+        "There is no verdict on the rate of `flash` (+0 %) against that of `cudnn`. 2 of at least 3 pairs of "
+        "runs: no interval yet."
+    )
+    assert shown.inference == ""
 
 
 def test_runs_that_are_not_comparable_get_no_verdict_but_the_reason() -> None:
@@ -269,9 +330,12 @@ def test_a_verdict_says_how_many_planned_runs_it_leaves_out_and_why() -> None:
 
 def test_one_run_against_several_is_not_called_single_runs() -> None:
     found = of([*repeats("cudnn", 1), planned("flash", 0.3, seed=7)])
-    (observed,) = [each for each in found.findings if each.kind == "observed"]
-    assert observed.text.endswith("ran at a different rate from `cudnn`, in one run against the median of 3.")
-    assert observed.method == "no interval, in one run against the median of 3, unpaired"
+    shown = found.cannot_say[0]
+    assert shown.text == (
+        "These runs do not show whether `flash` (+33 %) ran at a different rate from `cudnn`, in one run "
+        "against the median of 3: there is no interval."
+    )
+    assert shown.inference == "", "nothing is inferred without an interval"
     (single,) = [each.text for each in found.cannot_say if "single run" in each.text]
     assert single.startswith(
         "The difference of a single run (`flash`) cannot be told apart from the machine's"
@@ -297,8 +361,7 @@ def test_one_run_that_is_paired_with_one_of_several_says_with_which() -> None:
     }
     rows = [planned("cudnn", 0.4, repeat=n, **times) for n in (1, 2, 3)]
     found = of([*rows, planned("flash", 0.4, **times)])
-    (observed,) = [each for each in found.findings if each.kind == "observed"]
-    assert observed.text.endswith("in one run each, the same repeat of 3 that cudnn has.")
+    assert "in one run each, the same repeat of 3 that cudnn has: the" in found.cannot_say[0].text
 
 
 def profiles(**seconds: float) -> list[Row]:

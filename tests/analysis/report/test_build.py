@@ -70,6 +70,14 @@ def test_it_has_its_pages(report: Path) -> None:
     } == {path.stem for path in report.glob("*.html") if not path.stem.startswith("run-")}
 
 
+def test_ratios_are_introduced_by_what_their_verdicts_are(report: Path) -> None:
+    """The demo states a margin of the loss alone: no verdict on a rate is held against one."""
+    caption = words(report / "comparison.html").partition("in the study's order. ")[2][:120]
+    assert caption.startswith("Observed: in single runs, which make no finding.")
+    assert "Go by the verdict" not in words(report / "comparison.html")
+    assert "by how much its tokens per second differ from the baseline's" in words(report / "index.html")
+
+
 def test_every_link_leads_somewhere_in_the_folder(report: Path) -> None:
     pages = {path.name: Page(path) for path in report.glob("*.html")}
     anchors = {name: set(page.all("id")) for name, page in pages.items()}
