@@ -10,6 +10,7 @@ import typer
 
 from model.errors import UserError, did_you_mean, no_runs
 from runner.spec.shell import check_path
+from runner.state.filesystem import existing
 from runner.state.runs import study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
@@ -93,11 +94,6 @@ def workspace(given: str) -> Path:
     if not (there := existing(root)).is_dir():
         raise UserError(f"--root {given}: {there} is not a folder")
     return root
-
-
-def existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
-    return next(each for each in (path, *path.parents) if each.exists())
 
 
 def study_name(given: str, collected: Sequence[str] = ()) -> str:

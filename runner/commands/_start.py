@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model.disk.record import Outcome
-from model.errors import UserError
 from runner.commands._console import say, table
 from runner.commands._forecast import Forecast
 from runner.commands._options import Settings
@@ -51,17 +50,12 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
 
     Args:
         wait: whether to wait for all runs to end; None waits on this machine but not on a cluster.
-        fail_fast: start no more runs after one that ended unexpectedly.
-
-    Raises:
-        UserError: `fail_fast` on a cluster without waiting.
+        fail_fast: start no more runs after one that ended unexpectedly; on a cluster, only if waiting.
     """
     profile = plan.cluster.profile
     if profile.executor == "local":
         run_here(plan, watcher(Forecast([run for run, _ in plan.runs], profile.max_parallel), fail_fast))
     else:
-        if fail_fast and not wait:
-            raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
         left = submit(plan, wait=bool(wait))
         if not wait:
             return False

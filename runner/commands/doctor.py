@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from collections.abc import Iterator
@@ -18,10 +17,10 @@ from model.errors import UserError, one_line
 from model.measure.nvml import Gpu
 from model.units import counted, size
 from runner.commands._console import print_json, table
-from runner.commands._options import AsJson, ProfileName, Settings, existing
+from runner.commands._options import AsJson, ProfileName, Settings
 from runner.plan.layout import layout
 from runner.spec.profile import Cluster, Profile, read_cluster
-from runner.state.filesystem import promise
+from runner.state.filesystem import existing, promise, require_writable
 
 
 def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
@@ -78,14 +77,11 @@ def _machine(root: Path, parent: Path) -> Iterator[Check]:
     yield Check(
         "memory", True, f"{size(psutil.virtual_memory().total)}, {counted(psutil.cpu_count() or 0, 'CPU')}"
     )
-    writable = os.access(parent, os.W_OK)
-    free = size(shutil.disk_usage(parent).free)
-    yield Check(
-        "root",
-        writable,
-        f"{root}, {free} free" if writable else f"{parent} is not writable; use --root",
-        needed=True,
-    )
+    try:
+        require_writable(root)
+        yield Check("root", True, f"{root}, {size(shutil.disk_usage(parent).free)} free", needed=True)
+    except UserError as error:
+        yield Check("root", False, str(error), needed=True)
 
 
 def _torch() -> Iterator[Check]:

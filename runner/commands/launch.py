@@ -73,6 +73,8 @@ def command(
     if rehearse and wait is False:
         raise UserError("--rehearse waits for its runs: leave out --detach")
     cluster, parsed = _at_once(read_cluster(profile), parallel), read_study(study)
+    if fail_fast and cluster.profile.executor == "slurm" and not (wait or rehearse):
+        raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
     at = parsed.scale_for(scale, cluster.profile.scale)
     design = parsed.design(at)
     until = None if only or rehearse else design.until

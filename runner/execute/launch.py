@@ -19,6 +19,7 @@ from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.spec.profile import Cluster
 from runner.state import guard
+from runner.state.filesystem import require_writable
 from runner.state.lock import locked
 from runner.state.runs import warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
@@ -74,12 +75,17 @@ def refusals(plan: Plan) -> Iterator[str]:
     """Why a launch of this plan would be refused, as far as can be told without starting it."""
     for problem in budget.exceeded(plan.root, budget.limits_of(plan), cost.of_plan(plan)):
         yield problem.shown()
-    checks = [_own] + [_room_here] * (plan.cluster.profile.executor == "local")
-    for check in checks if plan.left else ():
+    of_runs = [_own] + [_room_here] * (plan.cluster.profile.executor == "local")
+    for check in [_writable, *(of_runs if plan.left else ())]:
         try:
             check(plan)
         except UserError as error:
             yield str(error)
+
+
+def _writable(plan: Plan) -> None:
+    """Raise UserError if this user cannot write to the study's folder."""
+    require_writable(plan.root / plan.study.name)
 
 
 def _own(plan: Plan) -> None:

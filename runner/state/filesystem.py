@@ -1,11 +1,12 @@
-"""What a folder's filesystem promises: whether file locks hold, and on which machines."""
+"""Whether a folder can be written to, and what its filesystem promises: on which machines file locks hold."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+from model.errors import UserError
 
 # Filesystems of one machine alone. Others that are not named below, such as FUSE, may be either.
 _LOCAL = frozenset(["btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"])
@@ -28,8 +29,25 @@ class Promise:
     text: str
 
 
+def existing(path: Path) -> Path:
+    """The path, or its nearest parent that exists."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def require_writable(folder: Path) -> None:
+    """Check that this user can write to a folder, or create it if there is none. Writes nothing.
+
+    Raises:
+        UserError: the user cannot.
+    """
+    if not os.access(place := existing(folder), os.W_OK | os.X_OK):
+        raise UserError(f"{place} is not writable; choose another place with --root")
+
+
 def promise(folder: Path) -> Promise:
     """What the filesystem of an existing folder promises, from its type and mount options."""
+    import psutil  # slow to import, and seldom needed
+
     path = folder.resolve()
     mounts = [each for each in psutil.disk_partitions(all=True) if path.is_relative_to(each.mountpoint)]
     # If two mounts are at one place, the later one is seen.

@@ -11,6 +11,7 @@ from pathlib import Path
 from model.disk.files import no_link
 from model.disk.locks import hold
 from model.errors import UserError
+from runner.state.filesystem import require_writable
 
 WAIT_SECONDS = 60.0
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
     Raises:
         UserError: the study's folder is not writable.
     """
+    require_writable(study_folder)
     try:
         study_folder.mkdir(parents=True, exist_ok=True)
         descriptor = no_link(study_folder / ".lock", os.O_RDWR | os.O_CREAT)

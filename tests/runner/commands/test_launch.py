@@ -168,6 +168,7 @@ def test_a_backend_that_lacks_what_a_run_asks_is_warned_of_before_the_launch(stu
             "choose another folder with --scripts",
         ),
         (["-p", "cluster.yaml", "--yes", "--fail-fast"], "--fail-fast on a cluster needs --wait"),
+        (["-p", "cluster.yaml", "--fail-fast", "--dry-run"], "--fail-fast on a cluster needs --wait"),
         (["--rehearse", "--detach"], "leave out --detach"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from runner.commands import doctor
@@ -33,7 +34,7 @@ def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
     root = str(tmp_path)
     mounts = [("/", "ext4", ""), (root, "nfs", ""), (root, "lustre", "rw,localflock"), ("/proc", "proc", "")]
     found = [SimpleNamespace(mountpoint=place, fstype=kind, opts=options) for place, kind, options in mounts]
-    monkeypatch.setattr(filesystem.psutil, "disk_partitions", lambda **_: found)
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
     (tmp_path / "runs").mkdir()
     assert filesystem.promise(tmp_path.parent).kind == "ext4"
     for on_slurm in (True, False):
@@ -44,5 +45,5 @@ def test_the_innermost_and_newest_mount_counts(tmp_path, monkeypatch):
 
 def test_a_disk_of_one_machine_is_right_for_this_machine_and_not_for_a_cluster(tmp_path, monkeypatch):
     disk = SimpleNamespace(mountpoint="/", fstype="xfs", opts="rw")
-    monkeypatch.setattr(filesystem.psutil, "disk_partitions", lambda **_: [disk])
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: [disk])
     assert [doctor._filesystem(tmp_path, on_slurm).mark for on_slurm in (False, True)] == ["ok", "no"]

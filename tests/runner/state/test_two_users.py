@@ -74,11 +74,22 @@ def shared(corpus):
         yield folder
 
 
-def launch(folder):
-    command = ["-P", "-m", "runner", "--root", folder / "runs", "launch", folder / "tiny.yaml"]
+def launch(folder, *options):
+    command = ["-P", "-m", "runner", "--root", folder / "runs", "launch", folder / "tiny.yaml", *options]
     return as_user(
         OWNER, sys.executable, *command, "--profile", folder / "p.yaml", cwd=folder, HOME=str(folder)
     )
+
+
+def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared):
+    (shared / "runs").mkdir(mode=0o755)  # root's
+    why = f"{shared / 'runs'} is not writable; choose another place with --root"
+    shown = launch(shared, "--dry-run")
+    assert shown.returncode == 0
+    assert f"\na launch would be refused: {why}\n" in shown.stderr
+    refused = launch(shared)
+    assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, why)
+    assert not list((shared / "runs").iterdir())
 
 
 def test_a_neighbour_can_change_nothing_that_runs_as_the_owner(shared):
