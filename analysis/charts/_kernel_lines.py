@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Value = Callable[[Point], stats.Estimate | None]
 Gone = Callable[[Point], dict[str, int]]
-MARKS = "Each mark is the median of a shape's calls, the bar its interval."
+CALLS = "the median of a shape's calls"
 GONE = "no time there, and why"
 
 
@@ -45,11 +45,9 @@ class Measure:
     how: str = ""
 
 
-def quantity(name: str, unit: str, number: str, what: str) -> Quantity:
+def quantity(name: str, unit: str, number: str, what: str, numbers: str = CALLS) -> Quantity:
     """A quantity whose values come from points, not from runs."""
-    return Quantity(
-        name, unit, number, what, lambda _rows: {}, True, MARKS, GONE, "the median of a shape's calls"
-    )
+    return Quantity(name, unit, number, what, lambda _rows: {}, True, GONE, numbers)
 
 
 def lines(over: Over, measure: Measure) -> Callable[[list[Row], Styles], Figure | None]:
@@ -99,7 +97,7 @@ def axis(over: Over, found: list[Point]) -> Axis:
 
 def _cell(point: Point, name: str, over: Over, value: Value, gone: Gone) -> Cell:
     at = {over.title: over.at(point)}
-    return Cell(point.attention, at, name, value(point), gone(point), point.runs)
+    return Cell(point.attention, at, name, value(point), gone(point), len(point.runs), point.runs)
 
 
 def _others(every: list[Slice]) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernel_lines import Gone, Measure, Value, has, quantity
-from analysis.charts._kernels import SEQUENCE, Point, beside, mode_of, place, points, slices, unmasked
+from analysis.charts._kernels import (
+    SEQUENCE,
+    UNMASKED,
+    Point,
+    beside,
+    both_masks,
+    mode_of,
+    place,
+    points,
+    slices,
+)
 from analysis.stats import Estimate, over_runs
 
 if TYPE_CHECKING:
@@ -15,6 +24,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "math"  # attention by PyTorch's own operators, which every device has
 _BOTH = "a forward and its backward together"
+_RATIO = "the ratio of two medians of a shape's calls"
 _NO_INTERVAL = "no interval: a ratio of two medians"
 _RATE = (
     "Kernel TFLOP/s: {}4 B H S^2 D FLOP in the median time of a call. A causal mask halves the FLOP. Not "
@@ -24,7 +34,7 @@ _RATE = (
 
 def masked(rows: list[Row]) -> bool:
     """Whether shapes were measured both with a mask and without, at several sequence lengths."""
-    return bool(slices([point for point, _ in unmasked(points(rows))], SEQUENCE))
+    return bool(slices(both_masks(points(rows)), SEQUENCE))
 
 
 def replayed(rows: list[Row]) -> bool:
@@ -82,27 +92,12 @@ def _saved(found: list[Point]) -> Value:
     return of
 
 
-def _mask(found: list[Point]) -> Value:
-    whole = _without_mask(found)
-
-    def of(point: Point) -> Estimate | None:
-        other = whole.get(_own(point))
-        return _ratio(point.timed("both"), other.timed("both") if other else None)
-
-    return of
+def _mask(point: Point) -> Estimate | None:
+    return _ratio(point.timed("both"), point.timed(UNMASKED))
 
 
-def _mask_gone(found: list[Point]) -> Gone:
-    whole = _without_mask(found)
-    return lambda point: point.gone() or whole[_own(point)].gone()
-
-
-def _without_mask(found: list[Point]) -> dict[Hashable, Point]:
-    return {_own(point): other for point, other in unmasked(found)}
-
-
-def _own(point: Point) -> Hashable:
-    return point.attention, place(point)
+def _mask_gone(point: Point) -> dict[str, int]:
+    return point.gone() or point.gone(direction=UNMASKED)
 
 
 def _eagerly(_found: list[Point]) -> Gone:
@@ -135,6 +130,7 @@ MEMORY = Measure(
         ",.1f",
         f"The most that PyTorch allocates at any time in {_BOTH}, beyond Q, K, V and the gradient of the "
         "output: device memory on a GPU, host memory on a CPU.",
+        "the peak at a shape",
     ),
     lambda _points: _memory,
     gone=_eagerly,
@@ -147,6 +143,7 @@ SPEEDUP = Measure(
         ",.2f",
         f"How many times as fast {_BOTH} are as by `{REFERENCE}`, PyTorch's own operators, in the same "
         f"process. There is no value where `{REFERENCE}` has no time.",
+        _RATIO,
     ),
     _speedup,
     highest=True,
@@ -158,6 +155,7 @@ SAVED = Measure(
         ".1f",
         f"By how many percent less memory {_BOTH} need than by `{REFERENCE}`, PyTorch's own operators. "
         f"There is no value where `{REFERENCE}` has none.",
+        "of the two peaks at a shape",
     ),
     _saved,
     highest=True,
@@ -171,10 +169,11 @@ MASK = Measure(
         ".2f",
         f"A causal mask hides half of the scores: a backend that skips all of them takes half of the "
         f"time. Of {_BOTH}.",
+        _RATIO,
     ),
-    _mask,
-    among=lambda found: [point for point, _ in unmasked(found)],
-    gone=_mask_gone,
+    lambda _points: _mask,
+    among=both_masks,
+    gone=lambda _points: _mask_gone,
 )
 PASSES = Measure(
     quantity(
@@ -182,6 +181,7 @@ PASSES = Measure(
         "",
         ".2f",
         "How many times as long a backward takes as its forward. By FLOP count it would be 2.5.",
+        _RATIO,
     ),
     lambda _points: lambda point: _within(point.rows("backward"), point.rows("forward")),
 )
@@ -192,6 +192,7 @@ HOST = Measure(
         ".2f",
         f"How many times as long {_BOTH} take called from Python as replayed from a CUDA graph. What is "
         "above 1 is the host's share, which large shapes hide.",
+        _RATIO,
     ),
     lambda _points: lambda point: _within(point.rows("both", "eager"), point.rows("both", "graph")),
     how="The same along the axis",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ HOW = {
     "eager": "Called from Python, eagerly",
 }
 _WORDS = {"oom_gpu": "OOM", "oom_host": "OOM"}
+UNMASKED = "both, without a mask"
 _NO_GRAPH = "no graph"  # of what runs eagerly, but is nothing that a CUDA graph can hold
 
 
@@ -31,6 +32,7 @@ class Point:
     Attributes:
         mode: in which the study's figures show it.
         ways: by direction and mode, one row a run.
+        shape: the values of SHAPE; `causal` is None of both masks together.
     """
 
     attention: str
@@ -58,11 +60,11 @@ class Point:
             return None
         return found.map(lambda milliseconds: tflops * found.median / milliseconds)
 
-    def gone(self, mode: str = "") -> dict[str, int]:
+    def gone(self, mode: str = "", direction: str = "both") -> dict[str, int]:
         """How runs without a time ended, in a word, and how many."""
-        eager = {row["run_id"] for row in self.rows("both", "eager") if row["outcome"] == "completed"}
+        eager = {row["run_id"] for row in self.rows(direction, "eager") if row["outcome"] == "completed"}
         found = Counter[str]()
-        for row in self.rows("both", mode):
+        for row in self.rows(direction, mode):
             if row["outcome"] == "unsupported" and row["run_id"] in eager:
                 found[_NO_GRAPH] += 1
             elif row["outcome"] != "completed":
@@ -72,7 +74,7 @@ class Point:
     @property
     def runs(self) -> tuple[str, ...]:
         """Ids of its runs."""
-        return tuple(dict.fromkeys(row["run_id"] for row in self.rows("both")))
+        return tuple(dict.fromkeys(row["run_id"] for rows in self.ways.values() for row in rows))
 
     @property
     def width(self) -> int:
@@ -185,7 +187,7 @@ def _interest(each: Slice, over: Over, known: Callable[[Point], bool]) -> tuple[
 def _always(point: Point) -> dict[str, Hashable]:
     """What is equal along every axis."""
     shared = {} if point.shared == 1 else {"query heads for each key head": point.shared}
-    mask = "causal" if point.shape["causal"] else "no mask"
+    mask = {True: "causal", False: "no mask", None: "causal and without a mask"}[point.shape["causal"]]
     return {**shared, mask: None, point.shape["dtype"]: None, point.shape["device"] or "unknown device": None}
 
 
@@ -258,13 +260,19 @@ def said(point: Point) -> str:
     return f"{words(fixed)}, {mask}, {point.shape['dtype']}"
 
 
-def unmasked(found: list[Point]) -> Iterator[tuple[Point, Point]]:
-    """Each causal point with the same one without a mask."""
-    places = {(point.attention, *_key(point.shape)): point for point in found}
-    for point in found:
-        other = places.get((point.attention, *_key(point.shape | {"causal": False})))
-        if point.shape["causal"] and other:
-            yield point, other
+def both_masks(found: list[Point]) -> list[Point]:
+    """Each causal point with the rows of the same one without a mask, whose direction is UNMASKED."""
+    places = {(point.attention, place(point)): point for point in found}
+    return [
+        Point(point.attention, point.shape | {"causal": None}, point.mode, point.ways | _unmasked(other))
+        for point in found
+        if point.shape["causal"]
+        and (other := places.get((point.attention, _key(point.shape | {"causal": False}))))
+    ]
+
+
+def _unmasked(point: Point) -> dict[tuple[str, str], list[Row]]:
+    return {(UNMASKED, mode): rows for (way, mode), rows in point.ways.items() if way == "both"}
 
 
 def beside(found: list[Point], name: str) -> dict[Shape, Point]:

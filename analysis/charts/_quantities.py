@@ -28,9 +28,8 @@ class Quantity:
         what: what it is and how it is measured, in sentences.
         estimates: completed runs -> the estimate by label, of those that have the number.
         zero: whether an axis starts at zero.
-        marks: what a mark and its bar are.
         gone: what a cross below the axis stands for.
-        numbers: what a number in a heat map is.
+        numbers: what a mark is, or a number in a heat map.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Quantity:
     what: str
     estimates: Callable[[list[Row]], Estimates]
     zero: bool = True
-    marks: str = "Each mark is the median of a cell's runs, the bar its interval."
     gone: str = "runs that did not complete there"
     numbers: str = "the median of a cell's runs"
 

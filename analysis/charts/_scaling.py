@@ -13,7 +13,7 @@ from analysis.charts._labels import names, places
 from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
 from analysis.findings.scaling import Curve, Kind, Point, curves
-from analysis.stats.paired import RECORDS
+from analysis.stats import grouped
 
 if TYPE_CHECKING:
     import altair as alt
@@ -108,14 +108,16 @@ def kind_of(point: Point) -> str:
 
 def _marks(found: dict[str, Curve]) -> str:
     points = [point for curve in found.values() for point in curve.points]
-    kinds = {kind_of(point) for point in points}
+    kinds = grouped(points, kind_of)
+    drawn = {kind: any(point.ratio.low is not None for point in mine) for kind, mine in kinds.items()}
     said = []
     if "finding" in kinds:
-        said.append("Filled marks are of several runs; the interval is over runs.")
+        over = "; the interval is over runs" if drawn["finding"] else ""
+        said.append(f"Filled marks are of several runs{over}.")
     if "observed" in kinds:
-        level = any(point.ratio.level == RECORDS for point in points)
-        inside = ": the interval says how steady the ratio was within these two runs" if level else ""
-        said.append(f"Open marks are of single runs{inside}. They are observed, not findings.")
+        inside = ": the interval says how steady the ratio was within these two runs"
+        how = inside if drawn["observed"] else ""
+        said.append(f"Open marks are of single runs{how}. They are observed, not findings.")
     if "withheld" in kinds:
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
     if any(point.besides for point in points):

@@ -71,7 +71,8 @@ class Cell:
         rest: what else varies, in words.
         estimate: of its completed runs that have a value; None if there are none.
         missing: how the others ended, in a word, and how many did.
-        runs: their ids.
+        runs: how many there are.
+        shown: ids of those that the estimate is of.
     """
 
     label: str
@@ -79,7 +80,8 @@ class Cell:
     rest: str
     estimate: stats.Estimate | None
     missing: dict[str, int]
-    runs: tuple[str, ...]
+    runs: int
+    shown: tuple[str, ...]
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -89,7 +91,7 @@ class Cell:
     @property
     def word(self) -> str:
         """How runs without a value ended: `OOM`, or `OOM 1/3` where it is some of the runs."""
-        partly = "" if len(self.missing) == 1 and not self.estimate else f"/{len(self.runs)}"
+        partly = "" if len(self.missing) == 1 and not self.estimate else f"/{self.runs}"
         return ", ".join(f"{word} {n}{partly}" if partly else word for word, n in self.missing.items())
 
 
@@ -138,13 +140,18 @@ def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Esti
     cells = []
     for label, group in stats.by_label(rows).items():
         at = {axis.name: group[0]["factors"][axis.name] for axis in found}
-        ids, missing = tuple(run["run_id"] for run in group), ended(group, label in known)
-        cells.append(Cell(label, at, words[label], known.get(label), missing, ids))
+        missing = ended(group, label in known)
+        cells.append(Cell(label, at, words[label], known.get(label), missing, len(group), completed(group)))
     shared = Counter(cell.place for cell in cells)
     clear = tuple(cell for cell in cells if shared[cell.place] == 1)
     doubled = tuple(cell.label for cell in cells if shared[cell.place] > 1)
     together = {axis.title: tuple(map(_title, tied[axis.name])) for axis in found if tied[axis.name]}
     return Sweep(found, together, clear, doubled)
+
+
+def completed(runs: Sequence[Row]) -> tuple[str, ...]:
+    """Ids of the runs that completed."""
+    return tuple(run["run_id"] for run in runs if run["outcome"] == "completed")
 
 
 def ended(runs: Sequence[Row], measured: bool) -> dict[str, int]:

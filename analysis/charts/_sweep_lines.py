@@ -60,7 +60,7 @@ def over(found: Sweep, every: dict[str, list[Cell]], quantity: Quantity, note: s
         caption=_caption(plot),
         description=f"Line plot over {x.title}: {words.description(cells, found.axes, quantity)}",
         interval=words.interval(cells),
-        used=frozenset(run for cell in cells if cell.estimate for run in cell.runs),
+        used=frozenset(run for cell in cells if cell.estimate for run in cell.shown),
         title=f"{capital(quantity.name)} over {x.title}",
         note=" ".join([note, *words.notes(found), *_nowhere(plot)]).strip() or None,
         finding=_finding(plot),
@@ -106,7 +106,7 @@ def _nowhere(plot: Plot) -> list[str]:
 
 
 def _caption(plot: Plot) -> str:
-    said = [plot.quantity.what, plot.quantity.marks]
+    said = [plot.quantity.what, *_marks(plot)]
     if any(len(line) > 1 for line in plot.lines.values()):
         said.append("Lines join neighbouring values that were measured; nothing was measured in between.")
     if plot.quiet:
@@ -123,6 +123,15 @@ def _caption(plot: Plot) -> str:
     if plot.strip:
         said.append(f"Crosses below the axis: {plot.quantity.gone}.")
     return " ".join([*said, *words.abbreviations(cell for line in plot.lines.values() for cell in line)])
+
+
+def _marks(plot: Plot) -> list[str]:
+    """What is drawn, no more: a mark may have no interval."""
+    mark = f"Each mark is {plot.quantity.numbers}"
+    without = [point["low"] is None for point in plot.points]
+    if all(without):
+        return [f"{mark}."]
+    return [f"{mark}, the bar its interval.", *(["Without a bar: no interval."] if any(without) else [])]
 
 
 def _crowd(plot: Plot) -> str:

@@ -10,6 +10,7 @@ from analysis.charts._quantities import Quantity
 from analysis.charts._sweep import Axis, Cell, Sweep
 from analysis.charts._values import capital
 from analysis.stats import Estimate
+from analysis.stats.verdict import in_a_row
 
 _DASH = "\N{EN DASH}"
 
@@ -45,7 +46,7 @@ def notes(found: Sweep, groups: Collection[str] = (), most: int = 0, what: str =
     if len(groups) > most:
         said.append(f"The figure shows the first {most} of {len(groups)} {what}; the table has all values.")
     if found.ambiguous:
-        names = ", ".join(found.ambiguous)
+        names = in_a_row(found.ambiguous)
         said.append(f"Not shown: {names}, whose runs have the same factors but other settings.")
     return said
 

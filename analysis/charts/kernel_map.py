@@ -47,7 +47,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
 def _cell(point: Point) -> Cell:
     estimate = point.rate("both")
     at = {each.title: each.at(point) for each in _AXES}
-    return Cell(point.attention, at, point.attention, estimate, point.gone(), point.runs)
+    return Cell(point.attention, at, point.attention, estimate, point.gone(), len(point.runs), point.runs)
 
 
 def _shown(rows: list[Row]) -> Slice | None:

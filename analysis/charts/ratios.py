@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
@@ -56,22 +57,30 @@ def _named(baseline: dict[str, object]) -> str:
 
 
 def _levels(found: tuple[Compared, ...]) -> str:
+    """What each kind of mark is, and its interval where one is drawn."""
+    observed, withheld = ([it for it in found if it.verdict.kind == kind] for kind in (OBSERVED, "withheld"))
+    paired = [it for it in observed if it.ratio.level == RECORDS]
+    verdicts = [it for it in found if it not in observed and it not in withheld]
     said = []
-    if any(it.ratio.level == RECORDS for it in found):
-        said.append(
-            "Open marks are of one run each, paired by step: the interval says how steady the ratio was "
-            "within these two runs, not what other runs would give. They are observed, not findings."
-        )
-    if any(_kind(it) == OBSERVED and it.ratio.level != RECORDS for it in found):
+    if paired:
+        steady = ": the interval says how steady the ratio was within these two runs, not what others give"
+        how = steady if _drawn(paired) else ""
+        said.append(f"Open marks are of one run each, paired by step{how}. They are observed, not findings.")
+    if len(paired) < len(observed):
         said.append("Open marks without an interval are of medians where one of the two groups has one run.")
-    if any(_kind(it) != OBSERVED for it in found):
+    if verdicts:
+        over = "; the interval is over runs" if _drawn(verdicts) else ""
         said.append(
-            "Filled marks are of several runs, paired by seed and repeat where enough of these are shared; "
-            "the interval is over runs."
+            "Filled marks are of several runs, paired by seed and repeat where enough of these are "
+            f"shared{over}."
         )
-    if any(it.verdict.kind == "withheld" for it in found):
+    if withheld:
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
     return " ".join(said)
+
+
+def _drawn(found: Iterable[Compared]) -> bool:
+    return any(it.shown.low is not None for it in found)
 
 
 def _band(margin: float | None, tested: bool) -> str:

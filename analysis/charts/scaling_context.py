@@ -8,7 +8,7 @@ from analysis import stats
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._quantities import Quantity, utilisation
 from analysis.charts._scaling import noun
-from analysis.charts._sweep import Axis, Cell, Sweep, ended
+from analysis.charts._sweep import Axis, Cell, Sweep, completed, ended
 from analysis.charts._sweep_lines import over
 from analysis.charts._values import names
 from analysis.findings.scaling import longer, processes
@@ -46,7 +46,8 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
             rest=_line(runs[0], mine),
             estimate=found.get(label),
             missing=ended(runs, label in found),
-            runs=tuple(row["run_id"] for row in runs),
+            runs=len(runs),
+            shown=completed(runs),
         )
         for label, runs in stats.by_label(mine).items()
     )

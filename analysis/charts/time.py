@@ -7,6 +7,7 @@ from analysis.charts._dots import ORDER, called
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
+from analysis.stats.verdict import in_a_row
 from model.units import counted
 
 # Nothing records how long compilation takes. It happens in the first step of an attempt, whose time beyond a
@@ -84,7 +85,7 @@ def _parts(row: Row, factor: float) -> dict[str, float | None]:
 
 def _gaps(rows: list[Row]) -> str:
     unknown = sorted({row["label"] for row in rows if None in (row["startup_seconds"], row["rest_seconds"])})
-    return f" Start-up or rest are not known of {', '.join(unknown)}." if unknown else ""
+    return f" Start-up or rest are not known of {in_a_row(unknown)}." if unknown else ""
 
 
 def _said(mine: dict[str, float | None]) -> str:

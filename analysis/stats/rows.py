@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from analysis.stats.between import over_runs
 from analysis.stats.estimate import Estimate
+from analysis.stats.verdict import in_a_row
 from analysis.stats.within import within_run
 
 K = TypeVar("K", bound=Hashable)
@@ -88,7 +89,8 @@ def rate(column: str) -> Quantity:
 
 def methods(found: dict[str, Estimate]) -> str:
     """What the intervals are, for a caption: each method once, with its labels where there are several."""
-    labels = grouped(found, lambda label: f"n = {found[label].n}: {found[label].method}")
+    labels = grouped(found, lambda label: (found[label].n, found[label].method))
     if len(labels) == 1:
-        return next(iter(labels))
-    return "; ".join(f"{', '.join(sorted(each))}, {method}" for method, each in labels.items())
+        ((n, method),) = labels
+        return f"n = {n}: {method}"
+    return "; ".join(f"n = {n} ({in_a_row(sorted(each))}): {method}" for (n, method), each in labels.items())

@@ -57,6 +57,11 @@ def name(label: str) -> str:
     return f"`{label.replace('`', chr(39))}`"
 
 
+def in_a_row(labels: Sequence[str]) -> str:
+    """Groups one after the other, parted by semicolons where a name has a comma."""
+    return ("; " if any("," in label for label in labels) else ", ").join(labels)
+
+
 def p_value(p: float) -> str:
     """A p value in a sentence: `p = 0.012`."""
     return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"

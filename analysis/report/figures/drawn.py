@@ -18,6 +18,7 @@ from analysis.query.formats import write_csv
 from analysis.report import facts
 from analysis.report.facts import Facts, Row
 from analysis.stats import by_label, grouped
+from analysis.stats.verdict import in_a_row
 from model.units import counted
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def sizes(shown: list[Row]) -> str:
 
 
 def _names(names: list[str]) -> str:
-    return f" ({', '.join(names)})" if len(names) <= _NAMED else ""
+    return f" ({in_a_row(names)})" if len(names) <= _NAMED else ""
 
 
 def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
@@ -186,10 +187,10 @@ def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:
 def _imported(shown: list[Row]) -> list[tuple[str, str]]:
     foreign = [run["label"] for run in shown if run["imported"]]
     several = f"{len(foreign)} of {counted(len(shown), 'run')}"
-    named = f"{several} ({', '.join(dict.fromkeys(foreign))}), by other programs"
+    named = f"{several} ({in_a_row(list(dict.fromkeys(foreign)))}), by other programs"
     wrong = dict.fromkeys(run["label"] for run in shown if in_logs([run])["error"])
     said = [("Imported", f"{named}: no certificate")] if foreign else []
-    return [*said, ("Wrong in its log", f"{', '.join(wrong)}: see the overview")] if wrong else said
+    return [*said, ("Wrong in its log", f"{in_a_row(list(wrong))}: see the overview")] if wrong else said
 
 
 def _left_out(runs: list[Row]) -> str:

@@ -308,8 +308,8 @@ def test_the_caption_calls_the_line_what_it_is(demo_figures: Figures, name: str)
 def test_intervals_say_which_are_within_one_run(demo_figures: Figures) -> None:
     figure = demo_figures["tokens_per_second"]
     assert figure
-    assert "n = 3: 95 % t interval over 3 runs" in figure.interval
-    assert "custom, flash2, n = 1: 95 % interval over 198 records of one run" in figure.interval
+    assert "n = 3 (auto, cudnn, flash, flash3): 95 % t interval over 3 runs" in figure.interval
+    assert "n = 1 (custom, flash2): 95 % interval over 198 records of one run" in figure.interval
 
 
 def test_labels_of_lines_that_end_together_do_not_overlap(demo_figures: Figures) -> None:

@@ -94,6 +94,23 @@ def test_shapes_that_were_measured_with_one_mask_alone_are_not_in_the_figure_of_
     assert {length for _, length in said(figure)} == {"512", "1,024", "2,048"}
 
 
+def test_the_figure_of_masks_is_of_the_runs_without_a_mask_too(both_masks: Rows) -> None:
+    """A ratio's denominator is shown as much as its numerator is: neither is left out."""
+    figure = draw("kernel_mask", both_masks + called("flash", 1.0, 4096))
+    assert figure.used == {f"4x{length}{causal}" for length in LENGTHS for causal in (True, False)}
+    assert "head dim 64, causal and without a mask, bfloat16" in figure.caption
+
+
+@pytest.mark.parametrize("name", charts.names())
+def test_a_caption_mentions_intervals_only_where_some_are_drawn(name: str, both_masks: Rows) -> None:
+    rows = both_masks + [row for each in both_masks for row in [each | {"attention": "math"}]]
+    if not name.startswith("kernel_") or not charts.load(name).applies(rows):
+        return
+    figure = draw(name, rows)
+    drawn = any(row.get("low") is not None for data in figure.spec["datasets"].values() for row in data)
+    assert ("the bar its interval" in figure.caption) == drawn, figure.caption
+
+
 def test_where_math_has_no_memory_its_row_says_so_and_no_other_backend_is_blamed() -> None:
     rows = [row for length in LENGTHS for row in called("flash", 1.0, length)]
     rows += [

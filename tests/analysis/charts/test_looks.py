@@ -14,7 +14,7 @@ import pytest
 import vl_convert
 
 from analysis import charts
-from analysis.charts import Figure, ratios, styles
+from analysis.charts import Figure, Row, styles
 from analysis.charts._axis import ends
 from analysis.charts._labels import LINE, MOST, places
 from analysis.charts._lines import Lines, crowd, plot, table
@@ -24,14 +24,25 @@ from analysis.charts.loss_difference import _finding
 from analysis.query.ask import answer
 from analysis.report import facts
 from analysis.report.render import templates
-from analysis.stats.change import change
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.disk.record import DesignRecord
 from tests.analysis.charts.drawn import luminance
 from tests.analysis.fabricate import Folder, completed, plan
+from tests.analysis.findings.rows import DESIGN, repeated, run
 
 BASELINE = DesignRecord(order="as written", baseline={"attention": "auto"}, margins={"loss": 0.01})
+
+
+def timed(label: str, steps: int) -> Row:
+    """A run with so many counted steps."""
+    return run(label, counted_steps=list(range(steps)), counted_step_seconds=[0.4] * steps)
+
+
+def ratios_of(rows: list[Row]) -> Figure:
+    found = charts.load("ratios").build(rows, styles(["cudnn", "flash"]))
+    assert found
+    return found
 
 
 def draw(root: Path, *names: str) -> dict[str, Figure | None]:
@@ -277,9 +288,35 @@ def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_doe
 
 
 def test_the_caption_says_why_a_drawn_interval_may_cross_the_margin_of_an_equivalent_group() -> None:
-    method = change({1: 1.0, 2: 1.1}, {1: 1.0, 2: 1.1}, 0.01).method
-    said = ratios._band(0.01, [method])
-    assert "margin of 1 %" in said
-    assert "90 % interval" in said
-    assert "90 %" not in ratios._band(0.01, ["looks decided how many runs"])
-    assert ratios._band(None, [method]) == ""
+    margins: Row = {"margins": {"tokens_per_second": 0.01}}
+    looks = {"until": {"tokens_per_second": 0.01, "at_most": 6}}
+    plain, looked = (
+        ratios_of(
+            [row for label in ("cudnn", "flash") for row in repeated(label, [0.4, 0.41, 0.42], design=each)]
+        )
+        for each in (DESIGN | margins, DESIGN | margins | looks)
+    )
+    assert "margin of 1 %" in plain.caption and "90 % interval" in plain.caption
+    assert "margin of 1 %" in looked.caption and "90 %" not in looked.caption
+
+
+@pytest.mark.parametrize(
+    ("rows", "said", "not_said"),
+    [
+        ([run("cudnn"), run("flash")], "without an interval", "the interval says"),
+        (
+            [timed("cudnn", 10), timed("flash", 10)],
+            "Open marks are of one run each, paired by step",
+            "interval says",
+        ),
+        ([timed("cudnn", 60), timed("flash", 60)], "the interval says how steady", "ithout an interval"),
+        (
+            [*repeated("cudnn", [0.4, 0.41]), *repeated("flash", [0.4, 0.41], device="NVIDIA B200")],
+            "Crosses are of runs that are not comparable",
+            "interval",
+        ),
+    ],
+)
+def test_the_caption_of_ratios_mentions_only_what_is_drawn(rows: list[Row], said: str, not_said: str) -> None:
+    caption = ratios_of(rows).caption
+    assert said in caption and not_said not in caption

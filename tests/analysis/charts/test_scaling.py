@@ -100,6 +100,17 @@ def test_repeats_have_filled_marks_and_intervals_over_runs(root: Path) -> None:
     )
 
 
+def test_single_runs_with_too_few_records_have_no_interval_in_the_caption() -> None:
+    made = _scaling.figure(
+        trained(8) + trained(8, 0.9, shard=2), "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup."
+    )
+    assert made and "Open marks are of single runs. They are observed" in made.caption
+    times = {"counted_steps": list(range(5)), "counted_step_seconds": [0.1] * 5}
+    few = trained(8, **times) + trained(8, 0.9, shard=2, **times)
+    made = _scaling.figure(few, "strong", "speedup", lambda _, ratio: ratio, ".2f", "Speedup.")
+    assert made and "interval" not in made.caption
+
+
 def test_the_parts_of_a_token_add_up_and_say_where_the_rest_went(root: Path) -> None:
     made = figure(root, "scaling_parts")
     cost = "GPU-seconds per million tokens"

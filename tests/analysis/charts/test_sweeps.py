@@ -132,6 +132,26 @@ def test_two_axes_of_one_last_name_are_told_apart() -> None:
     assert [axis.title for axis in axes(rows)] == ["data.size", "model.size"]
 
 
+@pytest.mark.parametrize("draw", [lines, maps])
+def test_a_run_that_did_not_complete_is_not_shown_by_the_value_of_those_that_did(draw: Any) -> None:
+    rows = grid(3, train__sequence_length=LENGTHS, train__batch_size=BATCHES)
+    rows[0] |= {"outcome": "oom_gpu", "step_seconds": None}
+    figure = draw(rows)
+    assert figure.used == {row["run_id"] for row in rows[1:]}
+
+
+def test_a_caption_says_which_marks_have_no_interval() -> None:
+    one, several = grid(train__sequence_length=LENGTHS), grid(3, train__sequence_length=LENGTHS)
+    few = [row | {"counted_step_seconds": [0.1] * 5} for row in one]
+    start = "Each mark is the median of a cell's runs"
+    assert f"{start}, the bar its interval. Lines" in lines(several).caption
+    assert f"{start}. Lines" in lines(few).caption
+    assert (
+        f"{start}, the bar its interval. Without a bar: no interval." in lines(several[:3] + few[1:]).caption
+    )
+    assert maps(grid(3, a=[1, 2, 3], b=[1, 2, 3])).interval.startswith("in the table: n = 3")
+
+
 def test_every_other_factor_makes_a_line_and_each_has_a_mark_and_an_interval() -> None:
     figure = lines(grid(3, attention=["auto", "math"], compile=[False, True], train__sequence_length=LENGTHS))
     names = ["auto, compile False", "auto, compile True", "math, compile False", "math, compile True"]

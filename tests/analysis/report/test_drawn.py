@@ -29,6 +29,11 @@ def test_n_is_that_of_a_group_and_not_of_the_study(labels: str, said: str) -> No
     assert sizes(rows(labels)) == said
 
 
+def test_groups_whose_names_have_commas_are_told_apart() -> None:
+    several = ["one GPU", "FSDP2, gathered once"]
+    assert sizes(rows(several)) == "n = 1 in each of 2 groups (one GPU; FSDP2, gathered once)"
+
+
 @pytest.mark.parametrize(
     ("counts", "said"), [([1], "step"), ([10, 10], "10 steps"), ([1, 5], "1 or 5 steps")]
 )

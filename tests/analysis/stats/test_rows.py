@@ -18,8 +18,11 @@ def test_several_runs_of_a_label_give_an_interval_over_runs_and_a_single_run_one
     assert found["auto"] == stats.over_runs([2.0, 2.5])
     assert (found["flash"].n, found["flash"].median) == (1, pytest.approx(5.0))
     assert (
-        stats.methods(found) == f"auto, n = 2: {found['auto'].method}; flash, n = 1: {found['flash'].method}"
+        stats.methods(found)
+        == f"n = 2 (auto): {found['auto'].method}; n = 1 (flash): {found['flash'].method}"
     )
+    named = {"DDP": found["auto"], "FSDP2, gathered once": found["auto"], "flash": found["flash"]}
+    assert stats.methods(named).startswith("n = 2 (DDP; FSDP2, gathered once): ")
     assert stats.methods({"auto": found["auto"]}) == f"n = 2: {found['auto'].method}"
 
 
