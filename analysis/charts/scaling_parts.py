@@ -10,103 +10,118 @@ from analysis.charts._parts import NAMES, columns, whole
 from analysis.charts._scaling import noun
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number
-from analysis.findings.scaling import Family, families, once, parallel, processes
+from analysis.findings.profiles import SLOWER, slower
+from analysis.findings.scaling import Curve, curves, once, parallel, processes
+from analysis.query.findings import MEASURED_RUNS
 from analysis.stats import by_label, middle
+from model.units import counted
 
+_PARTS = ", ".join(f"p.{part} AS {part}_part" for part in (*NAMES, "hidden"))  # `attention` is a backend, too
 _SQL = f"""\
 WITH profiles AS (
   SELECT run_id, attempt, {columns()}
   FROM step_profile WHERE study = $study GROUP BY run_id, attempt
+), measured AS (
+{MEASURED_RUNS}
 )
-SELECT r.label, r.run_id, r.seed, r.repeat, r.gpus, r.processes, r.scale, r.config, r.factors,
-  r.batch_size, r.sequence_length, r.tokens_per_step, r.created_at, p.* EXCLUDE (run_id, attempt)
-FROM runs r
-JOIN profiles p ON p.run_id = r.run_id AND p.attempt = r.measured_attempt
-WHERE r.study = $study AND r.outcome = 'completed' AND r.tokens_per_step > 0
-ORDER BY r.place, r.seed, r.repeat, r.run_id"""
+SELECT m.*, {_PARTS}, p.run_id IS NOT NULL AS profiled
+FROM measured m LEFT JOIN profiles p ON p.run_id = m.run_id AND p.attempt = m.measured_attempt
+ORDER BY m.place, m.seed, m.repeat, m.run_id"""
 _TOKENS = 1e6  # that costs are of
 _MOST, _SAID = 3, 2  # curves that the finding speaks of, and parts that it names of each
 
 
 def _build(rows: list[Row], _styles: Styles) -> Figure | None:
-    found = families(rows)
-    if not found:
+    found, known = curves(rows), [row | _parts(row) for row in rows if row["profiled"]]
+    groups, what = by_label(known), noun(rows)
+    labels = [label for label in groups if any(label in curve.labels for curve in found)]
+    if not labels:
         return None
-    groups, what = by_label(rows), noun(rows)
-    labels = [label for label in groups if any(label in _labels(family) for family in found)]
     middles = {label: middle(groups[label], whole) for label in labels}
     unit = f"{noun(rows, many=False)}-seconds per million tokens"
     names = _short(middles, rows)
     bars = [piece for label, row in middles.items() for piece in pieces(names[label], _costs(row))]
     wholes = [
-        {"label": names[label], "run": called(row), "value": whole(row) * _cost(row)}
+        {"label": names[label], "run": called(row), "value": _cost(row)}
         for label in labels
         for row in groups[label]
     ]
     shown = [said for part, said in NAMES.items() if any(row[part] for row in middles.values())]
     return Figure(
         spec=plot(bars, wholes, list(names.values()), shown, unit),
-        caption=_caption(rows, what),
+        caption=_caption(known, labels, what),
         description=f"Stacked bars of {unit}, by group. "
-        + "; ".join(f"{names[label]}: {whole(row) * _cost(row):,.2f}" for label, row in middles.items())
+        + "; ".join(f"{names[label]}: {_cost(row):,.2f}" for label, row in middles.items())
         + ".",
-        interval="none: the median run and every run",
+        interval="none: one run of each group and every run",
         used=frozenset(row["run_id"] for label in labels for row in groups[label]),
-        finding=_finding(found, middles, groups, what),
+        finding=_finding(found, middles, what),
         table=_table(middles, groups, names, unit),
     )
 
 
-def _labels(family: Family) -> list[str]:
-    return [group.label for group in family.groups]
+def _parts(row: Row) -> Row:
+    return {part: row[f"{part}_part"] for part in (*NAMES, "hidden")}
 
 
 def _cost(row: Row) -> float:
-    """Seconds of all processes for so many tokens, of a second of the step: the same if scaling is ideal."""
-    return float(processes(row) / row["tokens_per_step"] * _TOKENS)
+    """Seconds of all processes for so many tokens, of timed steps: the same if scaling is ideal."""
+    return float(processes(row) * row["step_seconds"] / row["tokens_per_step"] * _TOKENS)
+
+
+def _part(row: Row, seconds: float | None) -> float:
+    """What so many tokens cost of a part that takes so long of a profiled step: its share of the whole."""
+    return (seconds or 0.0) / whole(row) * _cost(row)
 
 
 def _costs(row: Row) -> dict[str, float]:
     """What so many tokens cost of each part."""
-    return {said: (row[part] or 0.0) * _cost(row) for part, said in NAMES.items()}
+    return {said: _part(row, row[part]) for part, said in NAMES.items()}
 
 
-def _caption(rows: list[Row], what: str) -> str:
+def _caption(rows: list[Row], labels: list[str], what: str) -> str:
     said = (
-        f"What a million tokens cost, by the parts of a step: seconds per step times {what}, over tokens. "
-        "With ideal scaling, all bars of one sample length would be equally long. The bar is the group's run "
-        "whose step is the median (the shorter of the middle two), each mark is a run. "
-        "Communication is what was exposed: nothing else ran on the device meanwhile. What other work hid "
-        "costs nothing, and is in the table. Waiting for a slower process counts as communication. The "
-        "first process is profiled, in a few steps after the last one of the run."
+        f"What a million tokens cost: seconds per timed step times {what}, over tokens, which is the inverse "
+        "of efficiency. With ideal scaling, all bars of one sample length would be equally long. Parts are "
+        "the shares of profiled steps, a few after the last one of the run, of the first process. The bar is "
+        "the group's run whose profiled step is the median (the shorter of the middle two), each mark is a "
+        "run. Communication is what was exposed: nothing else ran on the device meanwhile. What other work "
+        "hid costs nothing, and is in the table. Waiting for a slower process counts as communication."
     )
     if not all(row["gpus"] for row in rows):
         said += " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
+    mine = ({**row, "seconds": whole(row), "timed_seconds": row["step_seconds"]} for row in rows)
+    if unlike := set(slower(mine)) & set(labels):
+        said += (
+            f" In {len(unlike)} of {counted(len(labels), 'group')} profiled steps took over {SLOWER:.0f} % "
+            "longer than the timed ones, whose shares may be others."
+        )
     return said
 
 
-def _finding(
-    found: tuple[Family, ...], middles: dict[str, Row], groups: dict[str, list[Row]], what: str
-) -> str:
+def _finding(found: tuple[Curve, ...], middles: dict[str, Row], what: str) -> str:
     """What a token costs more at the most processes of each curve, by the parts that changed most."""
-    said, ends = [], set[str]()
-    for family in found[:_MOST]:
-        first, last = family.groups[0].label, family.groups[-1].label
-        base, many = middles[first], middles[last]
-        grown = _grown(base, many)
-        most = sorted(grown, key=lambda part: -abs(grown[part]))[:_SAID]
-        parts = ", ".join(f"{part} {grown[part]:+.1f}" for part in most)
-        how = f"{processes(many)} {what}, {family.way}, {family.kind}"
-        said.append(f"{sum(grown.values()):+.1f} % at {how} ({parts})")
-        ends |= {first, last}
-    single = any(len(groups[label]) == 1 for label in ends)
+    said = []
+    for curve in found[:_MOST]:
+        last = curve.points[-1]
+        how = f"{last.processes} {what}, {curve.way}, {curve.kind}"
+        if last.why_withheld:
+            said.append(f"not comparable at {how}")
+            continue
+        said.append(f"{100 * (last.cost - 1):+.1f} % at {how}{_most(middles, curve.base, last.label)}")
+    single = any(curve.points[-1].observed for curve in found[:_MOST])
     return f"{'Observed: c' if single else 'C'}ost of a token: {'; '.join(said)}"
 
 
-def _grown(base: Row, many: Row) -> dict[str, float]:
-    """By part, what tokens cost more, in percent of all that they cost at first."""
-    first, then, all_first = _costs(base), _costs(many), whole(base) * _cost(base)
-    return {part: 100 * (then[part] - first[part]) / all_first for part in first}
+def _most(middles: dict[str, Row], first: str, last: str) -> str:
+    """The parts that changed most, in percent of the whole cost at first; empty if one has no profile."""
+    if not {first, last} <= middles.keys():
+        return ""
+    base, many = middles[first], middles[last]
+    before, after = _costs(base), _costs(many)
+    grown = {part: 100 * (after[part] - before[part]) / _cost(base) for part in before}
+    most = sorted(grown, key=lambda part: -abs(grown[part]))[:_SAID]
+    return f" ({', '.join(f'{part} {grown[part]:+.1f}' for part in most)})"
 
 
 def _short(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:
@@ -134,9 +149,9 @@ def _table(middles: dict[str, Row], groups: dict[str, list[Row]], names: dict[st
             names[label],
             str(len(groups[label])),
             str(processes(row)),
-            *(UNKNOWN if row[part] is None else number(row[part] * _cost(row), ",.3f") for part in NAMES),
-            number(whole(row) * _cost(row), ",.3f"),
-            UNKNOWN if row["hidden"] is None else number(row["hidden"] * _cost(row), ",.3f"),
+            *(UNKNOWN if row[part] is None else number(_part(row, row[part]), ",.3f") for part in NAMES),
+            number(_cost(row), ",.3f"),
+            UNKNOWN if row["hidden"] is None else number(_part(row, row["hidden"]), ",.3f"),
         )
         for label, row in middles.items()
     ]
@@ -150,6 +165,6 @@ chart = Chart(
     question="Where does the time lost to scaling go?",
     sql=_SQL,
     build=_build,
-    applies=lambda rows: bool(families(rows)),
+    applies=lambda rows: any(row["profiled"] for row in rows) and bool(curves(rows)),
     warmup=None,
 )

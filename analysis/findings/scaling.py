@@ -64,6 +64,15 @@ class Point:
         value, low, high = (end and end / float(self.scale) for end in ends)
         return value or 0.0, low, high
 
+    @property
+    def cost(self) -> float:
+        """What a token costs over what it costs in the first group: the inverse of efficiency.
+
+        Cost is the time of all processes together (Grama, Gupta and Kumar: Isoefficiency, IEEE Parallel and
+        Distributed Technology 1, 1993).
+        """
+        return 1 / self.efficiency[0]
+
 
 @dataclass(frozen=True)
 class Curve:
