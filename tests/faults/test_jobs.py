@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.conftest import PATIENCE_SECONDS, until
+from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX, training
 
 pytestmark = pytest.mark.slurm
@@ -62,6 +63,17 @@ def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows):
     assert rows()[0]["attempt"] == 2
     assert rows()[0]["job_id"] == job_id, "it is the same job"
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
+
+
+def test_a_job_that_is_requeued_before_its_attempt_said_where_it_runs_goes_on_as_a_new_attempt(
+    slurm, study, root, rows
+):
+    fault = {"FAULT_FILE": r"attempt-1/\.manifest", "FAULT_ROOT": str(root), "FAULT": "stop"}
+    slurm("launch", study(MIDDLING), "--profile", SANDBOX, rc=0, PYTHONPATH=str(SITE), **fault)
+    until(Path(f"{root}.struck").exists)
+    slurm_command("scontrol", "requeue", rows()[0]["job_id"])
+    until(lambda: rows()[0]["outcome"] == "completed")
+    assert attempts(root) in [{1: first, 2: "completed"} for first in ("lost", "cancelled")]
 
 
 def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows):

@@ -53,6 +53,26 @@ def test_an_array_that_slurm_accepts_after_it_was_given_up_leaves_its_attempts_t
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("wrote", [True, False])
+def test_a_start_that_is_lost_before_its_manifest_is_an_attempt_if_it_wrote_anything(
+    claimed, monkeypatch, wrote
+):
+    """Its output stays its own, and the ledger says how it ended."""
+    claimed.event("submitted", job_id="7")
+    output = claimed.path / "attempt-1" / "stdout.log"
+    if wrote:
+        assert run(claimed) == "ran 1"
+        output.write_text("the first start was here")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    fields = ["7", "NODE_FAIL", "0:0", "n2", "2026-11-21T12:00:00", "tiny-1"]
+    monkeypatch.setattr("runner.state.slurm.sacct", lambda *_options: [fields])
+    assert run(claimed) == ("ran 2" if wrote else "ran 1")
+    first, *_ = RunFolder(claimed.path).attempts()
+    assert first.settled == (("node_failed", "Slurm: NODE_FAIL, exit code 0:0 on n2") if wrote else None)
+    assert output.read_text() == ("the first start was here" if wrote else "")
+
+
+@pytest.mark.fault
 def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
     """A site's own rules can give a job more nodes than it asks for."""
     monkeypatch.setenv("SLURM_NODEID", "1")
