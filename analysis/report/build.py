@@ -27,6 +27,7 @@ from analysis.report.place import complete
 from analysis.report.runs import pages as run_pages
 from analysis.report.runs.pages import RunPages
 from analysis.report.settings.backends import lines as table_of_backends
+from analysis.report.settings.design import launched
 from analysis.store.database import open_for_reading, studies_of
 from model.errors import UserError, did_you_mean
 
@@ -279,6 +280,7 @@ def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
         "pages": pages,
         "environment": facts.environment(known.runs),
         "missing": facts.missing(known.runs),
+        "launched": launched(known.runs),
         "warmup_rule": WARMUP_RULE,
         "parts": parts(known.runs),
         "runs_sql": facts.literal(facts.RUNS_SQL, known.study),

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
 
 PART = "Design"
+_CHANGE = ("--only", "--repeats", "--set")  # options of a launch that change what the study says
+
+
+def launched(runs: Sequence[Row]) -> list[str]:
+    """What each launch gave that the study does not say: `--only seed=0 --set train.steps=30`."""
+    commands = {tuple(run["command"] or ()): run for run in runs}
+    given = (
+        " ".join(f"{option} {text}" for option in _CHANGE for text in options(run, option))
+        for run in commands.values()
+    )
+    return list(dict.fromkeys(filter(None, given)))
 
 
 def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:

@@ -78,6 +78,23 @@ def test_ratios_are_introduced_by_what_their_verdicts_are(report: Path) -> None:
     assert "by how much its tokens per second differ from the baseline's" in words(report / "index.html")
 
 
+def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
+    root: Path, tmp_path: Path
+) -> None:
+    command = ["runner", "launch", "study.yaml", "--set", "train.steps=30"]
+    ran = plan("r1").provenance.model_copy(update={"command": command})
+    said = {"description": "Which is fast? All read one text.", "scale_description": "For 60 steps."}
+    completed(root, "r1", steps=30, provenance=ran, **said)
+    collect(root)
+    build_report(root, "backends", tmp_path / "report")
+    for name in ("index", "print"):
+        text = words(tmp_path / "report" / f"{name}.html")
+        assert (
+            "Which is fast? All read one text. The study says of scale full: For 60 steps. "
+            "What was launched differs from that: --set train.steps=30 ." in text
+        )
+
+
 def test_every_link_leads_somewhere_in_the_folder(report: Path) -> None:
     pages = {path.name: Page(path) for path in report.glob("*.html")}
     anchors = {name: set(page.all("id")) for name, page in pages.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.report.backends import Backends, Without
 from analysis.report.settings.backends import Verdict, lines
+from analysis.report.settings.design import launched
 from analysis.report.settings.values import options
 from analysis.report.setup import setup
 from model.attention import load, names
@@ -23,6 +24,20 @@ def table(runs: list[Row]) -> dict[str, str]:
 
 def changes(runs: list[Row]) -> dict[str, str]:
     return {line.topic: line.changed for line in setup(facts(runs), comparison(runs)) if line.changed}
+
+
+def test_what_a_launch_gave_that_its_study_does_not_say_is_told_beside_what_the_study_says() -> None:
+    """A scale is described for 60 steps under all backends; a launch asks for 30 under two."""
+    launch = ["runner", "launch", "study.yaml", "--scale", "short"]
+    only, steps = ["--only", "attention=custom,flash"], ["--set", "train.steps=30"]
+    found = launched(
+        [planned("custom", command=[*launch, *steps, *only]), planned("flash", command=[*launch, *only])]
+    )
+    assert found == [
+        "--only attention=custom,flash --set train.steps=30",
+        "--only attention=custom,flash",
+    ]
+    assert launched([planned("custom", command=launch)]) == []
 
 
 def test_what_labels_stand_for_is_said_where_the_study_gives_them() -> None:
