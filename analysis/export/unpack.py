@@ -67,9 +67,9 @@ def unpack(archive: Path, root: Path) -> Unpacked:
         UserError: it is no such archive, holds anything else or grows too much; or a run is there already
             with other records. Nothing was written.
     """
-    if archive.is_symlink() or (
-        archive.exists() and not archive.is_file()
-    ):  # to open a pipe could wait for ever
+    if not os.path.lexists(archive):
+        raise UserError(f"{archive}: no such file")
+    if archive.is_symlink() or not archive.is_file():  # to open a pipe could wait for ever
         raise UserError(f"{archive} is not a file: name the archive itself")
     root.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".unpacking-", dir=root) as scratch:

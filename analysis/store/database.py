@@ -239,6 +239,8 @@ def _open_lock(path: Path) -> int:
     try:
         return no_link(path, os.O_RDWR | os.O_CREAT)
     except PermissionError:  # another member of the group made it; most filesystems lock it all the same
+        if not path.exists():
+            raise
         return no_link(path, os.O_RDONLY)
 
 

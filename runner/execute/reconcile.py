@@ -14,7 +14,7 @@ from runner.execute.slurm.ours import job_of
 from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
-from runner.state.runs import states_of, warn_once
+from runner.state.runs import recordable, states_of, warn_once
 from runner.state.slurm import NoAnswer
 
 ACCOUNTING_DELAY = timedelta(minutes=2)  # after sbatch, until accounting must know the job
@@ -42,7 +42,7 @@ def reconciled_runs(folders: Sequence[RunFolder]) -> list[RunState]:
 
 def _settle(found: list[RunState]) -> bool:
     """Record how jobs ended, in the ledgers of their runs; returns whether any has. Raises NoAnswer."""
-    in_doubt = [state for state in found if _in_doubt(state) and state.job_id]
+    in_doubt = list(recordable(state for state in found if _in_doubt(state) and state.job_id))
     said = poll(map(job_of, in_doubt))
     if said.problem:
         warn_once(f"{said.problem}: cannot tell how jobs ended until it answers again")

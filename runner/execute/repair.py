@@ -20,6 +20,7 @@ from runner.state import ledger, process
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
 from runner.state.lock import study_lock
+from runner.state.runs import recordable
 from runner.state.tasks import jobs_folder
 
 # Nobody knows whether a process on another machine is alive. So a claim from there is left alone for this
@@ -38,9 +39,8 @@ def repair(states: Iterable[RunState]) -> bool:
         SchedulerError: an array may have been submitted, and Slurm cannot be reached.
     """
     studies = defaultdict(list)
-    for state in states:
-        if orphaned(state):
-            studies[state.folder.path.parent].append(state.folder)
+    for state in recordable(filter(orphaned, states)):
+        studies[state.folder.path.parent].append(state.folder)
     repaired = [_repair_study(study, folders) for study, folders in studies.items()]
     return any(repaired)
 

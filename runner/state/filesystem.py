@@ -40,8 +40,13 @@ def require_writable(folder: Path) -> None:
     Raises:
         UserError: the user cannot.
     """
-    if not os.access(place := existing(folder), os.W_OK | os.X_OK):
+    if not writable(place := existing(folder)):
         raise UserError(f"{place} is not writable; choose another place with --root")
+
+
+def writable(folder: Path) -> bool:
+    """Whether this user can write to a folder."""
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def promise(folder: Path) -> Promise:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord
 from model.errors import UserError, no_runs
 from runner.state import ledger
+from runner.state.filesystem import writable
 from runner.state.ledger import RunState
 
 MOST_NAMED = 8  # runs that one message lists
@@ -79,6 +80,15 @@ def find(root: Path, name: str) -> RunState:
 def study_names(root: Path) -> list[str]:
     """Names of the studies that have runs under the root."""
     return [name for name in folders(root) if next(run_folders(root, name), None)]
+
+
+def recordable(states: Iterable[RunState]) -> Iterator[RunState]:
+    """Those of these runs that this user can write to; a warning names the studies of the others."""
+    for state in states:
+        if writable(state.folder.path):
+            yield state
+        else:
+            warn_once(f"{state.folder.path.parent} is not writable: its runs are shown as last known")
 
 
 def in_flight(states: Iterable[RunState]) -> list[RunState]:

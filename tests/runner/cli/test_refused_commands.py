@@ -79,6 +79,7 @@ COMMANDS = [
     ("launch studies/tiny.yaml", "no study nearby: change to the folder that has yours, or write one with `runner init`"),
     ("report nope", "no runs of study 'nope'"),
     ("sql 'select 1'", "runner collect"),
+    ("collect none.tar.gz", "none.tar.gz: no such file"),
     ("schema table", "'study'"),
     ("data nowhere --out x.parquet", "nowhere: no such folder"),
     ("nonsense", "No such command 'nonsense'"),

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from model.disk.folder import RunFolder
+from tests.analysis.fabricate import Folder, plan
 from tests.conftest import PATIENCE_SECONDS, TINY, environment
 
 pytestmark = [
@@ -90,6 +93,23 @@ def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared)
     refused = launch(shared)
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, why)
     assert not list((shared / "runs").iterdir())
+
+
+def test_who_may_only_read_a_root_sees_the_runs_that_somebodys_dead_launcher_left_there(shared):
+    """They cannot be repaired. Their owner's next command does that."""
+    folder = Folder(shared / "runs", plan("r1", study="tiny"))
+    folder.event("claimed", executor="local", host=socket.gethostname(), pid=1, pid_started=1.0)
+    folder.start()
+    folder.step(1)
+    command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs"]
+    shown = as_user(OWNER, *command, "status", cwd=shared, HOME=str(shared))
+    assert shown.returncode == 0
+    assert "tiny/r1" in shown.stdout and "running" in shown.stdout
+    where = shared / "runs" / "tiny"
+    assert f"{where} is not writable: its runs are shown as last known\n" in shown.stderr
+    assert not RunFolder(folder.path).attempt(1).settled
+    refused = as_user(OWNER, *command, "collect", cwd=shared, HOME=str(shared))
+    assert f"\n{shared / 'runs'}: Permission denied; nothing can be collected there\n" in refused.stderr
 
 
 def test_a_neighbour_can_change_nothing_that_runs_as_the_owner(shared):
