@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, log2
@@ -124,6 +124,28 @@ class Sweep:
 def axes(rows: Sequence[Row]) -> tuple[Axis, ...]:
     """The numeric factors that vary independently of each other: most values first."""
     return _axes(rows)[0]
+
+
+def swept(rows: list[Row]) -> bool:
+    """Whether a study has anything for a line: cells that differ in the first axis alone."""
+    return bool(rows) and any(len(line) > 1 for line in _cells(rows, 1))
+
+
+def mapped(rows: list[Row]) -> bool:
+    """Whether a study has anything for a heat map: cells in one row, and cells in one column."""
+    if not rows or len(axes(rows)) < 2:
+        return False
+    both = axes(rows)[:2]
+    return any(
+        all(len({cell.at[axis.name] for cell in panel}) < len(panel) for axis in both)
+        for panel in _cells(rows, 2)
+    )
+
+
+def _cells(rows: list[Row], over: int) -> Iterable[list[Cell]]:
+    """The cells that differ in so many of the first axes alone."""
+    found = sweep(rows, lambda _rows: {})
+    return found.by(found.axes[:over]).values()
 
 
 def sweep(rows: list[Row], estimates: Callable[[list[Row]], dict[str, stats.Estimate]]) -> Sweep:

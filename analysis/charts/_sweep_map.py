@@ -27,11 +27,6 @@ _SPREAD = 20  # of values, from which their shades are logarithmic
 _SHADES = ((0xEA, 0xF2, 0xFB), (0xA6, 0xCB, 0xEA), (0x5E, 0x9F, 0xD4), (0x21, 0x66, 0xAC))
 
 
-def two_axes(rows: list[Row]) -> bool:
-    """Whether a study has anything for a heat map."""
-    return len(axes(rows)) > 1
-
-
 def maps(quantity: Quantity) -> Callable[[list[Row], Styles], Figure | None]:
     """How a chart file builds the heat maps of a quantity."""
     return lambda rows, _styles: figure(rows, quantity)
@@ -44,7 +39,7 @@ def figure(rows: list[Row], quantity: Quantity, note: str = "") -> Figure | None
         rows: the answer to SWEEP_RUNS.
         note: what to say first.
     """
-    if not two_axes(rows):
+    if len(axes(rows)) < 2:
         return None
     return over(sweep(rows, quantity.estimates), quantity, note)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart
 from analysis.charts._quantities import FINAL_LOSS
+from analysis.charts._sweep import swept
 from analysis.charts._sweep_lines import lines
 from analysis.query.sweeps import SWEEP_RUNS
 
@@ -14,7 +15,7 @@ chart = Chart(
     question="How does the final loss change along the study's numeric axes?",
     sql=SWEEP_RUNS,
     build=lines(FINAL_LOSS),
-    applies=bool,
+    applies=swept,
     empty="No run of this sweep completed with final loss.",
     warmup=None,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from analysis.charts import Chart
 from analysis.charts._quantities import PEAK_MEMORY
-from analysis.charts._sweep_map import maps, two_axes
+from analysis.charts._sweep import mapped
+from analysis.charts._sweep_map import maps
 from analysis.query.sweeps import SWEEP_RUNS
 
 chart = Chart(
@@ -14,7 +15,7 @@ chart = Chart(
     question="How does peak memory change with two numeric axes at once, and where does it run out?",
     sql=SWEEP_RUNS,
     build=maps(PEAK_MEMORY),
-    applies=two_axes,
+    applies=mapped,
     empty="No run of this sweep completed with peak memory.",
     warmup=False,
     tasks=("training", "inference"),

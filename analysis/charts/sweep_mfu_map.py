@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from analysis.charts import Chart
 from analysis.charts._quantities import utilisation
-from analysis.charts._sweep_map import figure, two_axes
+from analysis.charts._sweep import mapped
+from analysis.charts._sweep_map import figure
 from analysis.query.sweeps import SWEEP_RUNS
 
 chart = Chart(
@@ -14,6 +15,6 @@ chart = Chart(
     question="How does the use of the device change with two numeric axes at once?",
     sql=SWEEP_RUNS,
     build=lambda rows, _styles: figure(rows, *utilisation(rows)),
-    applies=two_axes,
+    applies=mapped,
     empty="No run of this sweep completed with step records after the warm-up and a known FLOP count.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart
 from analysis.charts._quantities import STEP_SECONDS
+from analysis.charts._sweep import swept
 from analysis.charts._sweep_lines import lines
 from analysis.query.sweeps import SWEEP_RUNS
 
@@ -14,6 +15,6 @@ chart = Chart(
     question="How does the time of a step change along the study's numeric axes?",
     sql=SWEEP_RUNS,
     build=lines(STEP_SECONDS),
-    applies=bool,
+    applies=swept,
     empty="No run of this sweep completed with seconds per step.",
 )

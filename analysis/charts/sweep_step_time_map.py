@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from analysis.charts import Chart
 from analysis.charts._quantities import STEP_SECONDS
-from analysis.charts._sweep_map import maps, two_axes
+from analysis.charts._sweep import mapped
+from analysis.charts._sweep_map import maps
 from analysis.query.sweeps import SWEEP_RUNS
 
 chart = Chart(
@@ -14,6 +15,6 @@ chart = Chart(
     question="How does the time of a step change with two numeric axes at once?",
     sql=SWEEP_RUNS,
     build=maps(STEP_SECONDS),
-    applies=two_axes,
+    applies=mapped,
     empty="No run of this sweep completed with seconds per step.",
 )

@@ -332,6 +332,17 @@ def test_without_a_known_peak_the_rate_is_shown_and_said() -> None:
     assert not charts.load("sweep_mfu_map").applies(rows), "one axis has no heat map"
 
 
+def test_cells_that_differ_in_more_than_an_axis_are_no_sweep_over_it() -> None:
+    """As in a study of scaling: batch, length and number of processes are zipped, and no two cells share a line."""
+    zipped = [(1, 16384, 1), (2, 4096, 1), (4, 4096, 2), (1, 32768, 4)]
+    rows = [run({BATCH: batch, LENGTH: length, "parallel.shard": count}) for batch, length, count in zipped]
+    assert len(axes(rows)) == 3
+    assert [name for name in SWEEPS if charts.load(name).applies(rows)] == []
+    rows.append(run({BATCH: 1, LENGTH: 16384, "parallel.shard": 2}))
+    assert charts.load("sweep_tokens").applies(rows)
+    assert not charts.load("sweep_tokens_map").applies(rows), "a row alone is no heat map"
+
+
 def test_labels_cannot_become_expressions() -> None:
     evil = "'); alert(1); ('</script>\u2028"
     rows = grid(attention=[evil, "b"], train__sequence_length=LENGTHS, train__batch_size=BATCHES)
