@@ -96,7 +96,8 @@ def _own(plan: Plan) -> None:
 
 
 def _room_here(plan: Plan) -> None:
-    """Raise InvalidFile if this machine has too few GPUs."""
+    """Raise InvalidFile if this machine has too few GPUs, or lacks the program that starts runs."""
+    local.require_program(plan.cluster)
     local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -64,7 +65,8 @@ def run_queue(tasks: Sequence[Task], cluster: Cluster, watcher: Watcher) -> None
             profile's key.
         KeyboardInterrupt: after a SIGINT, a SIGTERM, or the SIGHUP of a terminal that was closed.
     """
-    devices = devices_for(cluster, [task.shape.processes for task in tasks])  # before anything is claimed
+    require_program(cluster)  # before anything is claimed
+    devices = devices_for(cluster, [task.shape.processes for task in tasks])
     profile = cluster.profile
     children = list[Child]()
     watcher.queued(tasks)
@@ -132,11 +134,12 @@ def _abandon(
     children: Sequence[Child], watcher: Watcher, error: BaseException, received: Sequence[signal.Signals]
 ) -> None:
     """Stop the runs of a queue that ends early, then record and show how they ended."""
-    with suppress(OSError):  # the terminal may be gone
-        number = counted(len(children), "run")
-        log.info("stopping %s to save what can be saved; Ctrl-C kills at once", number)
-    ending = Ending(Outcome.CANCELLED, _reason(error, received))
     running = [child for child in children if child.process.poll() is None]
+    with suppress(OSError):  # the terminal may be gone
+        if running:
+            number = counted(len(running), "run")
+            log.info("stopping %s to save what can be saved; Ctrl-C kills at once", number)
+    ending = Ending(Outcome.CANCELLED, _reason(error, received))
     for child in running:
         child.ending = ending
     count = len(received)
@@ -159,6 +162,16 @@ def _claimed(task: Task) -> bool:
         return True
     log.info("%s: already claimed by another launch", task.label)
     return False
+
+
+def require_program(cluster: Cluster) -> None:
+    """Refuse a profile whose runs start with a program that this machine has not. Raises InvalidFile."""
+    profile, program = cluster.profile, cluster.profile.python_command[0]
+    relative = "/" in program and not program.startswith("/")  # a run starts in its own folder
+    if relative or not shutil.which(program, path={**os.environ, **profile.env}.get("PATH")):
+        key = "wrapper" if profile.wrapper else "python"
+        advice = "give its absolute path, or the name of one on PATH"
+        raise _refused(cluster, key, f"no program '{program}' on this machine: {advice}")
 
 
 def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:

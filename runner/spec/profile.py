@@ -144,9 +144,8 @@ class Profile(Strict):
         1, description="Maximum number of concurrent runs; more than one per machine distorts timings."
     )
     env: dict[Variable, Inert] = Field(default={}, description="Environment variables to set in runs.")
-    python: Inert | None = Field(
+    python: Word | None = Field(
         None,
-        min_length=1,
         description="Python on the nodes or in the container; default: the Python that launches.",
     )
     container: Container = Field(default=NoContainer(), description="The container that runs start in.")

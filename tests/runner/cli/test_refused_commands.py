@@ -143,6 +143,8 @@ def test_a_root_that_cannot_be_a_folder_is_refused(cli, study, root, says):
         (LOCAL + "memory: 3\n", "2:1", "such as 512MiB or 3GiB, got '3'"),
         (LOCAL + f"time_limit: {'9' * 20}:00:00\n", "2:1", "such as 0:30:00 or 12:00:00"),
         (LOCAL + "time_limit: 30:00\n", "2:1", "such as 0:30:00 or 12:00:00, got '30:00'"),
+        (LOCAL + "python: ''\n", "2:1", "must have at least 1 character"),
+        (LOCAL + "python: ~/bin/python\n", "2:1", "write it out in full"),
         (LOCAL + "env: [A]\n", "2:1", "keys and values of its own"),
         (LOCAL + "env: {A: 3}\n", "2:7", 'such as "3" in quotes'),
         (LOCAL + "peak_tflops: .inf\n", "2:1", "finite number"),

@@ -84,6 +84,22 @@ def test_a_dry_run_says_that_this_machine_has_too_few_gpus_as_a_launch_does(
     assert "would be refused" not in launch(root, *asked, "--dry-run").stderr
 
 
+@pytest.mark.parametrize(
+    "setting", ["python: /no/such/python", "python: bin/python", "wrapper: [numactrl, -N0]"]
+)
+def test_a_command_that_starts_no_run_here_is_refused_at_its_setting_before_anything_is_claimed(
+    study, root, tmp_path, setting
+):
+    (profile := tmp_path / "p.yaml").write_text(f"executor: local\n{setting}\n")
+    path, command = study(), setting.partition(": ")[2].strip("[").partition(",")[0]
+    shown = launch(root, path, "-p", profile, "--dry-run")
+    with pytest.raises(UserError) as refused:
+        launch(root, path, "-p", profile)
+    assert str(refused.value).startswith(f"{profile}:2:1: no program '{command}' on this machine")
+    assert f"a launch would be refused: {refused.value}" in shown.stderr
+    assert not list(root.glob("tiny/*/attempt-*"))
+
+
 def test_a_dry_run_says_that_others_could_change_the_study(study, root):
     (root / "tiny").mkdir(parents=True)
     (root / "tiny").chmod(0o777)
