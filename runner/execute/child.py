@@ -103,7 +103,10 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
                 start_new_session=True,  # Ctrl-C reaches only the launcher, which then stops its runs
             )
     except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}; {task.label} was not started") from error
+        why = f"{error.filename}: {error.strerror}"
+        with suppress(UserError):  # its disk may be full
+            ledger.ended(task.folder, task.attempt, Ending(Outcome.FAILED, why))
+        raise UserError(f"{why}; {task.label} was not started") from error
     limit = task.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
     return Child(task, process, own, deadline, oom_kills())

@@ -100,6 +100,18 @@ def test_a_command_that_starts_no_run_here_is_refused_at_its_setting_before_anyt
     assert not list(root.glob("tiny/*/attempt-*"))
 
 
+@pytest.mark.fault
+def test_a_run_that_cannot_be_started_has_ended_with_the_reason(study, root, tmp_path):
+    (program := tmp_path / "odd").write_text("no program of any kind")
+    program.chmod(0o755)
+    (profile := tmp_path / "p.yaml").write_text(f"executor: local\npython: {program}\n")
+    done = CliRunner().invoke(app, ["--root", str(root), "launch", str(study()), "-p", str(profile)])
+    assert str(done.exception).startswith(f"{program}: Exec format error; ")
+    assert "stopping" not in done.stderr, "there is no run to stop"
+    (state,) = states(root)
+    assert (state.outcome, state.reason) == ("failed", f"{program}: Exec format error")
+
+
 def test_a_dry_run_says_that_others_could_change_the_study(study, root):
     (root / "tiny").mkdir(parents=True)
     (root / "tiny").chmod(0o777)
