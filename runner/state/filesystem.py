@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,8 @@ def require_writable(folder: Path) -> None:
         UserError: the user cannot.
     """
     if not writable(place := existing(folder)):
-        raise UserError(f"{place} is not writable; choose another place with --root")
+        why = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
+        raise UserError(f"{place}: {os.strerror(why)}; choose another place with --root")
 
 
 def writable(folder: Path) -> bool:

@@ -85,8 +85,10 @@ def test_a_disk_that_fills_up_while_several_processes_train_fails_their_run_and_
 def test_a_read_only_root_is_refused(runner, study, small_disk, root):
     runner("launch", study(), rc=0)
     subprocess.run(["mount", "-o", "remount,ro", root], check=True)
-    refused = runner("launch", study("matrix: {seed: [7]}\n"), rc=2)
-    assert "Read-only" in refused.stderr
+    path, why = study("matrix: {seed: [7]}\n"), f"{root / 'tiny'}: Read-only file system; choose another"
+    assert f"a launch would be refused: {why}" in runner("launch", path, "--dry-run", rc=0).stderr
+    refused = runner("launch", path, rc=2)
+    assert why in refused.stderr
     assert "Traceback" not in refused.stderr
     assert outcomes(runner) == ["completed"], "what is there can still be seen"
 

@@ -296,7 +296,7 @@ def test_logs_show_what_a_failed_run_printed(runner, study, tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_root_that_cannot_be_written_is_refused(runner, study, tmp_path, root):
     root.mkdir(mode=0o500)
-    path, why = study(), f"{root} is not writable; choose another place with --root"
+    path, why = study(), f"{root}: Permission denied; choose another place with --root"
     assert f"a launch would be refused: {why}" in runner("launch", path, "--dry-run", rc=0).stderr
     assert runner("launch", path, rc=2).stderr.endswith(f"{why}\n")
 

@@ -86,7 +86,7 @@ def launch(folder, *options):
 
 def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared):
     (shared / "runs").mkdir(mode=0o755)  # root's
-    why = f"{shared / 'runs'} is not writable; choose another place with --root"
+    why = f"{shared / 'runs'}: Permission denied; choose another place with --root"
     shown = launch(shared, "--dry-run")
     assert shown.returncode == 0
     assert f"\na launch would be refused: {why}\n" in shown.stderr
