@@ -15,6 +15,7 @@ from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._sweep import Axis, Cell, Sweep
 from analysis.charts._sweep_lines import over as lines_over
 from analysis.charts._values import capital
+from analysis.stats.verdict import readable
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
@@ -123,7 +124,7 @@ def _finding(by_name: dict[str, list[Cell]], x: Axis, measure: Measure, exact: Q
         return None
     ends = dict.fromkeys((ordered[0], ordered[-1]))
     unit = f" {exact.unit}" if exact.unit else ""
-    said = [f"{format(at[last][name], exact.number)}{unit} ({name})" for name in ends]
+    said = [f"{readable(at[last][name], measure.quantity.number)}{unit} ({name})" for name in ends]
     return f"Observed: {exact.name} of {' to '.join(said)} at {x.title} {x.text(last)}"
 
 

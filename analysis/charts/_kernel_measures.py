@@ -141,8 +141,8 @@ SPEEDUP = Measure(
         f"speedup over {REFERENCE}",
         "",
         ",.2f",
-        f"How many times as fast {_BOTH} are as by `{REFERENCE}`, PyTorch's own operators, in the same "
-        f"process. There is no value where `{REFERENCE}` has no time.",
+        f"How many times as fast {_BOTH} are as by {REFERENCE}, PyTorch's own operators, in the same "
+        f"process. There is no value where {REFERENCE} has no time.",
         _RATIO,
     ),
     _speedup,
@@ -153,9 +153,9 @@ SAVED = Measure(
         f"memory saved against {REFERENCE}",
         "percent",
         ".1f",
-        f"By how many percent less memory {_BOTH} need than by `{REFERENCE}`, PyTorch's own operators. "
-        f"There is no value where `{REFERENCE}` has none.",
-        "of the two peaks at a shape",
+        f"By how many percent less memory {_BOTH} need than by {REFERENCE}, PyTorch's own operators. "
+        f"There is no value where {REFERENCE} has none.",
+        "what is saved at a shape",
     ),
     _saved,
     highest=True,

@@ -11,7 +11,7 @@ from analysis.charts import Row, Styles, Table
 from analysis.charts._labels import MOST, OUTERMOST, named, names, places, room_of
 from analysis.charts._style import INK, QUIET, chart, colours, dashes, drawn, packed, right_edge
 from analysis.charts._style import styles as styles_of
-from analysis.charts._values import number
+from analysis.charts._values import brief, number
 
 if TYPE_CHECKING:
     import altair as alt
@@ -117,8 +117,8 @@ def crowd(lines: Lines) -> str:
     low, high = _domain(lines)
     if gaps and max(gaps) < _COINCIDE * (high - low):
         said += (
-            f" The {len(lines.last)} lines overlap, at most {max(gaps):.2g} apart: the leaders at "
-            "the right show where each ends; the figure against the baseline shows such differences."
+            f" The {len(lines.last)} lines overlap, at most {brief(max(gaps))} apart: the leaders at "
+            "the right show where each ends. A figure against a baseline shows such differences."
         )
     return said
 

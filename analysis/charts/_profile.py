@@ -10,7 +10,7 @@ from analysis.charts._dots import called
 from analysis.charts._parts import NAMES, columns, whole
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number, shares_of
-from analysis.findings.profiles import SLOWER, slower
+from analysis.findings.profiles import UNLIKE, unlike
 from analysis.stats import by_label, middle
 from model.units import counted
 
@@ -71,7 +71,7 @@ class Profiled:
         shown = [name for part, name in NAMES.items() if any(row[part] for row in middles.values())]
         wholes = [{"label": row["label"], "run": called(row), "value": whole(row) / factor} for row in rows]
         return Figure(
-            spec=plot(bars, wholes, labels, shown, unit),
+            spec=plot(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
             caption=self._caption(rows),
             description=f"Stacked bars of {unit} a {self.noun} by group. "
             + "; ".join(f"{label}: {self._said(row, factor)}" for label, row in middles.items())
@@ -101,10 +101,10 @@ class Profiled:
                 " The bar below, floor, is the least possible time by the ceilings measured on the same "
                 f"device: {self.floor}"
             )
-        if unlike := slower({**row, "seconds": whole(row)} for row in rows):
+        if found := unlike({**row, "seconds": whole(row)} for row in rows):
             how += (
-                f" In {len(unlike)} of {counted(len(by_label(rows)), 'group')} these took over "
-                f"{SLOWER:.0f} % longer than the timed ones (the table has both), "
+                f" In {len(found)} of {counted(len(by_label(rows)), 'group')} these took over "
+                f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
                 "whose own time may go elsewhere."
             )
         return (
@@ -122,7 +122,7 @@ class Profiled:
         """How much of it is matrix products."""
         known = {label: row for label, row in middles.items() if whole(row)}
         shares = {label: (row["products"] or 0.0) / whole(row) for label, row in known.items()}
-        return f"{shares_of(shares, groups, 'matrix products take')} of the {self.noun}"
+        return f"{shares_of(shares, groups, 'matrix products take')} of the time of a {self.noun}"
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float

@@ -122,7 +122,7 @@ def _marks(found: dict[str, Curve]) -> str:
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
     if any(point.besides for point in points):
         said.append("The table names what else differs from the first of a line.")
-    return " ".join([*said, "The others are divided by the first mark of a line."])
+    return " ".join(["Each mark is divided by the first of its line.", *said])
 
 
 def _bases(found: dict[str, Curve], what: str) -> str:

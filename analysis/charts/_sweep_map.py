@@ -12,6 +12,7 @@ from analysis.charts._quantities import Quantity, fitted
 from analysis.charts._style import INK, chart, drawn
 from analysis.charts._sweep import Axis, Cell, Sweep, axes, sweep
 from analysis.charts._values import capital
+from analysis.stats.verdict import readable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -52,10 +53,11 @@ def over(found: Sweep, quantity: Quantity, note: str = "") -> Figure | None:
     cells = [cell for panel in panels.values() for cell in panel]
     if not any(cell.estimate for cell in cells):
         return None
+    brief = quantity.number
     quantity = fitted(quantity, (cell.estimate for cell in found.cells if cell.estimate))
     over = words.swept((across, down))
     return Figure(
-        spec=_spec(panels, across, down, quantity),
+        spec=_spec(panels, across, down, quantity, brief),
         caption=_caption(cells, quantity, len(panels) > 1),
         description=f"Heat map by {over}: {words.description(cells, found.axes, quantity)}",
         interval=f"in the table: {words.interval(cells)}",
@@ -89,7 +91,9 @@ def _logarithmic(values: list[float]) -> bool:
     return min(values) > 0 and max(values) > _SPREAD * min(values)
 
 
-def _spec(panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Quantity) -> dict[str, Any]:
+def _spec(
+    panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Quantity, brief: str
+) -> dict[str, Any]:
     shade = _shades(_values([cell for panel in panels.values() for cell in panel]))
     bands: list[str] = []  # from the top: each heat map's name, and its rows
     marks = []
@@ -97,7 +101,7 @@ def _spec(panels: dict[str, list[Cell]], across: Axis, down: Axis, quantity: Qua
         used = {cell.at[down.name] for cell in panel}
         bands += [_band(place), *(_band(place, down.text(at)) for at in reversed(down.values) if at in used)]
         marks += [
-            _mark(cell, across, quantity, shade)
+            _mark(cell, across, quantity, brief, shade)
             | {"band": _band(place, down.of(cell)), "group": name, "down": down.of(cell)}
             for cell in panel
         ]
@@ -111,15 +115,21 @@ def _band(panel: int, value: str = "") -> str:
     return f"{panel}|{value}"
 
 
-def _mark(cell: Cell, across: Axis, quantity: Quantity, shade: Callable[[float], str]) -> dict[str, Any]:
-    """A cell as data of the figure."""
+def _mark(
+    cell: Cell, across: Axis, quantity: Quantity, brief: str, shade: Callable[[float], str]
+) -> dict[str, Any]:
+    """A cell as data of the figure.
+
+    Args:
+        brief: format of the number in the cell, which has more digits only where it is small.
+    """
     it = cell.estimate
     known: dict[str, Any] = {"across": across.of(cell), "ended": cell.word or "none"}
     if not it:
         return known | {"text": cell.word}
     fill = shade(it.median)
     return known | {
-        "text": _short(it.median, quantity.number),
+        "text": _short(it.median, brief),
         "fill": fill,
         "ink": _ink(fill),
         "value": it.median,
@@ -130,7 +140,7 @@ def _mark(cell: Cell, across: Axis, quantity: Quantity, shade: Callable[[float],
 
 def _short(value: float, number: str) -> str:
     """As a cell has room for it: thousands beyond 100,000."""
-    return f"{value / 1000:,.0f}k" if value >= 100_000 else format(value, number)
+    return f"{value / 1000:,.0f}k" if value >= 100_000 else readable(value, number)
 
 
 def _shades(values: list[float]) -> Callable[[float], str]:

@@ -39,6 +39,16 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def brief(value: float) -> str:
+    """A number with two digits, or all before the decimal point: never a power of ten of a large one."""
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
+
+
+def in_all(count: int) -> str:
+    """`both groups`, `all 5 groups`."""
+    return "both groups" if count == 2 else f"all {count} groups"
+
+
 def of_estimates(found: Iterable[stats.Estimate]) -> list[float | None]:
     """All numbers that a figure shows of estimates: the medians and the ends of their intervals."""
     return [value for it in found for value in (it.median, it.low, it.high)]
@@ -56,6 +66,13 @@ def names(labels: Sequence[str], most: int = 4) -> str:
         return f"{between.join(labels[: most - 1])} and {len(labels) - most + 1} more"
     *first, last = labels
     return f"{between.join(first)} and {last}" if first else last
+
+
+def groups(labels: Sequence[str]) -> str:
+    """As `names`; how many there are where their names have commas, which part other things in a title."""
+    if len(labels) > 1 and any("," in label for label in labels):
+        return f"{len(labels)} groups"
+    return names(labels)
 
 
 def observed_in(runs: Mapping[str, int]) -> str:
@@ -76,8 +93,11 @@ def shares_of(shares: Mapping[str, float], groups: Mapping[str, Sequence[object]
     """
     low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
     observed = observed_in({label: len(groups[label]) for label in (low, high)})
-    ends = [f"{100 * shares[label]:.0f} % ({label})" for label in dict.fromkeys((low, high))]
-    return f"{f'{observed}: {what}' if observed else capital(what)} {' to '.join(ends)}"
+    said = {label: f"{100 * shares[label]:.0f} %" for label in (low, high)}
+    ends = " to ".join(f"{each} ({label})" for label, each in said.items())
+    if low != high and said[low] == said[high]:
+        ends = f"{said[low]} in {in_all(len(shares))}"
+    return f"{f'{observed}: {what}' if observed else capital(what)} {ends}"
 
 
 def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
@@ -95,7 +115,7 @@ def range_of(found: Mapping[str, stats.Estimate], what: str, form: str) -> str:
         return f"{observed or 'Median'}: {first} {what} ({low})"
     start = f"{observed or 'Medians'}: "
     if first == last:
-        return f"{start}{first} {what} in all {len(found)} groups"
+        return f"{start}{first} {what} in {in_all(len(found))}"
     text = {label: number(it.median, form) for label, it in found.items()}
     at = [names([label for label in found if text[label] == each], 3) for each in (first, last)]
     return f"{start}{first} ({at[0]}) to {last} ({at[1]}) {what}"

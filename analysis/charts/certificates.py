@@ -47,8 +47,8 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
         spec=_plot(marks, worst),
         caption=(
             "Each mark is the check of a tensor that comes closest to its limit or exceeds it the most: its "
-            "error as a fraction of the allowed error. A check passes up to the line at 1. Marks beyond the "
-            f"axis are drawn at {_END:g}; the number on the right is the backend's largest."
+            f"error as a fraction of the allowed error. A check passes up to the line at 1.{_beyond(worst)} "
+            "The number on the right is the backend's largest."
         ),
         description="Dot plot of error over tolerance by backend and tensor. Largest: "
         + "; ".join(f"{label} {ratio_text(ratio)}" for label, ratio in worst.items())
@@ -58,6 +58,10 @@ def build(rows: list[Row], _styles: Styles) -> Figure | None:
         finding=_finding(worst),
         table=_table(marks, worst),
     )
+
+
+def _beyond(worst: dict[str, float]) -> str:
+    return f" Marks beyond the axis are drawn at {_END:g}." if max(worst.values()) > _END else ""
 
 
 def _finding(worst: dict[str, float]) -> str:
@@ -147,7 +151,7 @@ def _errors(marks: list[Row], backends: list[str], end: float) -> alt.Chart:
     ]
     mark: alt.Chart = over(marks).mark_point(filled=True, size=70, opacity=0.95, clip=False)
     return mark.encode(
-        x=alt.X("at:Q", title="largest error, as a fraction of the allowed error", scale=x_scale, axis=axis),
+        x=alt.X("at:Q", title="largest error over the allowed error", scale=x_scale, axis=axis),
         y=_y(backends),
         yOffset=alt.YOffset("label:N", scale=alt.Scale(domain=list(made), paddingOuter=0.9)),
         color=colours(made, legend),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, mean, points, smoothing
 from analysis.charts._lines import Lines, crowd, plot, table
-from analysis.charts._values import names
+from analysis.charts._values import in_all, names
 
 _SQL = f"""\
 WITH {points(200)}, traces AS (  -- unknown if one of the losses is not finite
@@ -103,11 +103,11 @@ def _finding(lines: Lines) -> str:
     last = max(row["step"] for row in lines.last.values())
     ends = {label: row["value"] for label, row in lines.last.items() if row["step"] == last}
     low, high = (end(ends, key=lambda label: ends[label]) for end in (min, max))
-    found = f"At step {last:,} the mean loss is {ends[low]:.4f} nats ({low})"
-    if low != high:
-        found = (
-            f"At step {last:,} the mean losses are {ends[low]:.4f} ({low}) to {ends[high]:.4f} nats ({high})"
-        )
+    first, then = (f"{ends[label]:.4f}" for label in (low, high))
+    found = f"At step {last:,} the mean losses are {first} ({low}) to {then} nats ({high})"
+    if first == then:
+        where = f"in {in_all(len(ends))}" if len(ends) > 1 else f"({low})"
+        found = f"At step {last:,} the mean loss is {first} nats {where}"
     early = list(dict.fromkeys(f"{row['label']} ({row['outcome']})" for row in lines.ends))
     return f"{found}; stopped earlier: {names(early)}" if early else found
 

@@ -8,7 +8,8 @@ from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._dots import Axis
 from analysis.charts._rates import dots
 from analysis.query.rates import COMPLETED_RUNS
-from analysis.stats import rate
+from analysis.stats import by_label, grouped, rate
+from analysis.stats.verdict import in_a_row
 
 
 def _build(rows: list[Row], styles: Styles) -> Figure | None:
@@ -20,18 +21,24 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _utilisation(rows: list[Row], styles: Styles) -> Figure:
-    peaks = {
-        f"{row['device'] or 'unknown'}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})"
-        for row in rows
-    }
+    peaks = grouped(rows, _peak)
+    said = [
+        f"{peak}{f' for {in_a_row(list(by_label(mine)))}' if len(peaks) > 1 else ''}"
+        for peak, mine in sorted(peaks.items())
+    ]
     what = (
         f"Percent of the device's dense peak: {_formula(rows)} FLOP per token x tokens per second / peak. "
         "N excludes the input embedding; no causal discount, no recomputation. Not comparable with a "
-        f"kernel's TFLOP/s. Peak of {'; '.join(sorted(peaks))}."
+        f"kernel's TFLOP/s. Peak of {'; of '.join(said)}."
     )
     if len({row["peak_flops"] for row in rows}) > 1:
         what += " Shares of different peaks do not show which group is faster; tokens per second do."
     return dots(rows, styles, Axis("percent of the peak (MFU)", ".1f"), rate("mfu"), what)
+
+
+def _peak(row: Row) -> str:
+    device = row["device"] or "an unnamed device"
+    return f"{device}: {row['peak_flops'] / 1e12:,.4g} TFLOP/s ({row['peak_source']})"
 
 
 def _rate(rows: list[Row], styles: Styles) -> Figure:

@@ -10,7 +10,7 @@ from analysis.charts._dots import ORDER
 from analysis.charts._rows import TOP, column, height, y_of
 from analysis.charts._style import INK, colours, drawn
 from analysis.charts._style import chart as chart_of
-from analysis.charts._values import interval, names
+from analysis.charts._values import groups, interval
 from analysis.findings.groups import stated
 from analysis.findings.rates import Compared, rates
 from analysis.query.findings import MEASURED_RUNS
@@ -53,7 +53,9 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 
 def _named(baseline: dict[str, object]) -> str:
-    return ", ".join(f"{factor} = {value}" for factor, value in baseline.items())
+    """As a study writes it."""
+    written = (str(value).lower() if isinstance(value, bool) else value for value in baseline.values())
+    return ", ".join(f"{factor} = {value}" for factor, value in zip(baseline, written, strict=True))
 
 
 def _levels(found: tuple[Compared, ...]) -> str:
@@ -108,7 +110,7 @@ def _finding(found: tuple[Compared, ...]) -> str:
     for it in found:
         kinds.setdefault(_kind(it), []).append(it.label)
     said = [
-        f"{names(labels)} {_is(kind, len(labels) > 1)}" for kind, labels in kinds.items() if kind != OBSERVED
+        f"{groups(labels)} {_is(kind, len(labels) > 1)}" for kind, labels in kinds.items() if kind != OBSERVED
     ]
     if not (seen := [it for it in found if _kind(it) == OBSERVED]):
         return f"Compared with {base}: {'; '.join(said)}"
@@ -243,8 +245,8 @@ chart = Chart(
     sql=MEASURED_RUNS,
     build=_build,
     empty=(
-        "No group is compared with a baseline. Name one in the study, such as `baseline: {attention: auto}`: "
-        "the factor values of the group that others are compared with."
+        "No group is compared with a baseline: the study names none, such as "
+        "`baseline: {attention: auto}`, or no run of it completed."
     ),
     tasks=("training", "inference"),
 )

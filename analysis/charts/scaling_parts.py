@@ -10,7 +10,7 @@ from analysis.charts._parts import NAMES, columns, whole
 from analysis.charts._scaling import noun
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number
-from analysis.findings.profiles import SLOWER, slower
+from analysis.findings.profiles import UNLIKE, unlike
 from analysis.findings.scaling import Curve, curves, once, parallel, processes
 from analysis.query.findings import MEASURED_RUNS
 from analysis.stats import by_label, middle
@@ -91,10 +91,10 @@ def _caption(rows: list[Row], labels: list[str], what: str) -> str:
     if not all(row["gpus"] for row in rows):
         said += " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
     mine = ({**row, "seconds": whole(row), "timed_seconds": row["step_seconds"]} for row in rows)
-    if unlike := set(slower(mine)) & set(labels):
+    if found := set(unlike(mine)) & set(labels):
         said += (
-            f" In {len(unlike)} of {counted(len(labels), 'group')} profiled steps took over {SLOWER:.0f} % "
-            "longer than the timed ones, whose shares may be others."
+            f" In {len(found)} of {counted(len(labels), 'group')} profiled steps took over {UNLIKE:.0f} % "
+            "longer or shorter than the timed ones, whose shares may be others."
         )
     return said
 

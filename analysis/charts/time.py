@@ -39,7 +39,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     bars = [piece for label, mine in parts.items() for piece in pieces(label, mine)]
     wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in known]
     return Figure(
-        spec=plot(bars, wholes, list(middles), list(_PARTS.values()), unit),
+        spec=plot(bars, wholes, list(middles), list(_PARTS.values()), f"{unit} per run"),
         caption=(
             f"The whole time of a run of {_steps(known)}, by its parts. The bar is the group's run whose "
             "whole time is the median (the shorter of the middle two), each mark is a run. Start-up: "

@@ -7,6 +7,7 @@ from typing import Any
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
 from analysis.charts._lines import Lines, plot, table
+from analysis.charts._values import groups as named
 from analysis.charts._values import names
 from analysis.findings.groups import compared, declared, groups_of
 from analysis.stats import by_label, grouped
@@ -75,7 +76,7 @@ def _finding(rows: list[Row]) -> str:
     """Which lines stay on one side of 1."""
     lines = by_label(rows)
     sides = grouped(lines, lambda label: _side([row["value"] for row in lines[label]]))
-    said = [f"{names(labels)} {side} the baseline" for side, labels in sides.items()]
+    said = [f"{named(labels)} {side} the baseline" for side, labels in sides.items()]
     return f"Observed at the points after the warm-up: {'; '.join(said)}"
 
 

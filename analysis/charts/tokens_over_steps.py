@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.charts import Chart, Figure, Row, Styles
 from analysis.charts._curves import limit, points
 from analysis.charts._lines import Lines, crowd, plot, table
-from analysis.charts._values import fitting
+from analysis.charts._values import brief, fitting
 from analysis.stats import by_label
 from analysis.stats.estimate import median
 
@@ -57,7 +57,7 @@ def _finding(rows: list[Row], warmup: int) -> str | None:
     if not off:
         return None
     worst = max(off, key=lambda label: off[label])
-    reach = f"{100 * off[worst]:.2g} % of its group's median"
+    reach = f"{brief(100 * off[worst])} % of its group's median"
     return f"Observed: after the warm-up every point is within {reach} (farthest: {worst})"
 
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 from analysis.findings.groups import Row
 from analysis.stats import by_label, middle
 
-SLOWER = 10.0  # percent above the timed step, from which a profile says nothing of that
+UNLIKE = 10.0  # percent more or less than the timed step, from which a profile says nothing of that
 
 # A row for each completed run and phase that was profiled.
 PROFILED = """\
@@ -21,18 +21,21 @@ GROUP BY r.label, r.run_id, r.place, p.phase
 ORDER BY r.place, r.run_id, p.phase"""
 
 
-def slower(rows: Iterable[Row]) -> dict[str, float]:
+def unlike(rows: Iterable[Row]) -> dict[str, float]:
     """By label, how much longer the group's median profiled step took than its run's timed ones, in percent.
+
+    Below zero where it was shorter.
 
     Args:
         rows: of one phase, as PROFILED gives them. The median run is the one that the figure shows.
 
     Returns:
-        Of groups above SLOWER alone.
+        Of groups beyond UNLIKE alone.
     """
     found = {}
     for label, mine in by_label(rows).items():
         row = middle(mine, itemgetter("seconds"))
-        if row["timed_seconds"] and (more := 100 * (row["seconds"] / row["timed_seconds"] - 1)) > SLOWER:
+        more = 100 * (row["seconds"] / row["timed_seconds"] - 1) if row["timed_seconds"] else 0.0
+        if abs(more) > UNLIKE:
             found[label] = more
     return found

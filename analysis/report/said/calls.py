@@ -29,7 +29,7 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
     yield _at_one_shape(times, shown[0], how)
     if (at := _fastest(found)).total() > 1:
         counts = listed([f"{name(backend)} at {count:,d}" for backend, count in at.most_common()])
-        text = f"Observed: of {counted(at.total(), 'shape')}, {_BOTH} are the fastest by {counts}."
+        text = f"Observed: of {counted(at.total(), 'shape')}, the fastest backend of {_BOTH} is {counts}."
         numbers = (
             Number(f"shapes at which {backend} is the fastest", count, None, None, "shapes")
             for backend, count in at.items()
@@ -39,9 +39,10 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
 
 def _at_one_shape(times: _Times, point: Point, how: str) -> Sentence:
     ends = [times[0], times[-1]] if len(times) > 1 else times
-    each = listed([f"{milliseconds:,.3g} ms by {name(backend)}" for milliseconds, backend in ends])
-    text = f"Observed at {said(point)} ({how[:1].lower()}{how[1:]}): {_BOTH} take {each}"
-    text += f", of {len(times)} backends." if len(times) > 2 else "."
+    each = [f"{milliseconds:,.3g} ms with {name(backend)}" for milliseconds, backend in ends]
+    if len(times) > 2:
+        each = [f"{each[0]}, the fastest of {len(times)} backends,", f"{each[1]}, the slowest"]
+    text = f"Observed at {said(point)} ({how[:1].lower()}{how[1:]}): {_BOTH} take {listed(each)}."
     numbers = (
         Number(f"milliseconds of {_BOTH} by {backend}", milliseconds, None, None, "ms")
         for milliseconds, backend in ends

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from analysis.compare.values import device
 from analysis.report.models import parameters
 from analysis.report.said.sentence import Number, Sentence, listed
+from analysis.stats.verdict import name
 from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.report.facts import Facts, Row
+
+_NAMED = 3  # backends that the sentence names; of more it says how many
 
 
 def sentence(facts: Facts) -> Sentence:
@@ -37,7 +40,7 @@ def _calls(facts: Facts) -> Sentence:
         f"of which {_done(runs):,d} completed."
     )
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
-    numbers = (Number(name, count, None, None, name.split()[-1]) for name, count in counts.items())
+    numbers = (Number(what, count, None, None, what.split()[-1]) for what, count in counts.items())
     return Sentence(said, tuple(numbers))
 
 
@@ -119,7 +122,8 @@ def _groups(facts: Facts) -> str:
     if not axes or many == 1:
         return ""
     if axes == ["attention"]:
-        return f", under each of {many} attention backends"
+        few = listed([name(label) for label in facts.labels]) if many <= _NAMED else ""
+        return f", under {few or f'each of {many} attention backends'}"
     return f", for each of {many} {'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
 
 
@@ -127,9 +131,9 @@ def varying(runs: Sequence[Row]) -> list[str]:
     """The factors that have several values, seed and repeat apart, in the study's order."""
     found: dict[str, set[str]] = {}
     for run in runs:
-        for name, value in (run["factors"] | {"scale": run["scale"]}).items():
-            found.setdefault(name, set()).add(str(value))
-    return [name for name, values in found.items() if len(values) > 1 and name not in ("seed", "repeat")]
+        for factor, value in (run["factors"] | {"scale": run["scale"]}).items():
+            found.setdefault(factor, set()).add(str(value))
+    return [axis for axis, values in found.items() if len(values) > 1 and axis not in ("seed", "repeat")]
 
 
 def _count(facts: Facts) -> str:
@@ -140,7 +144,7 @@ def _count(facts: Facts) -> str:
 
 def _numbers(runs: Sequence[Row]) -> list[Number]:
     counts = {"runs": len(runs), "completed runs": _done(runs)}
-    found = [Number(name, value, None, None, "runs") for name, value in counts.items()]
+    found = [Number(what, value, None, None, "runs") for what, value in counts.items()]
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
         ("planned steps", "steps", {run["planned_steps"] for run in runs}),

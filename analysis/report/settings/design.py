@@ -43,7 +43,7 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
         ("Repeats", _repeats(runs), "; ".join(f"`--repeats {each}`" for each in _given(runs, "--repeats"))),
         ("Order of the runs", comparison.order, ""),
         ("Baseline", _baseline(runs), ""),
-        ("Margins", value(runs, _margins, "none was stated before the runs"), ""),
+        ("Margins", value(runs, _margins), ""),
         ("Stopping rule", _stopping(runs), ""),
     ):
         if said:
@@ -108,14 +108,14 @@ def _baseline(runs: Sequence[Row]) -> str:
     return _factors(found) if found else "none declared"
 
 
-def _margins(run: Row) -> str | None:
+def _margins(run: Row) -> str:
     found = (run["design"] or {}).get("margins") or {}
     loss, rate = found.get("loss"), found.get("tokens_per_second")
     said = [
         "" if loss is None else f"loss {loss:g} nats per token",
         "" if rate is None else f"tokens per second {100 * rate:.3g} %",
     ]
-    return ", ".join(filter(None, said)) or None
+    return ", ".join(filter(None, said)) or "none was stated before the runs"
 
 
 def _stopping(runs: Sequence[Row]) -> str:

@@ -155,10 +155,10 @@ def test_a_report_says_of_which_backend_profiled_prefills_were_slower_than_timed
     profile(folder, decoded={"products": 0.01}, products=0.15)
     collect(tmp_path)
     made = build_report(tmp_path, "inference", tmp_path / "out").parent
-    assert "shows prefills profiled after the run. Those of custom (50.0 %) took over 10 %" in words(
+    assert "shows prefills profiled after the run. Those of custom (+50.0 %) took over 10 %" in words(
         made / "index.html"
     )
-    assert "In 1 of 2 groups these took over 10 % longer" in words(made / "prefill.html")
+    assert "In 1 of 2 groups these took over 10 % longer or shorter" in words(made / "prefill.html")
     assert not audit(made).findings
 
 
@@ -208,7 +208,7 @@ def test_a_report_has_the_profiles_on_the_pages_of_prefills_and_of_decoding(
     assert f"{decode_floor:.0f} % ( auto ) of that of a decoded token." in overview
     assert "The floor of a prefill" in words(made / "methods.html")
     assert "longer than the timed ones" not in overview
-    assert "of the prefill" in words(made / "prefill.html")
-    assert "of the decoded token" in words(made / "decoding.html")
+    assert "of the time of a prefill" in words(made / "prefill.html")
+    assert "of the time of a decoded token" in words(made / "decoding.html")
     assert not (made / "time.html").exists()
     assert not audit(made).findings

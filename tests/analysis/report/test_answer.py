@@ -38,8 +38,10 @@ def test_what_was_run_is_one_sentence_with_its_numbers() -> None:
     ran = of([*repeats("cudnn", 1), *repeats("flash", 1.02)]).ran
     assert ran.text == (
         "A llama of 1.38 million parameters was trained for 100 steps of 4,096 tokens on NVIDIA H200, "
-        "under each of 2 attention backends: 6 runs, 3 of each, of which 6 completed."
+        "under `cudnn` and `flash`: 6 runs, 3 of each, of which 6 completed."
     )
+    many = of([planned(f"b{n}") for n in range(5)]).ran.text
+    assert "under each of 5 attention backends: 5 runs" in many
     assert {number.name: number.value for number in ran.numbers}["runs"] == 6
 
 
@@ -380,8 +382,8 @@ def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_fi
     training = repeats("tiled", 1)
     assert said(training, step=0.439) == []
     assert said(training, step=0.6132) == [
-        "The figure of where the time of a step goes shows steps profiled after the run. Those of `tiled` (53.3 %) took "
-        "over 10 % longer than the timed ones, so it does not show where the time of the timed ones went."
+        "The figure of where the time of a step goes shows steps profiled after the run. Those of `tiled` (+53.3 %) took "
+        "over 10 % longer or shorter than the timed ones, so it does not show where the time of the timed ones went."
     ]
     read = facts(training, profiles=profiles(step=0.6, decode=0.6))
     nouns = ("a step", "a decoded token")

@@ -83,14 +83,17 @@ def test_a_description_is_the_studys_and_what_a_launch_changed_is_beside_it(
 ) -> None:
     command = ["runner", "launch", "study.yaml", "--set", "train.steps=30"]
     ran = plan("r1").provenance.model_copy(update={"command": command})
-    said = {"description": "Which is fast? All read one text.", "scale_description": "For 60 steps."}
+    said = {
+        "description": "Which is fast? All read one text.",
+        "scale_description": "For 60 steps, unlike `full`.",
+    }
     completed(root, "r1", steps=30, provenance=ran, **said)
     collect(root)
     build_report(root, "backends", tmp_path / "report")
     for name in ("index", "print"):
         text = words(tmp_path / "report" / f"{name}.html")
         assert (
-            "Which is fast? All read one text. The study says of scale full: For 60 steps. "
+            "Which is fast? All read one text. The study says of scale full: For 60 steps, unlike full . "
             "What was launched differs from that: --set train.steps=30 ." in text
         )
 

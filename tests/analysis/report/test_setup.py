@@ -14,7 +14,7 @@ from analysis.report.settings.values import options
 from analysis.report.setup import setup
 from model.attention import load, names
 from model.attention._described import described
-from tests.analysis.findings.rows import START
+from tests.analysis.findings.rows import DESIGN, START
 from tests.analysis.report.study import NOBODY, TRAIN, Row, comparison, facts, planned
 
 
@@ -38,6 +38,14 @@ def test_what_a_launch_gave_that_its_study_does_not_say_is_told_beside_what_the_
         "--only attention=custom,flash",
     ]
     assert launched([planned("custom", command=launch)]) == []
+
+
+def test_margins_that_nobody_stated_are_not_called_unknown() -> None:
+    without = {"design": DESIGN | {"margins": {}}}
+    assert table([planned("cudnn", **without)])["Margins"] == "none was stated before the runs"
+    assert table([planned("a", **without), planned("b", **without | {"design": DESIGN})])["Margins"] == (
+        "none was stated before the runs (`a`); loss 0.005 nats per token (`b`)"
+    )
 
 
 def test_what_labels_stand_for_is_said_where_the_study_gives_them() -> None:
