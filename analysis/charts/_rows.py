@@ -28,11 +28,22 @@ def y_of(labels: Sequence[str], field: str = "label", grid: bool = True) -> alt.
     """The rows, from the top in the order of the labels."""
     import altair as alt
 
-    said = "split(datum.label, ', ')" if _broken(labels) else alt.Undefined
-    axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, labelExpr=said)
+    how = _on_lines(labels) if _broken(labels) else {}
+    axis = alt.Axis(labelLimit=_LONGEST, labelPadding=8, grid=grid, **how)
     # The order is a domain: as a sort it would become an expression that contains the labels' text.
     scale = alt.Scale(domain=list(labels))
     return alt.Y(f"{field}:N", scale=scale, sort=None, title=None, axis=axis)
+
+
+def _on_lines(labels: Sequence[str]) -> dict[str, Any]:
+    """Names broken at their commas, around the middle of their row: Vega puts the first line there."""
+    lines = sorted({len(label.split(", ")) for label in labels} - {1})
+    up = [
+        {"test": f"length(split(datum.label, ', ')) === {many}", "value": -_LINE * (many - 1) / 2}
+        for many in lines
+    ]
+    raised = {"labelOffset": {"condition": up, "value": 0}} if up else {}
+    return {"labelExpr": "split(datum.label, ', ')"} | raised
 
 
 def column(rows: list[Row], y: alt.Y, head: str, field: str, number: str) -> list[alt.Chart]:

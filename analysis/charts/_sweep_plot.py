@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from math import log10
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -238,14 +239,19 @@ def _strip(plot: Plot) -> list[alt.Chart]:
     """Below the axis, a row for each line with runs that did not complete: a cross, and how they ended."""
     import altair as alt
 
-    crosses, said = [], []
+    crosses: list[Row] = []
+    before: list[Row] = []  # what stands before a cross, or after it
+    after: list[Row] = []
     for row, name in enumerate(plot.strip):
-        before = ""
-        for cell in plot.lines[name]:
-            mark = {"label": name, "x": cell.at[plot.x.name], "at": plot.below(row), "ended": cell.word}
-            crosses += [mark] if cell.word else []
-            said += [mark] if cell.word not in ("", before) else []  # once for a row of the same
-            before = cell.word
+        for word, cells in groupby(plot.lines[name], lambda cell: cell.word):
+            marks = [
+                {"label": name, "x": cell.at[plot.x.name], "at": plot.below(row), "ended": word}
+                for cell in cells
+            ]
+            if word:
+                crosses += marks
+                first = marks[0]["x"] == plot.x.values[0]  # before it would be outside of the figure
+                (after if first else before).append(marks[-1 if first else 0])
     if not crosses:
         return []
     tips = [
@@ -254,8 +260,11 @@ def _strip(plot: Plot) -> list[alt.Chart]:
         alt.Tooltip("ended:N", title="not completed"),
     ]
     cross = chart(crosses).mark_point(shape=_CROSS, size=60, strokeWidth=2, opacity=1)
-    text = chart(said).mark_text(align="right", dx=-8, fontSize=11, color=INK)
-    return [
-        cross.encode(x=_x(plot), y=_y(plot, "at"), color=colours(plot.styles), tooltip=tips),
-        text.encode(x=_x(plot), y=_y(plot, "at"), text="ended:N"),
-    ]
+    x, y = _x(plot), _y(plot, "at")
+    layers = [cross.encode(x=x, y=y, color=colours(plot.styles), tooltip=tips)]
+    sides: Any = ((before, "right", -8), (after, "left", 8))
+    for said, align, dx in sides:
+        if said:
+            text = chart(said).mark_text(align=align, dx=dx, fontSize=11, color=INK)
+            layers.append(text.encode(x=x, y=y, text="ended:N"))
+    return layers

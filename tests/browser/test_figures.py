@@ -145,6 +145,18 @@ def test_rows_with_long_names_are_numbered_in_their_order(browser: Any, report: 
     assert names == labels
 
 
+def test_numbers_in_place_of_names_are_of_the_rows_alone(browser: Any, report: Path) -> None:
+    """The certificates' axis has a tick at its end, which is nothing that has a name."""
+    emulate(browser, 160)
+    load(browser, report / "certificates.html")
+    numbers, names = browser.execute_script("""
+        const figure = document.querySelector('figure[data-chart="certificates"]');
+        const rows = [...figure.querySelectorAll('.role-axis-label text')].map((each) => each.textContent);
+        return [rows.filter((text) => text && !text.includes('.')), figure.querySelectorAll('ol.key li').length];
+    """)
+    assert numbers == [str(number) for number in range(1, names + 1)]
+
+
 def test_the_values_are_in_a_table_that_the_keyboard_opens(tokens: Any) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys

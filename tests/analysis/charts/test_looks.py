@@ -34,6 +34,18 @@ from tests.analysis.findings.rows import DESIGN, repeated, run
 BASELINE = DesignRecord(order="as written", baseline={"attention": "auto"}, margins={"loss": 0.01})
 
 
+def test_a_name_of_several_lines_is_around_the_middle_of_its_row() -> None:
+    labels = ["one", "two, lines", "a, name, of, four lines"]
+    rows = [row for label in ("cudnn", *labels) for row in repeated(label, [0.4, 0.41, 0.42])]
+    figure = charts.load("ratios").build(rows, styles(["cudnn", *labels]))
+    assert figure
+    svg = vl_convert.vegalite_to_svg(json.dumps(figure.spec | {"width": 600}))
+    names = re.findall(r"<text[^>]*translate\(-8,([\d.]+)\)[^>]*>(?:<tspan>)?(one|two|a)<", svg)
+    tops = {name: float(top) for top, name in names}
+    row = tops["two"] + 7 - tops["one"]
+    assert row > 56 and tops["a"] + 21 == pytest.approx(tops["one"] + 2 * row, abs=2)
+
+
 def timed(label: str, steps: int) -> Row:
     """A run with so many counted steps."""
     return run(label, counted_steps=list(range(steps)), counted_step_seconds=[0.4] * steps)

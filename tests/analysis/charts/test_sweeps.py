@@ -343,6 +343,24 @@ def test_cells_that_differ_in_more_than_an_axis_are_no_sweep_over_it() -> None:
     assert not charts.load("sweep_tokens_map").applies(rows), "a row alone is no heat map"
 
 
+def test_how_the_first_runs_of_a_line_ended_is_said_inside_the_figure() -> None:
+    """Beside its cross: before the first value of the axis there is no room."""
+    rows = grid(attention=["auto", "flash3", "math"], train__sequence_length=LENGTHS)
+    rows = ended(rows, "unsupported", attention="flash3", train__sequence_length=LENGTHS[0])
+    rows = ended(rows, "unsupported", attention="flash3", train__sequence_length=LENGTHS[1])
+    rows = ended(rows, "oom_gpu", attention="math", train__sequence_length=LENGTHS[-1])
+    figure = lines(rows)
+    said = {
+        layer["mark"]["align"]: figure.spec["datasets"][layer["data"]["name"]]
+        for layer in figure.spec["layer"]
+        if layer["encoding"].get("text", {}).get("field") == "ended"
+    }
+    assert {align: [(row["ended"], row["x"]) for row in rows] for align, rows in said.items()} == {
+        "left": [("unsupported", LENGTHS[1])],
+        "right": [("OOM", LENGTHS[-1])],
+    }
+
+
 def test_labels_cannot_become_expressions() -> None:
     evil = "'); alert(1); ('</script>\u2028"
     rows = grid(attention=[evil, "b"], train__sequence_length=LENGTHS, train__batch_size=BATCHES)

@@ -36,7 +36,11 @@
     if (axes.length) {
       const { scale, axis } = axes[0];
       const lines = axis.labelExpr ? scale.domain.flatMap((name) => name.split(", ")) : scale.domain;
-      const number = () => axes.forEach((y) => (y.axis.labelExpr = "indexof(domain('y'), datum.value) + 1"));
+      // A tick at the end of the axis has no name, and so no number; what raises a name of several lines is for these.
+      const number = () => axes.forEach(({ axis: it }) => {
+        it.labelExpr = "indexof(domain('y'), datum.value) + 1 || ''";
+        delete it.labelOffset;
+      });
       return { names: scale.domain, lines, number, most: axis.labelLimit, share: 0.3 };
     }
     const named = layer.find(({ name }) => name === "beside" || name === "above");
