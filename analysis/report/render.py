@@ -65,6 +65,7 @@ def environment() -> Environment:
         "duration": lambda seconds: UNKNOWN if seconds is None else duration(seconds),
         "script_json": script_json,
         "said": said,
+        "whole": whole,
         "counted": lambda count, noun: UNKNOWN if count is None else counted(count, noun),
         "plain": plain,
         "short_kernels": short_kernels,
@@ -98,10 +99,15 @@ def script_json(value: Any) -> Any:
 
 
 def said(sentence: str) -> Any:
-    """A sentence in which `backticks` mark code."""
+    """A sentence in which `backticks` mark code, and whose numbers keep their percent signs."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))  # noqa: S704 - escaped here
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(whole(sentence)))))  # noqa: S704 - escaped here
+
+
+def whole(text: str) -> str:
+    """A text in which no line breaks before a percent sign."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def number(value: float | None, form: str = ",.4g") -> str:

@@ -169,27 +169,38 @@ def _rankings(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
 
 def _ranking(ranking: Ranking) -> Sentence:
     labels = list(dict.fromkeys(label for tier in ranking.tiers for label in tier))
-    among = f"Among all pairs of {counted(len(labels), 'group')} with repeats"
-    if len(ranking.tiers) == 1:
-        said = f"{among}, no test tells any two rates apart: {listed([name(label) for label in labels])}."
-        return Sentence(said, kind="inconclusive", level="runs", method=_method(ranking))
     tested = {pair: found for pair, found in ranking.verdicts.items() if set(pair) <= set(labels)}
     apart = {pair: found for pair, found in tested.items() if found.kind == "different"}
-    said = f"{among}, the tests tell {len(apart)} of {len(tested)} apart"
-    if len(apart) <= _FEW:
-        said = f"{said}: {listed([_faster(pair, found) for pair, found in apart.items()])}."
+    kind = "ranking" if apart else "inconclusive"
+    few = tested if len(tested) == 1 else apart if len(apart) <= _FEW else {}
+    among = f"Among all pairs of {counted(len(labels), 'group')} with repeats"
+    if few:
+        pairs = listed([_pair(*pair, found) for pair, found in few.items()])
+        many = f"{among}, the tests tell {len(apart)} of {len(tested)} apart: "
+        said = f"{many}{pairs}." if len(tested) > 1 else f"{pairs[:1].upper()}{pairs[1:]}."
+    elif not apart:
+        said = f"{among}, no test tells any two rates apart: {listed([name(label) for label in labels])}."
     else:
         tiers = "; ".join(listed([name(label) for label in tier]) for tier in ranking.tiers)
         said = (
-            f"{said} and give this order from the fastest: {tiers}. They do not tell apart groups that share "
-            "a place."
+            f"{among}, the tests tell {len(apart)} of {len(tested)} apart and give this order from the "
+            f"fastest: {tiers}. They do not tell apart groups that share a place."
         )
-    return Sentence(said, kind="ranking", level="runs", method=_method(ranking))
+    numbers = tuple(_ranked(*pair, found) for pair, found in few.items())
+    return Sentence(said, numbers, kind, "runs", _method(ranking))
 
 
-def _faster(pair: tuple[str, str], found: Verdict) -> str:
-    one, other = map(name, pair if (found.difference or 0) > 0 else reversed(pair))
-    return f"{one} is faster than {other}"
+def _pair(one: str, other: str, found: Verdict) -> str:
+    difference = found.difference or 0.0
+    seen = f"{name(one)} ({percentage(difference, found.low, found.high)})"
+    if found.kind != "different":
+        return f"the test does not tell the rate of {seen} apart from that of {name(other)}"
+    return f"{seen} is {'faster' if difference > 0 else 'slower'} than {name(other)}"
+
+
+def _ranked(one: str, other: str, found: Verdict) -> Number:
+    value, low, high = (None if x is None else 100 * x for x in (found.difference, found.low, found.high))
+    return Number(f"ranked rate of {one} over {other}", value or 0.0, low, high, "percent")
 
 
 def _method(ranking: Ranking) -> str:

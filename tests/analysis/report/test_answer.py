@@ -188,16 +188,24 @@ def test_a_ranking_says_which_pairs_its_tests_tell_apart_or_the_order_that_many_
     """Two places may have nearly the same groups, of which the tests tell one pair apart."""
 
     def ranking(**factors: float) -> str:
-        rows = [row for label, factor in factors.items() for row in repeats(label, factor)]
-        (found,) = [each.text for each in of(rows).findings if each.text.startswith("Among all pairs")]
-        return found.partition(", the tests tell ")[2]
+        alone = {"design": DESIGN | {"baseline": None}}
+        rows = [row for label, factor in factors.items() for row in repeats(label, factor, **alone)]
+        found = of(rows)
+        (said,) = [each for each in (*found.findings, *found.cannot_say) if "after Holm" in each.method]
+        assert len(said.numbers) == said.text.count(" %; ")
+        return said.text
 
+    assert ranking(cudnn=1, flash=1.05) == "`flash` (+5.00 %; +5.00 to +5.00 %) is faster than `cudnn`."
     assert ranking(cudnn=1, flash=1.05, flex=1.05) == (
-        "2 of 3 apart: `flash` is faster than `cudnn` and `flex` is faster than `cudnn`."
+        "Among all pairs of 3 groups with repeats, the tests tell 2 of 3 apart: `flash` (+5.00 %; +5.00 to "
+        "+5.00 %) is faster than `cudnn` and `flex` (+5.00 %; +5.00 to +5.00 %) is faster than `cudnn`."
     )
     assert ranking(cudnn=1, flash=1.05, flex=1.1) == (
-        "3 of 3 apart and give this order from the fastest: `flex`; `flash`; `cudnn`. They do not tell apart "
-        "groups that share a place."
+        "Among all pairs of 3 groups with repeats, the tests tell 3 of 3 apart and give this order from the "
+        "fastest: `flex`; `flash`; `cudnn`. They do not tell apart groups that share a place."
+    )
+    assert ranking(cudnn=1, flash=1) == (
+        "The test does not tell the rate of `cudnn` (+0.00 %; +0.00 to +0.00 %) apart from that of `flash`."
     )
 
 

@@ -149,7 +149,10 @@ def test_a_report_of_imported_runs_shows_what_is_wrong_in_their_logs(
     index = (tmp_path / "pages" / "index.html").read_text()
     assert "Imported logs: theirs" in index
     assert "they have no certificate" in index
-    assert "Wrong in a log: cudnn: the log counts 54.76 GFLOP per token" in index
+    assert index.count("cudnn: the log counts 54.76 GFLOP per token") == 2, (
+        "in the answer, and among the logs"
+    )
+    assert "Wrong in an imported log: cudnn: the log counts 54.76 GFLOP per token" in index
     pages = [page.read_text() for page in (tmp_path / "pages").glob("run-*.html")]
     assert any("includes the warm-up" in page for page in pages), "on the page of its run"
 
