@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import ast
 import gc
+import re
 from importlib import import_module
+from itertools import takewhile
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from model import modules
-from model.errors import UserError
+from model.errors import UserError, did_you_mean
 from runner import commands
 
 
@@ -28,15 +30,25 @@ def verbs() -> dict[str, Path]:
     return {short[name] if iskeyword(short[name]) else name: path for name, path in files.items()}
 
 
-def _refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
-    """Refuse an option that is given twice but holds one value: click would drop all but the last."""
+def _refuse_slips(command: Any, ctx: Any, args: list[str]) -> None:
+    """Refuse what click would take for something else.
+
+    That is an option that is given twice but holds one value, of which click would drop all but the last, and
+    a long option with one dash, of which click would take all letters but the first for the value of that.
+    """
     if ctx.resilient_parsing:
         return
+    long = {name for param in command.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+    for name in (arg.partition("=")[0] for arg in args):
+        if len(name) > 2 and not name.startswith("--") and f"-{name}" in long:
+            raise UserError(f"{name}: no such option; type -{name}")
     *_, given = command.make_parser(ctx).parse_args(args=list(args))
     for param in given:
         flag = getattr(param, "is_flag", False) and not param.secondary_opts
         if given.count(param) > 1 and not (param.multiple or flag):
-            raise typer.BadParameter("given more than once; keep one", ctx=ctx, param=param)
+            names = " / ".join(f"'{name}'" for name in (*param.opts, *param.secondary_opts))
+            hint = {"param_hint": names} if param.secondary_opts else {}
+            raise typer.BadParameter("given more than once; keep one", ctx=ctx, param=param, **hint)
 
 
 class ReaderGone(Exception):
@@ -49,11 +61,12 @@ class _Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if any(arg.partition("=")[0] == "--root" for arg in args):
             raise UserError(f"--root goes before the command: runner --root DIR {self.name}")
-        _refuse_repeats(self, ctx, args)
+        _refuse_slips(self, ctx, args)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:  # some typer versions speak pydantic's language
-            error.message = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
+            said = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
+            error.message = re.sub("must be a valid integer.*", "must be a whole number", said)
             raise
 
 
@@ -63,10 +76,10 @@ class _Verbs(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.called = ""
-        self.commands = cast(Any, dict.fromkeys(verbs()))  # typer suggests these for a mistyped verb
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _refuse_repeats(self, ctx, args)
+        known = verbs()
+        _refuse_slips(self, ctx, list(takewhile(lambda arg: arg not in known, args)))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -80,6 +93,8 @@ class _Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         self.called = args[0]
+        if self.called not in (known := verbs()) and not ctx.resilient_parsing:
+            raise UserError(f"no command '{self.called}' {did_you_mean(self.called.lower(), list(known))}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -133,6 +148,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _globals(
+    ctx: typer.Context,
     root: Annotated[
         str, typer.Option("--root", envvar="RUNNER_ROOT", help="The workspace that holds all results.")
     ] = "runs",
@@ -143,4 +159,5 @@ def _globals(
 ) -> None:
     from runner.commands._options import Settings, workspace
 
-    Settings.root = workspace(root)
+    source = ctx.get_parameter_source("root")
+    Settings.root = workspace(root, "RUNNER_ROOT" if source and source.name == "ENVIRONMENT" else "--root")

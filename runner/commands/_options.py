@@ -78,21 +78,24 @@ class Settings:
     root = Path("runs")
 
 
-def workspace(given: str) -> Path:
+def workspace(given: str, by: str = "--root") -> Path:
     """The absolute path of the workspace.
+
+    Args:
+        by: the option or variable that gives it.
 
     Raises:
         UserError: it cannot be a folder, or not one that a batch script can name.
     """
     if not given.strip() or given.startswith("~"):
-        raise UserError(f"--root {given!r}: write the folder's path in full")
+        raise UserError(f"{by} {given!r}: write the folder's path in full")
     try:
         root = Path(given).absolute()
     except FileNotFoundError as error:
         raise UserError("the working directory no longer exists; change to another one") from error
     check_path(root)
     if not (there := existing(root)).is_dir():
-        raise UserError(f"--root {given}: {there} is not a folder")
+        raise UserError(f"{by} {given}: {there} is not a folder")
     return root
 
 

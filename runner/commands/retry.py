@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 def command(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
     outcome: Annotated[
-        list[str] | None, typer.Option(help="Runs with this outcome; repeatable [default: all unexpected].")
+        list[str] | None,
+        typer.Option(help="Runs with this outcome; commas between several [default: all unexpected]."),
     ] = None,
     profile: OtherProfile = None,
     sets: Annotated[
@@ -62,12 +63,14 @@ def _changes(sets: Sequence[str]) -> dict[str, int]:
         UserError: another setting, or no number of processes.
     """
     from runner.spec.cells.options import overrides
+    from runner.spec.settings import leaves
 
     axes = [f"parallel.{name}" for name in AXES]
     for dotted in (text.partition("=")[0].strip() for text in sets):
         if dotted not in axes:
             # A name without a section, such as `shrd`, may be an axis of `parallel`.
-            known = did_you_mean(dotted if "." in dotted else f"parallel.{dotted}", axes)
+            whole = "." in dotted or dotted in leaves()
+            known = did_you_mean(dotted if whole else f"parallel.{dotted}", axes)
             raise UserError(
                 f"--set {dotted}: a run restarts as planned, and only its processes can change {known}"
             )

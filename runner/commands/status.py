@@ -37,7 +37,9 @@ def command(
     study: StudyName = None,
     outcome: Annotated[
         list[str] | None,
-        typer.Option(help="Only runs with this outcome, or planned, queued, running; repeatable."),
+        typer.Option(
+            help="Only runs with this outcome, or planned, queued, running; commas between several."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,

@@ -236,11 +236,15 @@ def planned_again(
         changes: axes of `parallel` in which the restarted attempts differ; the runs stay as they are.
 
     Raises:
-        InvalidFile: the study's file, which defines its budget, cannot be read.
-        UserError: the runs cannot be shared evenly by these processes, or the profile cannot give them.
+        UserError: the study's file, which defines its budget, cannot be read; or the runs cannot
+            be shared evenly by these processes, or the profile cannot give them.
     """
     first = states[0].run
-    study = read_study(Path(first.launched_in or "", first.study_file))
+    try:
+        study = read_study(Path(first.launched_in or "", first.study_file))
+    except UserError as error:
+        advice = "put it back to restart them"
+        raise UserError(f"{error}\nruns of {first.study} were launched from it: {advice}") from error
     named = dataclasses.replace(study, name=first.study)
     runs: list[Planned] = [(_under(state.run, cluster), state) for state in states]
     again = Plan(named, first.scale, cluster, root, runs, again=True, once=True, changes=changes or {})
@@ -276,4 +280,4 @@ def cluster_of(run: RunRecord) -> Cluster:
         return read_cluster(run.profile_file or run.profile)
     except UserError as error:
         launched = f"{run.study}/{run.run_id} was launched with it"
-        raise UserError(f"{error}; {launched}: choose a profile with --profile") from error
+        raise UserError(f"{error}\n{launched}: choose a profile with --profile") from error

@@ -14,7 +14,7 @@ from model.errors import did_you_mean
 from runner.spec.design import Design, DesignKeys
 from runner.spec.document import Document, KeyPath, read_document
 from runner.spec.problems import InvalidFile, Mark, Problem
-from runner.spec.profile import Budget, Resources
+from runner.spec.profile import Budget, Profile, Resources
 from runner.spec.settings import Scalar, flatten, leaves, unknown
 from runner.spec.validation import validated
 
@@ -216,17 +216,25 @@ def _document(path: Path) -> Document:
 def _near(path: Path) -> str:
     """The studies beside a path and in `experiments/`, and which one was probably meant."""
     folders = (path.parent, Path("experiments"))
-    near = sorted({str(each) for folder in folders for each in folder.glob("*.yaml")})
+    near = sorted(
+        {each.absolute(): str(each) for folder in folders for each in folder.glob("*.yaml")}.values()
+    )
     if not near:
         return "(no study nearby: change to the folder that has yours, or write one with `runner init`)"
     return did_you_mean(str(path), near, next((each for each in near if Path(each).stem == path.stem), None))
 
 
-def _misplaced(key: str) -> str:
-    """What to do with a setting that is written among a study's own keys."""
-    if not any(key in leaf.split(".") for leaf in leaves()):
-        return ""
-    return "; a setting of all runs belongs under `base`, one that varies under `matrix`"
+def _misplaced(place: KeyPath) -> str:
+    """What to do with a key that belongs elsewhere: a setting, or a key of a profile."""
+    key = str(place[-1])
+    setting = any(key in (leaf, *leaf.split(".")) for leaf in leaves())
+    if place[0] == "scales" and len(place) == 3 and (setting or key == "base"):
+        return "; a setting that this scale changes belongs under its `set`"
+    if setting and len(place) == 1:
+        return "; a setting of all runs belongs under `base`, one that varies under `matrix`"
+    if key in Profile.model_fields and len(place) == 1:
+        return f"; '{key}' belongs in a profile, which --profile names"
+    return ""
 
 
 def _assignments(study: Study) -> list[tuple[Assignment, KeyPath]]:

@@ -20,11 +20,13 @@ _OF_VALUES = ("matrix", "zip", "exclude", "rules", "scales", "baseline")
 _BRANCHES = ("str", "int", "float", "bool")
 
 
-def validated(document: Document, kind: type[Model], advice: Callable[[str], str] = lambda _key: "") -> Model:
+def validated(
+    document: Document, kind: type[Model], advice: Callable[[KeyPath], str] = lambda _place: ""
+) -> Model:
     """Validate a document against its frozen type.
 
     Args:
-        advice: what to add to the error about an unknown key at the top of the document.
+        advice: what to add to the error about an unknown key.
 
     Raises:
         InvalidFile: lists all problems, each with its position.
@@ -43,11 +45,11 @@ def validated(document: Document, kind: type[Model], advice: Callable[[str], str
 
 
 def _problem(
-    document: Document, kind: type[BaseModel], detail: ErrorDetails, advice: Callable[[str], str]
+    document: Document, kind: type[BaseModel], detail: ErrorDetails, advice: Callable[[KeyPath], str]
 ) -> Problem:
     place = _written(document, detail)
     name = next((str(step) for step in reversed(place) if isinstance(step, str)), "")
-    more = advice(name) if detail["type"] == "extra_forbidden" and len(place) == 1 else ""
+    more = advice(place) if detail["type"] == "extra_forbidden" else ""
     return Problem(document.mark(place), explain(kind, detail, name) + more)
 
 

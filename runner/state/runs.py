@@ -71,10 +71,21 @@ def find(root: Path, name: str) -> RunState:
     if not found and name in study_names(root):
         raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
     if not found:
-        raise UserError(f"no run '{name}' under {root}; list them with `runner status`")
+        hint = f" (did you mean '{near}'?)" if (near := _nearest(root, study, run)) else ""
+        raise UserError(f"no run '{name}' under {root}{hint}; list them with `runner status`")
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
+
+
+def _nearest(root: Path, study: str, run: str) -> str | None:
+    """The run or study whose name is most like one that does not exist."""
+    from difflib import get_close_matches
+
+    paths = [folder.path for folder in run_folders(root, study or None)]
+    known = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
+    known |= {} if study else {name: name for name in study_names(root)}
+    return next((known[name] for name in get_close_matches(run, known, n=1)), None)
 
 
 def study_names(root: Path) -> list[str]:

@@ -3,6 +3,10 @@
 import os
 
 import pytest
+from typer.testing import CliRunner
+
+from runner.cli.app import app
+from tests.analysis.fabricate import Folder, completed, plan
 
 pytestmark = pytest.mark.refused
 
@@ -46,12 +50,15 @@ COMMANDS = [
     ("launch tiny.yaml --set '\x1b[31m=3'", "--set ?[31m=3: unknown setting '?[31m'"),
     ("launch tiny.yaml --profile local --profile local", "'--profile' / '-p': given more than once; keep one"),
     ("launch tiny.yaml --scale full -s full", "given more than once; keep one"),
-    ("launch tiny.yaml --wait --detach", "given more than once; keep one"),
+    ("launch tiny.yaml --wait --detach", "'--wait' / '--detach': given more than once; keep one"),
+    ("launch tiny.yaml -profile local", "-profile: no such option; type --profile"),
+    ("launch tiny.yaml -set=seed=1", "-set: no such option; type --set"),
+    ("-root elsewhere status", "-root: no such option; type --root"),
     ("launch tiny.yaml --dryrun", "Possible options: --dry-run"),
     ("launch tiny.yaml --set", "'--set' requires an argument"),
     ("launch tiny.yaml other.yaml", "unexpected extra argument(s) (other.yaml)"),
     ("launch tiny.yaml --parallel 0", "'--parallel': must be greater than or equal to 1"),
-    ("launch tiny.yaml --parallel x", "'--parallel': must be a valid integer"),
+    ("launch tiny.yaml --parallel x", "'--parallel': must be a whole number\n"),
     ("verify --device tpu", "'--device': 'tpu' is not one of 'cuda', 'cpu'"),
     ("verify --backend ''", "unknown attention backend '' (valid: auto"),
     ("report --index . --latex --out x", "--index takes no other option: leave out --out, --latex"),
@@ -82,9 +89,10 @@ COMMANDS = [
     ("collect none.tar.gz", "none.tar.gz: no such file"),
     ("schema table", "'study'"),
     ("data nowhere --out x.parquet", "nowhere: no such folder"),
-    ("nonsense", "No such command 'nonsense'"),
-    ("lanch", "Did you mean 'launch'?"),
-    ("Launch", "Did you mean 'launch'?"),
+    ("nonsense", "no command 'nonsense' (valid: audit, cancel, "),
+    ("lanch", "no command 'lanch' (did you mean 'launch'? valid: "),
+    ("Launch", "did you mean 'launch'?"),
+    ("resume tiny", "no command 'resume' (valid: audit, cancel, "),
     ("init taken", "already exists"),
 ]  # fmt: skip
 
@@ -159,6 +167,46 @@ def test_a_bad_profile_is_refused_with_its_place_and_line(cli, study, tmp_path, 
     assert f"p.yaml:{place}: " in err
     assert says in err
     assert "Traceback" not in err
+
+
+def test_a_wrong_root_in_the_environment_is_named_as_such(study, monkeypatch):
+    monkeypatch.setenv("RUNNER_ROOT", str(study()))
+    done = CliRunner().invoke(app, ["status"])
+    assert str(done.exception).startswith(f"RUNNER_ROOT {study()}: ")
+
+
+def test_a_mistyped_run_or_study_is_guessed(cli, root):
+    Folder(root, plan("4f2ab77c01de", study="tiny"))
+    assert "no run 'tyny' under " in (said := cli("cancel", "tyny").err) and "(did you mean 'tiny'?)" in said
+    assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "4f2ab77c0lde").err
+    assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "tiny/4f2ab77c0lde").err
+    assert "did you mean" not in cli("logs", "nothing").err
+
+
+def test_outcomes_can_be_given_with_commas_as_settings_can(cli, root):
+    Folder(root, plan("r1", study="tiny"))
+    assert "r1" in cli("status", "--outcome", "failed,planned").out
+    assert "no such outcome (did you mean 'failed'?" in cli("status", "--outcome", "planned,faild").err
+
+
+def test_a_retry_guesses_no_axis_for_another_setting(cli, root):
+    completed(root, "r1", study="tiny")
+    said = cli("retry", "tiny", "--outcome", "completed", "--set", "seed=1").err
+    assert "only its processes can change (valid: parallel.replicate" in said
+    assert "did you mean 'parallel.shard'" in cli("retry", "tiny", "--set", "shrd=1").err
+
+
+def test_a_retry_says_why_it_needs_the_studys_file_and_the_profile(cli, root, tmp_path):
+    run = {"study": "tiny", "study_file": "tiny.yaml", "launched_in": str(tmp_path)}
+    completed(root, "r1", profile_file=str(tmp_path / "p.yaml"), **run)
+    again = ("retry", "tiny", "--outcome", "completed")
+    (tmp_path / "p.yaml").write_text("executor: lokal\n")
+    said = cli(*again).err.splitlines()
+    assert said[0].startswith(f"{tmp_path}/p.yaml:1:1: ")
+    assert said[-1] == "tiny/r1 was launched with it: choose a profile with --profile"
+    said = cli(*again, "--profile", "local").err.splitlines()
+    assert said[0].startswith(f"{tmp_path}/tiny.yaml: No such file")
+    assert said[-1] == "runs of tiny were launched from it: put it back to restart them"
 
 
 def test_a_wrong_profile_in_the_environment_is_named_as_such(cli, study, monkeypatch):

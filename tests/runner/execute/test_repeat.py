@@ -199,8 +199,11 @@ def test_the_limits_are_those_that_the_run_had(ended, root):
         (lambda run: change(run, provenance={"code": None}), "no code snapshot"),
         (lambda run: change(run, data_file="/nowhere"), "cannot be reproduced: /nowhere: no such file"),
         (lambda run: change(run, data_fingerprint="0" * 16), "has changed since it was planned"),
-        (lambda run: change(run, profile_file="/gone.yaml"), "/gone.yaml: No such file.*--profile"),
-        (lambda run: change(run, profile="gone", profile_file=None), "no profile 'gone' .*with --profile"),
+        (lambda run: change(run, profile_file="/gone.yaml"), "(?s)/gone.yaml: No such file.*--profile"),
+        (
+            lambda run: change(run, profile="gone", profile_file=None),
+            "(?s)no profile 'gone' .*with --profile",
+        ),
         (lambda run: (next(run.parent.glob(".code/*")) / "x.py").touch(), "was edited after it was taken"),
         (lambda run: shutil.rmtree(run.parent / ".code"), "is missing"),
     ],

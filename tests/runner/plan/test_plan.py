@@ -169,7 +169,7 @@ def test_runs_of_several_profiles_are_retried_under_one_that_is_named(planned, r
 @pytest.mark.refused
 def test_a_profile_that_is_gone_is_named_with_the_run(planned, root, tmp_path):
     (tmp_path / "mine.yaml").unlink()
-    with pytest.raises(UserError, match=r"mine.yaml: No such file.*tiny/\w+ was launched with it"):
+    with pytest.raises(UserError, match=r"(?s)mine.yaml: No such file.*\ntiny/\w+ was launched with it"):
         _cluster(states(root), None)
 
 
