@@ -83,10 +83,14 @@ def go_on(pid: int) -> None:
     os.killpg(os.getpgid(pid), signal.SIGCONT)
 
 
-@cache
 def me() -> dict[str, Any]:
     """The fields that identify this process in records: `host`, `pid`, `pid_started`."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "pid_started": started(os.getpid()) or 0.0}
+    return _identity(os.getpid())
+
+
+@cache
+def _identity(pid: int) -> dict[str, Any]:
+    return {"host": socket.gethostname(), "pid": pid, "pid_started": started(pid) or 0.0}
 
 
 def hold_gpu(uuid: str | None) -> socket.socket | None:

@@ -16,7 +16,7 @@ from model.errors import UserError
 from runner.execute import repair
 from runner.job.entry import attempt_of_restart
 from runner.plan.write import next_task
-from runner.state import ledger
+from runner.state import ledger, process
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -157,6 +157,15 @@ def test_a_claim_that_the_disk_refuses_is_an_error_and_claims_nothing(run, monke
 
 def _claimed(path):
     return [ledger.claim(RunFolder(path), number, "local") for number in range(1, 101)]
+
+
+@pytest.mark.fault
+def test_a_forked_process_claims_in_its_own_name():
+    """Two with one name, in the same microsecond, would both think that a claim is theirs."""
+    assert process.me()["pid"] == os.getpid()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        (child,) = multiprocessing.active_children()
+        assert pool.apply(process.me)["pid"] == child.pid
 
 
 @pytest.mark.fault
