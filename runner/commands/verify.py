@@ -26,6 +26,7 @@ from runner.job import admission
 from runner.job.phase import Stage
 from runner.job.trial import Options, Trial, hold
 from runner.state.code import repository
+from runner.state.filesystem import require_writable
 
 GRADIENTS = ("o", "dq", "dk", "dv")
 
@@ -42,6 +43,8 @@ def command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
+    if report:
+        require_writable(report, "--report")
     names = _known(backend) if backend else _importable()
     from analysis.report.build import certificates_page
     from analysis.store.collect import collect_certificates

@@ -35,15 +35,22 @@ def existing(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if each.exists())
 
 
-def require_writable(folder: Path) -> None:
+def require_writable(folder: Path, option: str = "--root") -> None:
     """Check that this user can write to a folder, or create it if there is none. Writes nothing.
+
+    Args:
+        option: chooses the folder.
 
     Raises:
         UserError: the user cannot.
     """
-    if not writable(place := existing(folder)):
+    why, place = None, existing(folder)
+    if not place.is_dir():
+        why = errno.ENOTDIR
+    elif not writable(place):
         why = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
-        raise UserError(f"{place}: {os.strerror(why)}; choose another place with --root")
+    if why:
+        raise UserError(f"{place}: {os.strerror(why)}; choose another place with {option}")
 
 
 def writable(folder: Path) -> bool:

@@ -60,6 +60,7 @@ COMMANDS = [
     ("launch tiny.yaml --parallel 0", "'--parallel': must be greater than or equal to 1"),
     ("launch tiny.yaml --parallel x", "'--parallel': must be a whole number\n"),
     ("verify --device tpu", "'--device': 'tpu' is not one of 'cuda', 'cpu'"),
+    ("verify --backend math --device cpu --report tiny.yaml", "tiny.yaml: Not a directory; choose another place with --report"),
     ("verify --backend ''", "unknown attention backend '' (valid: auto"),
     ("report --index . --latex --out x", "--index takes no other option: leave out --out, --latex"),
     ("report tiny --every 5", "--every sets how often --watch looks: add --watch"),
@@ -181,6 +182,12 @@ def test_a_mistyped_run_or_study_is_guessed(cli, root):
     assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "4f2ab77c0lde").err
     assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "tiny/4f2ab77c0lde").err
     assert "did you mean" not in cli("logs", "nothing").err
+
+
+def test_a_repeat_goes_to_no_file(cli, root, study):
+    completed(root, "r1")
+    said = cli("reproduce", "r1", "--out", study()).err
+    assert said == f"{study()}: Not a directory; choose another place with --out\n"
 
 
 def test_outcomes_can_be_given_with_commas_as_settings_can(cli, root):
