@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
-from analysis.compare.difference import Difference, why_withheld, withheld
+from analysis.compare.difference import Difference, breaking, why_withheld, withheld
 from analysis.findings.groups import (
     Group,
     Row,
@@ -28,6 +28,7 @@ from analysis.stats.verdict import Verdict, in_runs
 
 ENOUGH = FEWEST  # repeats: from so many runs an interval assumes no distribution
 MOST_RANKED = 30  # groups; every pair of them is compared
+_SIZES = "Groups of different numbers of processes are not ranked together: their machines differ in size."
 _OPEN = "shown neither to be equivalent within the margin nor to differ by more"
 
 
@@ -123,7 +124,7 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
     reasons: dict[str, None] = {}
     for group in groups:
         for mine in sets:
-            broken = [why for other in mine if (why := why_withheld(differing(group, other), "speed"))]
+            broken = [why for other in mine if (why := _why_apart(group, other))]
             reasons |= dict.fromkeys(broken)
             if not broken:
                 mine.append(group)
@@ -132,6 +133,12 @@ def _rankings(groups: list[Group]) -> tuple[list[Ranking], list[str]]:
             sets.append([group])
     several = [mine for mine in sets if len(mine) > 1]
     return [_ranked(mine, len(several)) for mine in several], list(reasons)
+
+
+def _why_apart(a: Group, b: Group) -> str | None:
+    """Why two groups are in no ranking together; None if nothing breaks a comparison."""
+    found = breaking(differing(a, b), "speed")
+    return _SIZES if {each.topic for each in found} == {"processes"} else why_withheld(found, "speed")
 
 
 def _ranked(groups: Sequence[Group], rankings: int) -> Ranking:

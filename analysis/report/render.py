@@ -15,7 +15,7 @@ from analysis.charts.certificates import NOT_FINITE, ratio_text
 from analysis.report.backends import short_kernels
 from analysis.report.listing import MOST_NAMED
 from analysis.stats import Estimate
-from analysis.stats.verdict import readable
+from analysis.stats.verdict import in_a_row, readable
 from model.disk.files import write_text
 from model.units import counted, duration, in_order
 
@@ -66,6 +66,7 @@ def environment() -> Environment:
         "script_json": script_json,
         "said": said,
         "whole": whole,
+        "in_a_row": in_a_row,
         "counted": lambda count, noun: UNKNOWN if count is None else counted(count, noun),
         "plain": plain,
         "short_kernels": short_kernels,

@@ -98,6 +98,20 @@ def test_runs_that_are_not_comparable_get_no_verdict_no_interval_and_no_common_r
     assert "NVIDIA B200" in " ".join(found.unranked)
 
 
+def test_groups_of_several_sizes_are_ranked_apart_which_is_said_once() -> None:
+    rows = [
+        row
+        for count in (1, 2, 4)
+        for label in ("shard", "replicate")
+        for row in repeated(f"{label} {count}", [0.4, 0.41, 0.4], processes=count, gpus=count)
+    ]
+    found = rates(rows)
+    assert len(found.rankings) == 3
+    assert found.unranked == (
+        "Groups of different numbers of processes are not ranked together: their machines differ in size.",
+    )
+
+
 def test_a_group_that_ran_before_all_others_is_not_called_slower() -> None:
     """As a new user's six runs came out: one learning rate after the other, while the load changed."""
     first = [run("cudnn", 0.4 + 0.1 * seed, seed=seed) for seed in (0, 1, 2)]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from analysis.report.render import said
+from analysis.report.facts import Facts
+from analysis.report.render import environment, said
 
 
 def test_a_number_and_its_percent_sign_stay_on_one_line_and_backticks_mark_code() -> None:
     assert said("`a<b` (-5.2 %; -6.9 to -4.1 %)") == (
         "<code>a&lt;b</code> (-5.2\N{NO-BREAK SPACE}%; -6.9 to -4.1\N{NO-BREAK SPACE}%)"
     )
+
+
+def test_groups_whose_names_have_commas_are_parted_by_semicolons() -> None:
+    parts = environment().get_template("macros.html").module
+    known = Facts("study", "title", "", [], [], [], [])
+    assert parts.groups(["FSDP2", "DDP"], known).strip() == "FSDP2, DDP"  # type: ignore[attr-defined]
+    assert parts.groups(["FSDP2, gathered once", "DDP"], known).strip() == "FSDP2, gathered once; DDP"  # type: ignore[attr-defined]
