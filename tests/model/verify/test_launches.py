@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from model import attention
+from model.attention import Backend
 from model.verify import launches
+from tests.model.verify.planted import BY_SOFTMAX, CASE, right, sdpa_under_another_name
 
 
 def test_names_that_code_gives_itself_prove_nothing() -> None:
@@ -54,3 +56,24 @@ def test_a_gpu_kernel_belongs_to_one_backend(kernel: str, owner: str | None) -> 
         and launches._claims(declared, kernel)
     }
     assert found == ({owner} if owner else set())
+
+
+@pytest.mark.parametrize(
+    ("looks", "passes"),
+    [("once", True), ("always", False), ("other kernels once", False)],
+)
+def test_a_difference_in_one_look_alone_is_no_other_kernel(looks: str, passes: bool) -> None:
+    """Interrupted, a kernel's atomic additions can come in an unusual order once; another kernel is still found."""
+    watched = 0
+
+    def attend(q, k, v, causal):
+        nonlocal watched
+        watched += torch.autograd.profiler._is_profiler_enabled
+        now = torch.autograd.profiler._is_profiler_enabled and (looks == "always" or watched == 1)
+        if looks == "other kernels once":
+            return (right if now else sdpa_under_another_name)(q, k, v, causal)
+        return right(q, k, v, causal) * (1 + 2**-22 if now else 1.0)
+
+    checks, _ = launches.check("planted", Backend("planted", lambda case: [], attend, BY_SOFTMAX), CASE)
+    found = [each for each in checks if each.name == "same when watched"]
+    assert found and all(each.passed for each in found) == passes
