@@ -10,7 +10,6 @@ import ast
 import gc
 import re
 from importlib import import_module
-from itertools import takewhile
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +21,8 @@ from model import modules
 from model.errors import UserError, did_you_mean
 from runner import commands
 
+_CONTEXT = {"help_option_names": ["--help", "-h"]}
+
 
 def verbs() -> dict[str, Path]:
     """The file of each verb, by name. A verb named like a Python keyword has the file `NAME_.py`."""
@@ -30,16 +31,19 @@ def verbs() -> dict[str, Path]:
     return {short[name] if iskeyword(short[name]) else name: path for name, path in files.items()}
 
 
-def _refuse_slips(command: Any, ctx: Any, args: list[str]) -> None:
+def _refuse_slips(command: Any, ctx: Any, args: list[str], own: int | None = None) -> None:
     """Refuse what click would take for something else.
 
     That is an option that is given twice but holds one value, of which click would drop all but the last, and
     a long option with one dash, of which click would take all letters but the first for the value of that.
+
+    Args:
+        own: how many of these arguments may be options of this command; None: all.
     """
     if ctx.resilient_parsing:
         return
     long = {name for param in command.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
-    for name in (arg.partition("=")[0] for arg in args):
+    for name in (arg.partition("=")[0] for arg in args[:own]):
         if len(name) > 2 and not name.startswith("--") and f"-{name}" in long:
             raise UserError(f"{name}: no such option; type -{name}")
     *_, given = command.make_parser(ctx).parse_args(args=list(args))
@@ -79,7 +83,7 @@ class _Verbs(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = verbs()
-        _refuse_slips(self, ctx, list(takewhile(lambda arg: arg not in known, args)))
+        _refuse_slips(self, ctx, args, next((n for n, arg in enumerate(args) if arg in known), None))
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -104,7 +108,9 @@ class _Verbs(TyperGroup):
             return TyperCommand(cmd_name, help=_summary(known[cmd_name]))
         module = import_module(f"runner.commands.{known[cmd_name].stem}")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, cls=_Verb, help=_help(module.__doc__))(module.command)
+        single.command(cmd_name, cls=_Verb, help=_help(module.__doc__), context_settings=_CONTEXT)(
+            module.command
+        )
         command = typer.main.get_command(single)
         # What is imported by now stays: Python would take 0.1 s to search it for cycles at its end. DuckDB is
         # imported later, because it names on stderr what is never freed.
@@ -131,6 +137,7 @@ app = typer.Typer(
     cls=_Verbs,
     help="Turn one YAML study into runs, a database and a report.",
     no_args_is_help=True,
+    context_settings=_CONTEXT,
     add_completion=True,
     rich_markup_mode=None,  # plain help starts faster
     pretty_exceptions_enable=False,

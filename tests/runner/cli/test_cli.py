@@ -19,6 +19,16 @@ def test_help_lists_every_verb(cli):
     assert [verb for verb in VERBS if f"\n  {verb} " not in listed] == []
 
 
+def test_a_root_can_have_the_name_of_a_verb(cli, tmp_path):
+    code, _, err = cli("status", root="data")
+    assert code == 0 and f"{tmp_path / 'data'} does not exist yet" in err
+
+
+def test_help_can_be_asked_for_in_short(cli):
+    assert cli("-h").out == cli("--help").out
+    assert cli("launch", "tiny.yaml", "-h").out == cli("launch", "--help").out
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself_and_is_documented(cli, verb):
     code, out, _ = cli(verb, "--help")
