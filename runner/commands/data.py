@@ -54,8 +54,8 @@ def write_corpus(folder: Path, out: Path, match: str = "*", exclude: Sequence[st
         exclude: names of folders to skip, at any depth.
 
     Raises:
-        UserError: the folder does not exist, cannot be read or has no matching text, or `out` cannot be
-            written; `out` is then unchanged.
+        UserError: the folder does not exist, cannot be read or has no matching text, or `out` exists or
+            cannot be written. Nothing was written.
     """
     try:
         _check(folder, out)
@@ -69,8 +69,8 @@ def _check(folder: Path, out: Path) -> None:
         raise UserError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
     if out.is_dir():
         raise UserError(f"--out {out} is a folder: add the file's name, as in {out / 'text.parquet'}")
-    if out.exists() and not out.is_file():
-        raise UserError(f"--out {out} is not a regular file, and would be replaced by one")
+    if os.path.lexists(out):  # it may be what a study's runs were trained on
+        raise UserError(f"--out {out} already exists: name another file, or remove that one first")
 
 
 def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally:

@@ -24,14 +24,17 @@ def folder(tmp_path):
         (".", "is a folder: add the file's name, as in .*text.parquet"),
         ("folder", "is a folder: add the file's name"),
         ("folder/a.txt/x.parquet", "folder/a.txt: (Not a directory|File exists)"),
-        ("pipe", "is not a regular file, and would be replaced"),
+        ("pipe", "pipe already exists: name another file, or remove that one first"),
+        ("folder/a.txt", "a.txt already exists: name another file"),
+        ("link", "link already exists"),
         ("x" * 300, "File name too long"),
         ("y" * 250, "File name too long"),  # only the temporary name beside it is
     ],
-    ids=["here", "folder", "below a file", "pipe", "too long", "too long beside it"],
+    ids=["here", "folder", "below a file", "pipe", "file", "broken link", "too long", "too long beside it"],
 )
 def test_a_place_where_no_file_can_be_written_is_a_users_error(folder, tmp_path, out, says):
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(UserError, match=says):
         write_corpus(folder, tmp_path / out)
     assert (folder / "a.txt").read_text() == "some text"
@@ -42,7 +45,7 @@ def test_a_place_where_no_file_can_be_written_is_a_users_error(folder, tmp_path,
 def test_a_device_is_not_replaced_by_a_file(folder, tmp_path):
     from pathlib import Path
 
-    with pytest.raises(UserError, match="is not a regular file"):
+    with pytest.raises(UserError, match="already exists"):
         write_corpus(folder, Path(os.devnull))
 
 
