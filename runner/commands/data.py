@@ -77,12 +77,13 @@ def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tally, texts = Tally(), _texts(folder, match, set(exclude))
+    tally = Tally()
+    paths = _paths(folder, match, set(exclude))  # before an unfinished file is among them
     out.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([("text", pa.string()), ("path", pa.string())])
     with replacing(out) as aside:
         with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
-            found = _counted(texts, tally)
+            found = _counted(folder, paths, tally)
             while rows := list(islice(found, ROWS_A_GROUP)):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
         if not tally.documents:
@@ -90,15 +91,12 @@ def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally
     return tally
 
 
-def _texts(folder: Path, match: str, exclude: set[str]) -> Iterator[tuple[str, bytes]]:
+def _paths(folder: Path, match: str, exclude: set[str]) -> list[Path]:
     paths: list[Path] = []
     for base, folders, names in os.walk(folder, onerror=_stop):
         folders[:] = set(folders) - exclude
         paths += [Path(base, name) for name in fnmatch.filter(names, match)]
-    for path in sorted(paths):
-        if path.is_file():
-            name = os.fsencode(path.relative_to(folder))  # may be in another encoding
-            yield name.decode("utf-8", "replace"), path.read_bytes()
+    return sorted(path for path in paths if path.is_file())
 
 
 def _stop(error: OSError) -> NoReturn:
@@ -106,14 +104,15 @@ def _stop(error: OSError) -> NoReturn:
     raise error
 
 
-def _counted(texts: Iterator[tuple[str, bytes]], tally: Tally) -> Iterator[dict[str, str]]:
-    for path, content in texts:
+def _counted(folder: Path, paths: Sequence[Path], tally: Tally) -> Iterator[dict[str, str]]:
+    for path in paths:
         try:
-            text = content.decode("utf-8")
+            text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError:
             tally.not_text += 1
             continue
         if text.strip():
             tally.documents += 1
             tally.characters += len(text)
-            yield {"text": text, "path": path}
+            name = os.fsencode(path.relative_to(folder))  # may be in another encoding
+            yield {"text": text, "path": name.decode("utf-8", "replace")}

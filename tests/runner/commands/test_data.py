@@ -92,3 +92,8 @@ def test_a_file_name_in_another_encoding_is_kept_as_far_as_it_can_be_read(folder
     (folder / "pipe").symlink_to(tmp_path / "nowhere")
     write_corpus(folder, tmp_path / "x.parquet")
     assert pq.read_table(tmp_path / "x.parquet").column("path").to_pylist() == ["a.txt", "caf\ufffd.txt"]
+
+
+def test_a_corpus_in_its_own_folder_holds_nothing_of_itself(folder):
+    write_corpus(folder, folder / "x.parquet")
+    assert pq.read_table(folder / "x.parquet").column("path").to_pylist() == ["a.txt"]
