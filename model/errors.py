@@ -11,9 +11,13 @@ AssayError
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import isqrt, prod
 from pathlib import Path
+
+_UNMAPPED = "failed to map segment from shared object"  # the dynamic linker's
 
 
 class AssayError(Exception):
@@ -122,3 +126,21 @@ def _nearest(to: int, numbers: Iterable[int]) -> str:
     below = max((number for number in numbers if number < to), default=None)
     above = min((number for number in numbers if number > to), default=None)
     return " or ".join(str(number) for number in (below, above) if number is not None)
+
+
+def out_of_host_memory(error: BaseException) -> bool:
+    """Whether an error of Python, the system or the dynamic linker says that host memory has run out.
+
+    Where no file may be executed, the linker says the same.
+    """
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    text = str(error)
+    if not isinstance(error, ImportError | OSError | RuntimeError) or _UNMAPPED not in text:
+        return False
+    library = Path(getattr(error, "path", None) or text.partition(":")[0])
+    return not (library.is_absolute() and library.exists() and _no_programs(library))
+
+
+def _no_programs(file: Path) -> bool:
+    return bool(os.statvfs(file).f_flag & os.ST_NOEXEC)

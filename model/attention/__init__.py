@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model import modules
-from model.errors import Unsupported, UserError, did_you_mean, one_line
+from model.errors import Unsupported, UserError, did_you_mean, one_line, out_of_host_memory
 
 if TYPE_CHECKING:
     import torch
@@ -241,6 +241,8 @@ def _imported(point: EntryPoint) -> object:
     try:
         return point.load()
     except Exception as error:
+        if out_of_host_memory(error):
+            raise
         text = f"attention backend '{point.name}' ({point.value}) cannot be imported: {one_line(error)}"
         raise UserError(text) from error
 

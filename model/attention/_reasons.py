@@ -13,7 +13,7 @@ from importlib import import_module
 import torch
 
 from model.attention import Case, Supports
-from model.errors import one_line
+from model.errors import one_line, out_of_host_memory
 
 Capability = tuple[int, int]
 
@@ -99,6 +99,9 @@ def package(module: str, symbol: str, install: str) -> list[str]:
 
     It really is imported: FlashAttention 2 and 4 share the name `flash_attn`, so finding a module proves
     nothing, and a package built for another torch is found but cannot be loaded.
+
+    Raises:
+        MemoryError, OSError, ImportError: it does not fit into host memory.
     """
     try:
         with warnings.catch_warnings():
@@ -111,6 +114,8 @@ def package(module: str, symbol: str, install: str) -> list[str]:
     except AttributeError:
         return [f"the installed `{module}` has no `{symbol}`, so it is a different package: {install}"]
     except Exception as error:  # a foreign binary may raise anything
+        if out_of_host_memory(error):
+            raise
         return [f"`{module}` cannot be loaded ({one_line(error)}): {install}"]
     return []
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from model import attention
 from model.attention import Backend, Case
 from model.disk.record import finite
-from model.errors import Unsupported, one_line
+from model.errors import Unsupported, one_line, out_of_host_memory
 from model.verify.certificate import Check, describe
 from model.verify.numbers import compare
 from model.verify.reference import STEPS, Exact, Inputs
@@ -91,7 +91,7 @@ class Subject:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a GPU or the host has run out of memory, also if only an allocator's message says so."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, torch.OutOfMemoryError) or out_of_host_memory(error):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _MEMORY)
 

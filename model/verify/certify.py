@@ -224,11 +224,13 @@ class _Trial:
         return not reasons
 
     def _answer(self, case: Case) -> list[str]:
-        """`unsupported_reasons` must not raise."""
+        """`unsupported_reasons` must not raise, unless memory runs out."""
         try:
             asked = self.asked if self.asked and case == self.case else case
             return attention.refusals(self.backend, asked)
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             reason = f"unsupported_reasons raised {type(error).__name__}: {error}"
             Subject(self.backend, case, "asked", checks=self.checks).note(
                 "reasons", "unsupported_reasons", False, reason

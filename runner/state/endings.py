@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import ByteSize, TypeAdapter
 
 from model.disk.record import Outcome
-from model.errors import AssayError, Diverged, Unsupported
+from model.errors import AssayError, Diverged, Unsupported, out_of_host_memory
 from model.units import size
 
 UNWRITTEN = 74  # exit code of an attempt that could not write its result; EX_IOERR in sysexits.h
@@ -65,6 +65,8 @@ def of_exception(error: BaseException, device: str = "cpu") -> Ending:
         return Ending(Outcome.OOM_GPU, text.partition(" If ")[0], _requested(text))
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _HOST_MEMORY.search(text)):
         return Ending(Outcome.OOM_HOST, _host_memory(text), _requested(text))
+    if out_of_host_memory(error):
+        return Ending(Outcome.OOM_HOST, f"out of host memory: {first}")
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
         outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
         return Ending(outcome, f"a tensor is larger than any memory: {first}")

@@ -141,6 +141,17 @@ def test_a_package_that_cannot_be_loaded_is_a_reason(monkeypatch: pytest.MonkeyP
     assert "not installed" in _reasons.package("no_such.inner", "f", "install it")[0]
 
 
+def test_a_package_that_does_not_fit_into_memory_is_no_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    """The backend could run with more memory, so it is not `unsupported`, and no certificate says so."""
+    said = "huge.so: failed to map segment from shared object"
+    (tmp_path / "huge.py").write_text(f"raise ImportError({said!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=said):
+        _reasons.package("huge", "f", "install it")
+
+
 def test_pytorchs_own_refusal_is_a_reason() -> None:
     """Asked about CPU tensors, PyTorch says that its GPU kernels take none."""
     for kernel in (_sdpa.CUDNN, _sdpa.EFFICIENT, _sdpa.FLASH):

@@ -1,10 +1,12 @@
 """Everything that ends has the outcome that is true, and an unknown end is never success."""
 
+import errno
 import signal
 
 import pytest
 import torch
 
+from model import errors
 from model.disk.record import Outcome
 from model.errors import Diverged, Unsupported
 from model.verify.call import is_out_of_memory
@@ -22,6 +24,9 @@ class OutOfMemoryError(RuntimeError):
         (RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12"), "oom_host", 2**32),
         (RuntimeError("std::bad_alloc"), "oom_host", None),
         (MemoryError(), "oom_host", None),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "oom_host", None),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "oom_host", None),
+        (RuntimeError("Error in dlopen: libx.so: failed to map segment from shared object"), "oom_host", None),
         (Unsupported(["no GPU", "no bf16"]), "unsupported", None),
         (Diverged("loss nan at step 3"), "diverged", None),
         (Terminated(), "cancelled", None),
@@ -35,6 +40,14 @@ def test_an_exception_has_its_outcome(error, outcome, requested):
     ending = of_exception(error)
     assert (ending.outcome, ending.requested_bytes) == (Outcome(outcome), requested)
     assert ending.reason
+
+
+def test_a_library_that_does_not_fit_into_memory_is_named(monkeypatch):
+    error = ImportError("libx.so: failed to map segment from shared object", path=__file__)
+    said = "out of host memory: libx.so: failed to map segment from shared object"
+    assert of_exception(error).reason == said
+    monkeypatch.setattr(errors, "_no_programs", lambda file: file.samefile(__file__))
+    assert of_exception(error).outcome is Outcome.FAILED
 
 
 @pytest.mark.fault
