@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from model.config import Frozen, ParallelConfig, RunConfig
 from model.disk.node import FloorPart
@@ -170,14 +170,23 @@ class LedgerEvent(Frozen):
 
     `claimed`: a launcher has made the attempt's folder. `intent`: it is about to call sbatch. `submitted`:
     the scheduler has it. `released`: it never started and its folder is gone. `ended`: how it ended.
+
+    Launchers and jobs of several versions of the code read one ledger. Keys that this version does not know
+    are ignored. Earlier versions cannot read a line that has such a key.
     """
+
+    model_config = ConfigDict(extra="ignore")
 
     schema_version: Version = SCHEMA_VERSION
     time: datetime
     event: Literal["claimed", "intent", "submitted", "released", "ended"]
     attempt: int
     executor: Literal["local", "slurm"] | None = None
-    host: str | None = Field(None, description="Of the launcher that claimed.")
+    host: str | None = Field(
+        None,
+        description="Of the launcher that claimed. Of an end: the nodes whose failure it was, "
+        "as far as known, with commas between them.",
+    )
     pid: int | None = Field(None, description="Of the launcher that claimed.")
     pid_started: float | None = Field(None, description="When it started, seconds since boot.")
     submission: str | None = Field(None, description="Names the array that an intent is about.")
@@ -187,16 +196,19 @@ class LedgerEvent(Frozen):
     job_id: str | None = Field(None, description="The scheduler's, ARRAY_INDEX for an array element.")
     outcome: Outcome | None = None
     reason: str | None = None
-    failed_nodes: tuple[str, ...] = Field((), description="Nodes whose failure ended it, as far as known.")
     parallel: ParallelConfig | None = Field(
         None, description="Of a claim: the attempt's processes, where they are not the run's own."
     )
 
     @model_serializer(mode="wrap")
     def _as_it_always_was(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out newer fields that are empty: jobs with an earlier version's code read the record, too."""
-        newer = ("failed_nodes", "parallel")
-        return {name: value for name, value in dump(self).items() if name not in newer or value}
+        """Leave out an empty `parallel`, so that jobs with an earlier version's code can read the record."""
+        return {name: value for name, value in dump(self).items() if name != "parallel" or value}
+
+    @property
+    def failed_nodes(self) -> tuple[str, ...]:
+        """Of an end: the nodes whose failure it was, as far as known."""
+        return tuple(self.host.split(",")) if self.event == "ended" and self.host else ()
 
 
 class Clocks(Frozen):

@@ -185,8 +185,8 @@ def untouched(folder: RunFolder, number: int) -> bool:
 
 def ended(folder: RunFolder, number: int, ending: Ending) -> None:
     """Record how an attempt ended, as seen by its launcher or the scheduler."""
-    facts = {name: getattr(ending, name) for name in ("outcome", "reason", "failed_nodes")}
-    _append(folder, _line(number, "ended", **facts))
+    nodes = ",".join(ending.failed_nodes) or None
+    _append(folder, _line(number, "ended", outcome=ending.outcome, reason=ending.reason, host=nodes))
 
 
 def flush(root: Path) -> None:

@@ -109,13 +109,13 @@ def test_without_wait_no_answer_is_an_error(root, monkeypatch):
 def test_a_retry_avoids_the_nodes_that_failed_whatever_the_reason_says(root, monkeypatch, noticed):
     """A checkpoint that the attempt saved, or a site's own words, may stand before the node in the reason."""
     waiting = Waiting(root, monkeypatch, Waiting.accepted)
-    how = {"outcome": "node_failed", "reason": "said otherwise", "failed_nodes": ["n3"]}
+    how = {"outcome": "node_failed", "reason": "said otherwise"}
     if noticed == "by itself":
         waiting.folder.start()
-        waiting.folder.end(**how)
+        waiting.folder.end(**how, failed_nodes=["n3"])
     else:  # before it could write anything
         ledger.claim(waiting.task.folder, 1, "slurm")
-        waiting.folder.event("ended", **how)
+        waiting.folder.event("ended", **how, host="n3")
     tried = []
 
     def submitted(_plan, tasks, exclude, wait):

@@ -1,6 +1,7 @@
 """Where a run stands is what its files say, and what Slurm may still do."""
 
 import errno
+import json
 import multiprocessing
 import os
 import socket
@@ -11,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from model.disk.folder import RunFolder
-from model.disk.record import now
+from model.disk.record import Outcome, now
 from model.errors import UserError
 from runner.execute import repair
 from runner.job.entry import attempt_of_restart
 from runner.plan.write import next_task
 from runner.state import ledger, process
+from runner.state.endings import Ending
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -221,3 +223,15 @@ def test_a_run_that_another_launch_started_since_its_status_was_read_is_not_star
     task = next_task(run, run.run, state)
     assert not ledger.claim(run, task.attempt, "local")
     assert next_task(run, run.run, ledger.state(run)).attempt == 2
+
+
+# What every version of the code can read.
+LEDGER = "schema_version time event attempt executor host pid pid_started submission index count slot job_id outcome reason"
+
+
+def test_a_job_with_an_earlier_versions_code_can_read_that_a_node_failed(tmp_path):
+    folder = RunFolder(tmp_path)
+    ledger.ended(folder, 1, Ending(Outcome.NODE_FAILED, "said", failed_nodes=("n1", "n2")))
+    assert list(json.loads((tmp_path / "ledger.jsonl").read_text())) == LEDGER.split()
+    (line,) = folder.ledger
+    assert line.failed_nodes == ("n1", "n2")
