@@ -53,7 +53,8 @@ def final_loss(runs: Sequence[Row]) -> Estimate | None:
     for run in runs:
         if run["final_loss"] is not None:
             seeds.setdefault(run["seed"], []).append(run["final_loss"])
-    return over_runs([fmean(values) for values in seeds.values()]) if seeds else None
+    means = [fmean(values) for values in seeds.values()]
+    return over_runs(means, ratios=False, each="seed") if means else None
 
 
 def _losses(row: Row) -> dict[int, float]:

@@ -25,9 +25,7 @@ WITH seeds AS (
   SELECT label, seed, favg(final_loss) AS loss FROM runs
   WHERE study = $study AND outcome = 'completed' GROUP BY label, seed
 ), losses AS (
-  SELECT label,
-    CASE WHEN quantile_disc(loss, 0.5) > 0 THEN {_MIDDLE.format("loss")} ELSE median(loss) END AS loss
-  FROM seeds GROUP BY label
+  SELECT label, median(loss) AS loss FROM seeds GROUP BY label
 )
 SELECT label AS "Backend",
   count(*) AS "Runs",

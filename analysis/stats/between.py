@@ -14,7 +14,7 @@ from analysis.stats.student import mean_of
 FEWEST = 6  # runs; the range of fewer holds the median with less than 95 %
 
 
-def over_runs(values: Sequence[float]) -> Estimate:
+def over_runs(values: Sequence[float], ratios: bool = True, each: str = "run") -> Estimate:
     """Median over independent runs with its 95 % interval.
 
     From six runs it lies between order statistics and assumes no distribution: the k-th smallest and k-th
@@ -22,20 +22,26 @@ def over_runs(values: Sequence[float]) -> Estimate:
     lie between those of two such intervals, so as to reach 95 % (Hettmansperger & Sheather 1986). Two to
     five runs get Student's interval of the mean logarithm, which assumes that logarithms are normal.
 
+    Args:
+        ratios: as for `median`. Without them the interval is of the mean, and assumes that values are normal.
+        each: what a value is of.
+
     Raises:
         ValueError: no values.
     """
-    middle, n = median(values), len(values)
+    middle, n = median(values, ratios), len(values)
     if n == 1:
-        return Estimate(middle, None, None, 1, "no interval: one run")
+        return Estimate(middle, None, None, 1, f"no interval: one {each}")
     if n < FEWEST:
-        low, high = _student(values)
+        logs = ratios and min(values) > 0
+        low, high = _student(values, logs)
+        assumed = "their logs are normal" if logs else "they are normal"
         return Estimate(
-            middle, low, high, n, f"95 % t interval over {n} runs, which assumes that their logs are normal"
+            middle, low, high, n, f"95 % t interval over {n} {each}s, which assumes that {assumed}"
         )
     ordered, depth = np.sort(np.asarray(values, dtype=float)), interpolated_rank(n)
-    low, high = at_rank(ordered, depth), at_rank(ordered, n - 1 - depth)
-    return Estimate(middle, low, high, n, f"95 % interval between order statistics of {n} runs")
+    low, high = (at_rank(ordered, rank, ratios) for rank in (depth, n - 1 - depth))
+    return Estimate(middle, low, high, n, f"95 % interval between order statistics of {n} {each}s")
 
 
 @lru_cache
@@ -51,9 +57,9 @@ def _coverage(n: int, k: int) -> float:
     return 1.0 - 2 * sum(comb(n, i) for i in range(k)) / float(2**n)
 
 
-def _student(values: Sequence[float]) -> tuple[float, float]:
-    """The median's interval if logarithms are normal, or the mean's if some value is not positive."""
-    if min(values) <= 0:
+def _student(values: Sequence[float], logs: bool) -> tuple[float, float]:
+    """The median's interval if values are normal, or their logarithms."""
+    if not logs:
         return mean_of(values).interval(CONFIDENCE)
     low, high = mean_of([log(value) for value in values]).interval(CONFIDENCE)
     return exp(low), exp(high)

@@ -35,11 +35,15 @@ class Estimate:
         return replace(self, median=function(self.median), low=low, high=high)
 
 
-def median(values: Sequence[float]) -> float:
+def median(values: Sequence[float], ratios: bool = True) -> float:
     """The middle value; of an even number of values the geometric mean of the two in the middle.
 
     So the median of rates is the rate at the median of seconds: 1 / sqrt(ab) = sqrt(1/a 1/b). The views of
     the database do the same. Values that are not all positive, which have no rates, get the arithmetic mean.
+
+    Args:
+        ratios: whether such values are compared by their ratio, and not, as losses, by their difference:
+            these get the arithmetic mean.
 
     Raises:
         ValueError: no values.
@@ -48,7 +52,7 @@ def median(values: Sequence[float]) -> float:
         raise ValueError("a median needs at least one value")
     ordered = sorted(values)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return sqrt(low * high) if low > 0 else (low + high) / 2
+    return sqrt(low * high) if ratios and low > 0 else (low + high) / 2
 
 
 def median_of_known(values: Iterable[float | None]) -> float | None:
@@ -57,8 +61,8 @@ def median_of_known(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def at_rank(ordered: np.ndarray, rank: float) -> float:
+def at_rank(ordered: np.ndarray, rank: float, ratios: bool = True) -> float:
     """The value at a rank, counted from 0, between two values on a logarithmic scale as for `median`."""
     below = min(int(rank), len(ordered) - 2)
     low, high, part = float(ordered[below]), float(ordered[below + 1]), rank - below
-    return low * (high / low) ** part if ordered[0] > 0 else low + (high - low) * part
+    return low * (high / low) ** part if ratios and ordered[0] > 0 else low + (high - low) * part
