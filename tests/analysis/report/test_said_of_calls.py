@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from analysis.report.said.calls import sentences
 from analysis.report.said.ran import sentence
+from tests.analysis.charts.test_kernel_points import called
 
 
 @pytest.mark.parametrize(("rounds", "said"), [((1, 1), "1 round of"), ((15, 31), "15 to 31 rounds of")])
@@ -21,3 +23,19 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
     ]
     text = sentence(SimpleNamespace(runs=runs, calls=True)).text  # type: ignore[arg-type]
     assert "at 2 shapes, both ways in " + said + " all backends: 2 runs, of which 2 completed." in text
+
+
+def test_of_two_whose_intervals_overlap_neither_is_the_fastest() -> None:
+    """As cudnn and auto, which run one kernel: 1.3238 ms (to 1.3253) and 1.3249 ms (from 1.3240)."""
+    rows = [
+        row
+        | {"milliseconds_low": 0.999 * row["milliseconds"], "milliseconds_high": 1.001 * row["milliseconds"]}
+        for length, slower in ((512, 1.1), (1024, 1.0008), (2048, 1.0))
+        for name, times in (("cudnn", 1.0), ("auto", slower), ("math", 9.0))
+        for row in called(name, times, length)
+    ]
+    *_, said = sentences(SimpleNamespace(kernels=rows))  # type: ignore[arg-type]
+    assert said.text == (
+        "Observed (replayed from CUDA graphs, which leave the host's share out): of 3 shapes, the fastest backend of "
+        "a forward and its backward is `cudnn` at 1 and open at 2, where intervals overlap."
+    )
