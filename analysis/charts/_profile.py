@@ -7,11 +7,12 @@ from string import Template
 
 from analysis.charts import Figure, Row, Styles, Table
 from analysis.charts._dots import called
-from analysis.charts._parts import NAMES, columns, whole
+from analysis.charts._parts import NAMES, columns, seen, whole
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number, shares_of
-from analysis.findings.profiles import UNLIKE, unlike
+from analysis.findings.profiles import UNLIKE, impossible, unlike
 from analysis.stats import by_label, middle
+from analysis.stats.verdict import in_a_row
 from model.units import counted
 
 _OF_FLOOR = ("products", "attention", "loss", "optimizer", "elementwise")
@@ -68,7 +69,7 @@ class Profiled:
         middles = {label: middle(groups[label], whole) for label in styles if label in groups}
         bars = [piece for label, row in middles.items() for piece in _bars(label, row, factor)]
         labels = list(dict.fromkeys(bar["label"] for bar in bars))
-        shown = [name for part, name in NAMES.items() if any(row[part] for row in middles.values())]
+        shown = seen(middles.values())
         wholes = [{"label": row["label"], "run": called(row), "value": whole(row) / factor} for row in rows]
         return Figure(
             spec=plot(bars, wholes, labels, shown, f"{unit} per {self.noun}"),
@@ -107,6 +108,11 @@ class Profiled:
                 f"{UNLIKE:.0f} % longer or shorter than the timed ones (the table has both), "
                 "whose own time may go elsewhere."
             )
+        if wrong := impossible({**row, "seconds": whole(row)} for row in rows if self.phase == "step"):
+            how += (
+                f" Wrong for {in_a_row(list(wrong))}: attention would take less than its floor, so the "
+                "profile counts some of its kernels as other parts."
+            )
         return (
             f"The time of a {self.noun} by its parts. The bar is the group's run whose {self.noun} is "
             "the median (the shorter of the middle two), each mark is a run. Attention's products count "
@@ -122,7 +128,7 @@ class Profiled:
         """How much of it is matrix products."""
         known = {label: row for label, row in middles.items() if whole(row)}
         shares = {label: (row["products"] or 0.0) / whole(row) for label, row in known.items()}
-        return f"{shares_of(shares, groups, 'matrix products take')} of the time of a {self.noun}"
+        return shares_of(shares, groups, "matrix products take", f"the time of a {self.noun}")
 
     def _table(
         self, middles: dict[str, Row], groups: dict[str, list[Row]], unit: str, factor: float

@@ -13,6 +13,7 @@ from analysis.charts._style import COLOURS, INK, chart, drawn
 if TYPE_CHECKING:
     import altair as alt
 
+Look = tuple[str, float]  # colour and opacity of a part
 _OPACITIES = (0.35, 1.0, 0.6, 0.15)  # so that neighbours differ in print without colours too
 _BAR = 14  # pixels of its height
 _LEGEND = 18  # pixels above the head of the column, for the row of each part
@@ -29,14 +30,21 @@ def pieces(label: str, parts: Mapping[str, float | None]) -> list[Row]:
     return found
 
 
-def plot(bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str) -> Any:
+def looks(parts: Sequence[str]) -> dict[str, Look]:
+    """Looks of parts that a figure always has."""
+    return dict(zip(parts, zip(COLOURS, _OPACITIES, strict=False), strict=True))
+
+
+def plot(
+    bars: list[Row], wholes: list[Row], labels: Sequence[str], parts: Mapping[str, Look], unit: str
+) -> Any:
     """Draw the bars as Vega-Lite.
 
     Args:
         bars: their `pieces`, in the unit.
         wholes: label, run and value, one per run.
         labels: of the rows, from the top.
-        parts: in their order from the left.
+        parts: in their order from the left, and how each looks.
         unit: of the axis's title.
     """
     span = ends([*(row["end"] for row in bars), *(row["value"] for row in wholes)], zero=True)
@@ -59,7 +67,7 @@ def _x(field: str, unit: str, span: tuple[float, float]) -> alt.X:
 
 
 def _bars(
-    rows: list[Row], labels: Sequence[str], parts: Sequence[str], unit: str, span: tuple[float, float]
+    rows: list[Row], labels: Sequence[str], parts: Mapping[str, Look], unit: str, span: tuple[float, float]
 ) -> alt.Chart:
     import altair as alt
 
@@ -69,8 +77,7 @@ def _bars(
         symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
     )  # fmt: skip
     colours, opacities = (
-        alt.Scale(domain=list(parts), range=[each[place % len(each)] for place in range(len(parts))])
-        for each in (COLOURS, _OPACITIES)
+        alt.Scale(domain=list(parts), range=[look[place] for look in parts.values()]) for place in (0, 1)
     )
     tips = [
         alt.Tooltip("label:N", title="group"),

@@ -230,7 +230,11 @@ def _rest(rows: list[Row], apart: set[str]) -> dict[str, str]:
 
 
 def _named(name: str, value: Any) -> str:
-    return str(value) if name == "attention" else f"{_title(name)} {value}"
+    if name == "attention":
+        return str(value)
+    if isinstance(value, bool):
+        return f"{_title(name)}: {'yes' if value else 'no'}"
+    return f"{_title(name)} {value}"
 
 
 def _title(name: str) -> str:

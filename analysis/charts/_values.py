@@ -83,20 +83,23 @@ def observed_in(runs: Mapping[str, int]) -> str:
     return "Observed in single runs" if len(single) > 1 else "Observed in a single run"
 
 
-def shares_of(shares: Mapping[str, float], groups: Mapping[str, Sequence[object]], what: str) -> str:
+def shares_of(
+    shares: Mapping[str, float], groups: Mapping[str, Sequence[object]], what: str, whole: str
+) -> str:
     """The smallest and the largest share, in percent: an observation where one of the two is a single run.
 
     Args:
         shares: by label, of 1; at least one.
         groups: the runs of each label.
         what: what takes these shares, as the sentence starts.
+        whole: of what they are.
     """
     low, high = (end(shares, key=lambda label: shares[label]) for end in (min, max))
     observed = observed_in({label: len(groups[label]) for label in (low, high)})
     said = {label: f"{100 * shares[label]:.0f} %" for label in (low, high)}
-    ends = " to ".join(f"{each} ({label})" for label, each in said.items())
+    ends = f"{' to '.join(f'{each} ({label})' for label, each in said.items())} of {whole}"
     if low != high and said[low] == said[high]:
-        ends = f"{said[low]} in {in_all(len(shares))}"
+        ends = f"{said[low]} of {whole} in {in_all(len(shares))}"
     return f"{f'{observed}: {what}' if observed else capital(what)} {ends}"
 
 

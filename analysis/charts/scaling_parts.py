@@ -6,7 +6,7 @@ from collections import Counter
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import called
-from analysis.charts._parts import NAMES, columns, whole
+from analysis.charts._parts import NAMES, columns, seen, whole
 from analysis.charts._scaling import noun
 from analysis.charts._stack import pieces, plot
 from analysis.charts._values import UNKNOWN, number
@@ -46,9 +46,8 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
         for label in labels
         for row in groups[label]
     ]
-    shown = [said for part, said in NAMES.items() if any(row[part] for row in middles.values())]
     return Figure(
-        spec=plot(bars, wholes, list(names.values()), shown, unit),
+        spec=plot(bars, wholes, list(names.values()), seen(middles.values()), unit),
         caption=_caption(known, labels, what),
         description=f"Stacked bars of {unit}, by group. "
         + "; ".join(f"{names[label]}: {_cost(row):,.2f}" for label, row in middles.items())

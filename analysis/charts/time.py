@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.charts import Chart, Figure, Row, Styles, Table
 from analysis.charts._dots import ORDER, called
-from analysis.charts._stack import pieces, plot
+from analysis.charts._stack import looks, pieces, plot
 from analysis.charts._values import UNKNOWN, number, shares_of
 from analysis.stats import by_label, middle
 from analysis.stats.verdict import in_a_row
@@ -39,7 +39,7 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
     bars = [piece for label, mine in parts.items() for piece in pieces(label, mine)]
     wholes = [{"label": row["label"], "run": called(row), "value": _whole(row) / factor} for row in known]
     return Figure(
-        spec=plot(bars, wholes, list(middles), list(_PARTS.values()), f"{unit} per run"),
+        spec=plot(bars, wholes, list(middles), looks(list(_PARTS.values())), f"{unit} per run"),
         caption=(
             f"The whole time of a run of {_steps(known)}, by its parts. The bar is the group's run whose "
             "whole time is the median (the shorter of the middle two), each mark is a run. Start-up: "
@@ -101,7 +101,7 @@ def _finding(middles: dict[str, Row], groups: dict[str, list[Row]]) -> str | Non
     }
     if not shares:
         return None
-    return f"{shares_of(shares, groups, 'start-up, first step and rest take')} of the whole time"
+    return shares_of(shares, groups, "start-up, first step and rest take", "the whole time")
 
 
 def _table(parts: dict[str, dict[str, float | None]], groups: dict[str, list[Row]], unit: str) -> Table:

@@ -22,13 +22,22 @@ PARTS = {
 }  # fmt: skip
 
 
-def run(root: Path, run_id: str, attention: str, slower: float = 1.0, floor: bool = True) -> None:
+def run(
+    root: Path,
+    run_id: str,
+    attention: str,
+    slower: float = 1.0,
+    floor: bool = True,
+    parts: dict[str, float] | None = None,
+) -> None:
     folder = Folder(root, plan(run_id, attention=attention))
     folder.start(**(on_node(root, folder.run) if floor else {}))
     for step in range(5, 101, 5):
         folder.step(step, 0.39)
     folder.end()
-    profile(folder, **{part: seconds * slower for part, seconds in PARTS.items()} | {"idle": 0.02})
+    profile(
+        folder, **{part: seconds * slower for part, seconds in PARTS.items()} | {"idle": 0.02} | (parts or {})
+    )
 
 
 @pytest.fixture
@@ -89,6 +98,30 @@ def test_it_says_where_profiled_steps_are_not_like_the_timed_ones(root: Path) ->
         figure
         and "In 2 of 2 groups these took over 10 % longer or shorter than the timed ones" in figure.caption
     )
+
+
+def test_it_says_where_attention_takes_less_than_it_can(root: Path) -> None:
+    assert "Wrong for" not in draw(root, "step_profile").caption  # type: ignore[union-attr]
+    run(root, "r9", "custom", parts={"attention": 1e-6})
+    collect(root)
+    figure = draw(root, "step_profile")
+    assert figure and " Wrong for custom: attention would take less than its floor" in figure.caption
+
+
+def test_a_part_has_one_look_whichever_parts_a_study_has(tmp_path: Path) -> None:
+    def looks(root: Path, **parts: float) -> dict[str, tuple[str, float]]:
+        run(root, "r1", "cudnn", parts=parts)
+        collect(root)
+        figure = draw(root, "step_profile")
+        assert figure
+        colour, opacity = (
+            figure.spec["layer"][0]["encoding"][each]["scale"] for each in ("color", "opacity")
+        )
+        return dict(zip(colour["domain"], zip(colour["range"], opacity["range"], strict=True), strict=True))
+
+    few, all_of_them = looks(tmp_path / "a"), looks(tmp_path / "b", copies=0.01, communication=0.01)
+    assert len(few) == 6 and len(set(all_of_them.values())) == 8
+    assert few == {name: all_of_them[name] for name in few}
 
 
 def test_it_says_how_a_cpu_was_profiled(tmp_path: Path) -> None:

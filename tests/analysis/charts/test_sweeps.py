@@ -154,7 +154,7 @@ def test_a_caption_says_which_marks_have_no_interval() -> None:
 
 def test_every_other_factor_makes_a_line_and_each_has_a_mark_and_an_interval() -> None:
     figure = lines(grid(3, attention=["auto", "math"], compile=[False, True], train__sequence_length=LENGTHS))
-    names = ["auto, compile False", "auto, compile True", "math, compile False", "math, compile True"]
+    names = ["auto, compile: no", "auto, compile: yes", "math, compile: no", "math, compile: yes"]
     points = data(figure, "value", "n")
     assert list(dict.fromkeys(point["label"] for point in points)) == names
     assert len(points) == 16

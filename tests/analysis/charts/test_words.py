@@ -57,10 +57,10 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
 def test_two_ends_of_a_range_that_read_alike_are_one_number() -> None:
     shares = {"flash3": 0.4151, "custom": 0.4249}
     runs = {label: [1, 2] for label in shares}
-    assert shares_of(shares, runs, "the start takes") == "The start takes 42 % in both groups"
+    assert shares_of(shares, runs, "the start takes", "all") == "The start takes 42 % of all in both groups"
     assert (
-        shares_of(shares | {"a": 0.5}, runs | {"a": [1, 2]}, "it takes")
-        == "It takes 42 % (flash3) to 50 % (a)"
+        shares_of(shares | {"a": 0.5}, runs | {"a": [1, 2]}, "it takes", "all")
+        == "It takes 42 % (flash3) to 50 % (a) of all"
     )
     rows = [
         {"kind": kind, "label": label, "run_id": label, "seed": 0, "outcome": "completed", "step": 30, "value": 2.9398 + more, "n": 1, "points": 1}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.findings.profiles import unlike
+from analysis.findings.profiles import impossible, unlike
 
 
 def profiled(label: str, seconds: float, timed: float | None = 0.5, run_id: str = "r1") -> dict[str, Any]:
@@ -24,3 +24,17 @@ def test_a_group_is_judged_by_the_run_that_the_figure_shows() -> None:
     runs = [profiled("a", 0.8, run_id="r1"), profiled("a", 0.5, run_id="r2")]
     assert unlike(runs) == {}
     assert unlike([*runs, profiled("a", 0.6, 0.4, run_id="r3")]) == {"a": pytest.approx(50.0)}
+
+
+def test_attention_that_took_less_than_it_can_was_counted_elsewhere() -> None:
+    """A floor is only as exact as the measured ceilings, and no floor says nothing."""
+    rows = [
+        profiled(label, 0.5) | {"attention": took, "least_attention": least}
+        for label, took, least in (
+            ("a", 0.008, 0.0206),
+            ("b", 0.019, 0.0206),
+            ("c", 0.03, 0.02),
+            ("d", 0.01, None),
+        )
+    ]
+    assert impossible(rows) == {"a": (0.008, 0.0206)}

@@ -378,6 +378,7 @@ def profiles(**seconds: float) -> list[Row]:
     """What was profiled by phase, of `tiled`, beside timed ones of 0.4 s."""
     return [
         {"label": "tiled", "run_id": "r1", "phase": phase, "seconds": each, "timed_seconds": 0.4}
+        | {"attention": 0.02, "least_attention": 0.01}
         for phase, each in seconds.items()
     ]
 
@@ -396,3 +397,14 @@ def test_profiled_steps_that_are_slower_than_timed_ones_are_a_caveat_of_their_fi
     read = facts(training, profiles=profiles(step=0.6, decode=0.6))
     nouns = ("a step", "a decoded token")
     assert [noun in each.text for each, noun in zip(of_profiles(read), nouns, strict=True)] == [True, True]
+
+
+def test_parts_of_a_profile_that_cannot_be_are_a_caveat_of_their_figure() -> None:
+    (row,) = profiles(step=0.4)
+    found = of(
+        repeats("tiled", 1), profiles=[row | {"attention": 0.008, "least_attention": 0.0206}]
+    ).cannot_say
+    assert [each.text for each in found if each.text.startswith("The figure of where")] == [
+        "The figure of where the time of a step goes is wrong for `tiled` (8 ms of at least 20.6 ms): attention would "
+        "take less than it can, so the profile counts some of its kernels as other parts."
+    ]

@@ -2,9 +2,7 @@ WITH seeds AS (
   SELECT label, seed, favg(final_loss) AS loss FROM runs
   WHERE study = 'speed' AND outcome = 'completed' GROUP BY label, seed
 ), losses AS (
-  SELECT label,
-    CASE WHEN quantile_disc(loss, 0.5) > 0 THEN sqrt(quantile_disc(loss, 0.5) * -quantile_disc(-loss, 0.5)) ELSE median(loss) END AS loss
-  FROM seeds GROUP BY label
+  SELECT label, median(loss) AS loss FROM seeds GROUP BY label
 )
 SELECT label AS "Backend",
   count(*) AS "Runs",
