@@ -125,7 +125,8 @@ class Process:
         with contextlib.suppress(TimeoutError):
             self.wait(0.001)
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it, unless it has ended."""

@@ -32,6 +32,16 @@ def test_a_fork_has_the_arguments_environment_streams_and_end_of_a_process_start
     assert forked.stderr.splitlines()[-1] == anew.stderr.splitlines()[-1]
 
 
+def test_a_process_that_ends_right_before_it_is_killed_is_no_error(forks, tmp_path, monkeypatch):
+    ended = forks.start(["tests.nothing"], tmp_path, environment())
+    ended.wait(PATIENCE_SECONDS)
+    ended.returncode = None  # as if it had still run when it was asked
+    with monkeypatch.context() as patch:
+        patch.setattr(ended, "wait", lambda timeout: None)
+        ended.kill()
+    ended.close()
+
+
 def test_what_python_reads_at_its_start_needs_a_process_started_anew(forks):
     assert forks.serves(environment(PATH=os.environ["PATH"]))
     assert not forks.serves(environment(PYTHONIOENCODING="ascii"))
