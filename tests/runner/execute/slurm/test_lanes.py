@@ -1,5 +1,6 @@
 """How runs share jobs, and jobs a cap; and that two runs cannot share a GPU."""
 
+import os
 import subprocess
 import sys
 
@@ -35,20 +36,21 @@ def test_lanes_never_run_more_than_the_cap_and_leave_nothing_of_it_unused(cap, a
 
 def test_a_gpu_is_one_runs_alone_until_its_process_is_gone():
     """Another process cannot take it, and can once the first has gone."""
-    take = "from runner.state import process; held = process.hold_gpu('GPU-1'); "
+    one, other = f"GPU-{os.getpid()}", f"GPU-{os.getpid()}-other"  # not those of tests beside these
+    take = f"from runner.state import process; held = process.hold_gpu('{one}'); "
     waits = [sys.executable, "-c", take + "print('held', flush=True); input()"]
     with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout.readline() == "held\n"
         with pytest.raises(
             UserError,
-            match="GPU-1 is in use by another run.*, or by another process of this one.*CUDA_VISIBLE_DEVICES for each launch",
+            match=f"{one} is in use by another run.*, or by another process of this one.*CUDA_VISIBLE_DEVICES for each launch",
         ):
-            process.hold_gpu("GPU-1")
-        with process.hold_gpu("GPU-2"):
+            process.hold_gpu(one)
+        with process.hold_gpu(other):
             pass
         first.kill()
         first.wait()
-    with process.hold_gpu("GPU-1"):
+    with process.hold_gpu(one):
         pass
 
 
