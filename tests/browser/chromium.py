@@ -35,7 +35,7 @@ def chromium(script: str) -> Iterator[Any]:
             options.add_argument(flag)
         driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
         try:
-            driver.set_script_timeout(120)
+            driver.set_script_timeout(900)
             driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
             yield driver
         finally:

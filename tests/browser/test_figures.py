@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from model.units import in_order
 from tests.browser.visit import NARROW, emulate, load, settle
+from tests.conftest import until
 
 MARKS = """
     const chart = document.querySelector('figure[data-chart="tokens_per_second"] .chart');
@@ -217,9 +217,7 @@ def test_a_download_arrives_as_the_report_holds_it(tokens: Any, report: Path, tm
     link = tokens.find_element(By.CSS_SELECTOR, "a[download][href$='.csv']")
     name = Path(str(link.get_dom_attribute("href"))).name
     link.click()
-    end = time.monotonic() + 60
-    while not (tmp_path / name).exists() and time.monotonic() < end:
-        time.sleep(0.05)
+    until((tmp_path / name).exists, 0.05)
     assert (tmp_path / name).read_bytes() == (report / "data" / name).read_bytes()
 
 

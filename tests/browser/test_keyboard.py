@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.visit import NARROW, ask, emulate, load
+from tests.conftest import until
 
 STOP = """
     const e = document.activeElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
@@ -84,9 +85,8 @@ def test_the_arrow_keys_scroll_a_wide_table_and_columns_show_whole(browser: Any,
     browser.execute_script(f"{region}.focus()")
     for _ in range(8):
         press(browser, Keys.ARROW_RIGHT)
-    moved = f"const done = arguments[0], r = {region}; setTimeout(() => done(r.scrollLeft), 300)"
-    assert browser.execute_async_script(moved) > 50
-    assert ask(browser, "cut()") == []
+    moved = f"return {region}.scrollLeft > 50"
+    until(lambda: browser.execute_script(moved) and ask(browser, "cut()") == [], 0.1)
 
 
 def test_nothing_moves_for_those_who_asked_for_that(browser: Any, report: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from analysis.report import live
 from analysis.report.carried import MANIFEST, ReportManifest, files
 from analysis.report.place import complete
 from model.disk.files import sha256, write_text
+from tests.conftest import until
 
 PAUSE = 0.05  # seconds between two looks of a page
 
@@ -31,10 +33,14 @@ def build(out: Path, text: str, watched: bool) -> None:
 
 def becomes(browser: Any, script: str, value: object = True) -> bool:
     """Wait until a script's answer is this one; a page that is just being loaded has no answer yet."""
-    from selenium.webdriver.support.wait import WebDriverWait
+    from selenium.common.exceptions import WebDriverException
 
-    wait = WebDriverWait(browser, 20, poll_frequency=PAUSE)
-    return bool(wait.until(lambda browser: browser.execute_script(script) == value))
+    def answers() -> bool:
+        with suppress(WebDriverException):
+            return bool(browser.execute_script(script) == value)
+        return False
+
+    return bool(until(answers, PAUSE))
 
 
 def shows(browser: Any, text: str) -> bool:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.conftest import until
+
 PROBES = Path(__file__).with_name("probes.js").read_text(encoding="utf-8")
 COLOURS = ["color-contrast", "link-in-text-block"]
 WIDE, NARROW = 1200, 360
@@ -54,11 +56,9 @@ def load(browser: Any, page: Path) -> None:
 
 def settle(browser: Any) -> None:
     """Wait until every figure is drawn or failed, also anew because its width changed."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     ask(browser, "frame()")
     wait = "return [...document.querySelectorAll('figure[data-chart]')].every(f => f.dataset.state)"
-    WebDriverWait(browser, 60, poll_frequency=0.05).until(lambda it: it.execute_script(wait))
+    until(lambda: browser.execute_script(wait), 0.05)
 
 
 def ask(browser: Any, probe: str) -> Any:

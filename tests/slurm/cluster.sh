@@ -140,13 +140,13 @@ up() {
     --log-file="$folder/log/munged" --seed-file="$folder/munge.seed" 2>>"$folder/log/munged.start"
   [ -d "$folder/db/mysql" ] || mariadb-install-db --user=root --datadir="$folder/db" --skip-test-db >"$folder/log/db.install" 2>&1
   keep_database &
-  wait_for 60 mysqladmin --no-defaults --socket="$socket" ping
+  wait_for 600 mysqladmin --no-defaults --socket="$socket" ping
   mysql --no-defaults --socket="$socket" -e "create database if not exists slurm_acct_db"
   MYSQL_UNIX_PORT=$socket slurmdbd
-  wait_for 60 sacctmgr -n show cluster
+  wait_for 600 sacctmgr -n show cluster
   slurmctld
   for node in n1 n2 n3 n4; do slurmd -N $node; done
-  wait_for 60 all_idle
+  wait_for 600 all_idle
 }
 
 case $verb in

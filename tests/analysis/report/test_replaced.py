@@ -15,6 +15,7 @@ from analysis.report.carried import MANIFEST, ReportManifest
 from analysis.report.place import complete
 from model.disk.files import read, write
 from model.errors import UserError
+from tests.conftest import PATIENCE_SECONDS
 
 
 def build(out: Path, *listed: str, text: str = "new") -> None:
@@ -108,7 +109,7 @@ def test_a_second_build_to_a_folder_waits_for_the_first(tmp_path: Path) -> None:
         second.join(0.05)
         assert second.is_alive()
         assert len(list(tmp_path.glob(".report-out@*"))) == 1
-    second.join(10)
+    second.join(PATIENCE_SECONDS)
     assert not second.is_alive()
 
 
