@@ -39,7 +39,7 @@ class Daemons:
         with contextlib.suppress(*GONE):
             process = psutil.Process(int((self.folder / "pid" / name).read_text()))
             process.send_signal(number)
-            process.wait(60)
+            process.wait(PATIENCE_SECONDS)
 
     def lives(self, name):
         """Whether it runs."""
@@ -78,11 +78,16 @@ class Daemons:
         return len(states) == len(NODES) and set(states) <= {"idle", "mixed", "allocated", "completing"}
 
     def crash(self, node):
-        """What a node's sudden end does: its daemon, its step daemons and their jobs are gone at once."""
+        """What a node's sudden end does: its daemon, its step daemons and their jobs are gone at once.
+
+        All are stopped before the first is killed, so that none lives to tell how another ended.
+        """
         self.end(f"slurmd.{node}", signal.SIGKILL)
-        for process in self.on_node(node):
-            with contextlib.suppress(*GONE):
-                process.kill()
+        here = self.on_node(node)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in here:
+                with contextlib.suppress(*GONE):
+                    process.send_signal(number)
 
     def on_node(self, node):
         """The processes of a node's jobs, and the step daemons above them; no other cluster's."""
