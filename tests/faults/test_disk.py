@@ -75,7 +75,7 @@ def test_a_disk_that_fills_up_while_several_processes_train_fails_their_run_and_
     assert "rank 0 on" in launch.stderr and "could not write its result: is its disk full?" in launch.stderr
     assert "Traceback" not in launch.stderr
     (log,) = root.glob("tiny/*/attempt-1/steps.jsonl")
-    assert not [process for process in psutil.process_iter(["cwd"]) if process.info["cwd"] == str(log.parent)]
+    until(lambda: str(log.parent) not in [each.info["cwd"] for each in psutil.process_iter(["cwd"])])
     log.unlink()  # room
     assert outcomes(runner) == ["failed"]
     runner("launch", study("matrix: {train.steps: [5]}\n", base=TWO), rc=0)

@@ -186,4 +186,4 @@ def test_jobs_start_in_an_environment_of_their_own(slurm, study, root, tmp_path)
     assert "wrong model" not in log.read_text()
     assert (root / "tiny" / ".submitit").stat().st_mode & 0o077 == 0, "batch scripts are their owner's alone"
     assert not list(root.rglob("*.pkl")), "nothing is unpickled"
-    assert subprocess.run(["pgrep", "-f", f"runner.job {root}"], check=False).returncode == 1
+    until(lambda: subprocess.run(["pgrep", "-f", f"runner.job {root}"], check=False).returncode == 1)
