@@ -193,6 +193,12 @@ def study(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
 PACED = {"PACE_SECONDS": "0.1"}
 
 
+@pytest.fixture
+def hurry(root: Path) -> Callable[[], None]:
+    """Has the runs write their records without waiting from now on."""
+    return Path(f"{root}.hurry").touch
+
+
 @pytest.fixture(autouse=True)
 def trainer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs get a stand-in for the trainer, unless the test is marked `trains`."""

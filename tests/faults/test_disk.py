@@ -126,7 +126,7 @@ def test_a_torn_checkpoint_is_not_used_and_the_manifest_says_so(runner, backgrou
 def kill_after_first_checkpoint(background, path, root):
     """Leaves a run with an attempt that was stopped and kept a checkpoint."""
     command = ["--root", root, "launch", path, "--set", "train.log_every=10"]
-    launch = background("runner", *command, cwd=path.parent)
+    launch = background("runner", *command, cwd=path.parent, PACE_SECONDS="0.5")
     until(lambda: list(root.glob("tiny/*/attempt-1/steps.jsonl")), 0.02)
     launch.send_signal(signal.SIGINT)
     launch.wait(timeout=PATIENCE_SECONDS)

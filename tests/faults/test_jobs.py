@@ -17,8 +17,8 @@ from tests.slurm.test_cluster import SANDBOX, training
 
 pytestmark = pytest.mark.slurm
 LONG = "matrix: {train.steps: [1000000]}\n"
-# Long enough to be caught running, short enough to end: a few seconds of tiny steps.
-MIDDLING = "matrix: {train.steps: [120]}\n"
+# It trains for most of a minute, or until a test is done with it and has it hurry.
+MIDDLING = "matrix: {train.steps: [1000]}\n"
 LONGER = "matrix: {train.steps: [400]}\n"
 
 
@@ -53,12 +53,14 @@ def test_a_killed_step_daemon_is_not_success(slurm, study, root, rows):
     assert rows()[0]["outcome"] in ("failed", "node_failed", "lost")
 
 
-def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows):
+def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows, hurry):
     path = study(MIDDLING)
     slurm("launch", path, "--profile", SANDBOX, rc=0)
-    until(lambda: training(root))
+    job = until(lambda: training(root))
     job_id = rows()[0]["job_id"]
     slurm_command("scontrol", "requeue", job_id)
+    job.wait(PATIENCE_SECONDS)
+    hurry()
     until(lambda: rows()[0]["outcome"] == "completed")
     assert rows()[0]["attempt"] == 2
     assert rows()[0]["job_id"] == job_id, "it is the same job"
@@ -66,8 +68,9 @@ def test_a_requeued_job_goes_on_as_a_new_attempt(slurm, study, root, rows):
 
 
 def test_a_job_that_is_requeued_before_its_attempt_said_where_it_runs_goes_on_as_a_new_attempt(
-    slurm, study, root, rows
+    slurm, study, root, rows, hurry
 ):
+    hurry()
     fault = {"FAULT_FILE": r"attempt-1/\.manifest", "FAULT_ROOT": str(root), "FAULT": "stop"}
     slurm("launch", study(MIDDLING), "--profile", SANDBOX, rc=0, PYTHONPATH=str(SITE), **fault)
     until(Path(f"{root}.struck").exists)
@@ -76,7 +79,7 @@ def test_a_job_that_is_requeued_before_its_attempt_said_where_it_runs_goes_on_as
     assert attempts(root) in [{1: first, 2: "completed"} for first in ("lost", "cancelled")]
 
 
-def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows):
+def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows, hurry):
     slurm("launch", study(MIDDLING), "--profile", SANDBOX, rc=0)
     job = until(lambda: training(root))
     node = json.loads(next(root.glob("tiny/*/attempt-1/manifest.json")).read_text())["slurm"][
@@ -84,7 +87,8 @@ def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows):
     ]
     try:
         slurm_command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-        until(lambda: not job.is_running() or job.status() == psutil.STATUS_ZOMBIE)
+        job.wait(PATIENCE_SECONDS)
+        hurry()
         until(lambda: rows()[0]["outcome"] == "completed")
     finally:
         # It may have come back by itself: then Slurm refuses.
@@ -141,18 +145,19 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
 
 
 @pytest.mark.trains
-def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows):
-    path = study("matrix: {train.steps: [180]}\n")
+def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm, study, root, rows, hurry):
+    path = study(LONGER)
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: training(root))
     slurm("cancel", path, rc=0)
     until(lambda: rows()[0]["outcome"] == "cancelled")
     assert list(root.glob("tiny/*/attempt-1/checkpoint"))
+    hurry()
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     manifest = json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())
     assert manifest["resumed_attempt"] == 1
     assert manifest["resumed_step"] > 0
-    assert steps(root) == list(range(1, 181))
+    assert steps(root) == list(range(1, 401))
 
 
 def test_a_controller_that_is_down_refuses_a_launch_and_loses_nothing(slurm, study, rows, cluster):

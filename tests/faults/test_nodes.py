@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.slurm.test_cluster import SANDBOX
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 TWO = "matrix: {seed: [0, 1]}\n"
-LONGER = ("--set", "train.steps=120")
+LONGER = ("--set", "train.steps=1000")  # until a test has it hurry, most of a minute
 FOR_EVER = ("--set", "train.steps=1000000")
 NO_DELAY = "runner.execute.reconcile:ACCOUNTING_DELAY=timedelta(0)"
 
@@ -65,22 +64,24 @@ def all_completed(root, rows):
     assert len(done) == len(set(done)) == len(rows())
 
 
-def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, daemons):
+def test_a_slurmd_that_is_killed_harms_no_run_of_its_node(slurm, study, root, rows, daemons, hurry):
     slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
     process, _, node = first_training(root)
     daemons.end(f"slurmd.{node}", signal.SIGKILL)
     assert process.is_running()
     daemons.start(f"slurmd.{node}")
+    hurry()
     all_completed(root, rows)
     assert {row["attempt"] for row in rows()} == {1}
 
 
 def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
-    slurm, study, root, rows, daemons
+    slurm, study, root, rows, daemons, hurry
 ):
     slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
     _, attempt, node = first_training(root)
     daemons.crash(node)
+    hurry()
     all_completed(root, rows)
     assert stands(rows) == [("completed", 1), ("completed", 2)]
     again = json.loads((attempt.with_name("attempt-2") / "manifest.json").read_text())
@@ -90,8 +91,9 @@ def test_a_node_that_crashes_gives_its_job_to_another_and_harms_no_other_run(
 
 
 def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_another(
-    slurm, study, root, rows, daemons
+    slurm, study, root, rows, daemons, hurry
 ):
+    hurry()
     slurm(
         "launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, rc=0, RANK_FAULT="0:1:wait"
     )
@@ -106,20 +108,24 @@ def test_a_node_that_crashes_before_the_first_step_of_its_run_gives_it_to_anothe
 
 
 def test_a_launch_while_a_job_is_on_its_way_back_into_the_queue_submits_nothing(
-    slurm, study, root, rows, daemons
+    slurm, study, root, rows, daemons, hurry
 ):
     """For some seconds accounting says NODE_FAIL, and the job itself that it was cancelled."""
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
-    node = first_training(root)[2]
+    process, _, node = first_training(root)
     daemons.down(node)
     for _ in range(4):
         assert "0 submitted" in slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0).stderr
+    process.wait(PATIENCE_SECONDS)
+    hurry()
     all_completed(root, rows)
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
 
 
-def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(slurm, study, root, rows, daemons):
+def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(
+    slurm, study, root, rows, daemons, hurry
+):
     """An administrator puts a job back into the queue that had ended, and whose run was launched again."""
     path = study("matrix: {seed: [0]}\n")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
@@ -129,6 +135,7 @@ def test_a_job_that_comes_back_when_another_has_its_run_leaves_it_alone(slurm, s
     until(lambda: rows()[0]["outcome"] == "failed")
     slurm("launch", path, "--profile", SANDBOX, *LONGER, rc=0)
     daemons.ask("scontrol", "requeue", job_id)
+    hurry()
     all_completed(root, rows)
     until(lambda: not daemons.ask("squeue", "-h"))
     assert len(list(root.glob("tiny/*/attempt-*"))) == 2
@@ -147,7 +154,7 @@ def test_a_completed_run_whose_job_is_put_back_into_the_queue_is_not_trained_aga
 
 
 def test_a_run_that_something_else_than_slurm_terminated_is_cancelled_and_goes_on_when_launched_again(
-    slurm, study, root, rows
+    slurm, study, root, rows, hurry
 ):
     """To Slurm its job has COMPLETED."""
     path = study("matrix: {seed: [0]}\n")
@@ -155,13 +162,14 @@ def test_a_run_that_something_else_than_slurm_terminated_is_cancelled_and_goes_o
     first_training(root)[0].terminate()
     until(lambda: rows()[0]["phase"] == "ended")
     assert stands(rows) == [("cancelled", 1)]
+    hurry()
     slurm("launch", path, "--profile", SANDBOX, *LONGER, "--wait", rc=0)
     assert stands(rows) == [("completed", 2)]
     assert json.loads(next(root.glob("tiny/*/attempt-2/manifest.json")).read_text())["resumed_attempt"] == 1
 
 
 def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_again(
-    slurm, study, root, rows, daemons, patched
+    slurm, study, root, rows, daemons, patched, hurry
 ):
     path = study(TWO)
     daemons.end("slurmdbd")
@@ -173,28 +181,32 @@ def test_runs_submitted_while_accounting_is_down_are_neither_lost_nor_submitted_
     # Accounting answers, and does not know the jobs yet; ACCOUNTING_DELAY after the launch that is no reason.
     again = patched(NO_DELAY, "launch", path, "--profile", SANDBOX, *LONGER)
     assert "0 submitted" in again.stderr, again.stderr
+    hurry()
     all_completed(root, rows)
     assert {row["attempt"] for row in rows()} == {1}
 
 
-def test_accountings_database_that_crashes_harms_no_run(slurm, study, root, rows, daemons):
+def test_accountings_database_that_crashes_harms_no_run(slurm, study, root, rows, daemons, hurry):
     slurm("launch", study(TWO), "--profile", SANDBOX, *LONGER, rc=0)
     first_training(root)
     daemons.end("db", signal.SIGSEGV)
+    hurry()
     all_completed(root, rows)
     assert {row["attempt"] for row in rows()} == {1}
     until(lambda: daemons.answers(["sacct", "-n"]))
 
 
 def test_while_the_controller_is_down_status_answers_and_running_jobs_go_on(
-    slurm, study, root, rows, daemons
+    slurm, study, root, rows, daemons, hurry
 ):
     slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, rc=0)
-    first_training(root)
+    _, attempt, _ = first_training(root)
     daemons.end("slurmctld")
     assert rows()[0]["phase"] == "running"
-    time.sleep(2)
+    before = (attempt / "steps.jsonl").stat().st_size
+    until(lambda: (attempt / "steps.jsonl").stat().st_size > before)
     daemons.start("slurmctld")
+    hurry()
     all_completed(root, rows)
     assert stands(rows) == [("completed", 1)]
 
@@ -219,16 +231,19 @@ def test_while_neither_controller_nor_accounting_answers_what_is_known_is_shown_
 
 
 def test_a_repeat_whose_job_slurm_puts_back_into_the_queue_is_waited_for_to_its_end(
-    slurm, background, study, root, daemons, cluster, tmp_path
+    slurm, background, study, root, daemons, cluster, tmp_path, hurry
 ):
     """The job itself says that it was cancelled; that is not its end."""
-    slurm("launch", study("matrix: {seed: [0]}\n"), "--profile", SANDBOX, *LONGER, "--wait", rc=0)
+    path = study("matrix: {seed: [0]}\n")
+    slurm("launch", path, "--profile", SANDBOX, *LONGER, "--wait", rc=0, PACE_SECONDS="0")
     (run,) = [path.name for path in (root / "tiny").glob("[0-9a-f]*")]
     arguments = ["--root", root, "reproduce", run, "--profile", SANDBOX]
     repeat = background("runner", *arguments, cwd=tmp_path, **cluster, **PACED)
-    _, attempt, _ = first_training(root)
+    process, attempt, _ = first_training(root)
     manifest = json.loads((attempt / "manifest.json").read_text())
     daemons.ask("scontrol", "requeue", manifest["slurm"]["SLURM_JOB_ID"])
+    process.wait(PATIENCE_SECONDS)
+    hurry()
     _, said = repeat.communicate(PATIENCE_SECONDS)
     assert repeat.returncode == 0, said
     assert "the outcome is the same, completed" in said

@@ -57,13 +57,15 @@ def tried(attempt):
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("partition", ["requeues", "waits"])
 def test_a_run_that_makes_room_for_another_job_goes_on_by_itself(
-    slurm, study, root, rows, profile, comes_first, partition, processes
+    slurm, study, root, rows, profile, comes_first, partition, processes, hurry
 ):
     """Within its GraceTime Slurm only sends SIGTERM: it takes a job that then ends for completed."""
     path = study(ONE_RUN, base=TWO) if processes == 2 else study(ONE_RUN)
     slurm("launch", path, "--profile", profile(partition), *LONGER, rc=0)
-    _, attempt = trains(root)
+    first, attempt = trains(root)
     comes_first()
+    first.wait(PATIENCE_SECONDS)
+    hurry()
     until(lambda: rows()[0]["outcome"] == "completed")
     outcomes, resumed = tried(attempt)
     assert outcomes == ["preempted", "completed"]
@@ -74,12 +76,14 @@ def test_a_run_that_makes_room_for_another_job_goes_on_by_itself(
     ("partition", "more"), [("cancels", ""), ("requeues", "requeue: false"), ("waits", "requeue: false")]
 )
 def test_a_launch_that_waits_retries_a_run_that_was_preempted_and_is_not_requeued(
-    background, study, root, profile, comes_first, cluster, tmp_path, partition, more
+    background, study, root, profile, comes_first, cluster, tmp_path, partition, more, hurry
 ):
     words = ["launch", study(ONE_RUN), "--profile", profile(partition, more), "--wait", *LONGER]
     launched = background("runner", "--root", root, *words, cwd=tmp_path, **cluster, **PACED)
-    _, attempt = trains(root)
+    first, attempt = trains(root)
     comes_first()
+    first.wait(PATIENCE_SECONDS)
+    hurry()
     _, said = launched.communicate(PATIENCE_SECONDS)
     assert launched.returncode == 0, said
     assert tried(attempt)[0] == ["preempted", "completed"]

@@ -19,7 +19,8 @@ from tests.slurm.test_packing import PACKED
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 TWO = TINY + "  parallel: {shard: 2}\n"
 ONE_RUN = "matrix: {seed: [0]}\n"
-LONGER, FOR_EVER = ("--set", "train.steps=60"), ("--set", "train.steps=1000000")
+# Most of a minute, until a test has it hurry.
+LONGER, FOR_EVER = ("--set", "train.steps=1000"), ("--set", "train.steps=1000000")
 
 
 @pytest.fixture
@@ -101,11 +102,12 @@ def test_a_process_that_is_killed_on_another_node_ends_the_run_and_is_named(
     assert [(row["outcome"], row["attempt"]) for row in rows()] == [("failed", 1)]
 
 
-def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, rows, profile, daemons):
+def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, rows, profile, daemons, hurry):
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0)
     _, attempt = trains(root)
     node = manifest(attempt)["ranks"][1]["node"]
     daemons.crash(node)
+    hurry()
     until((attempt / "result.json").exists)
     assert told(attempt) == (
         "node_failed",
@@ -118,9 +120,10 @@ def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, r
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
-    slurm, study, root, rows, profile, daemons, rank
+    slurm, study, root, rows, profile, daemons, rank, hurry
 ):
     """Rank 0 puts its job back itself: Slurm takes it for completed if its SlurmdTimeout is above a minute."""
+    hurry()
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0, RANK_FAULT="1:1:wait")
     first, attempt = until(lambda: next(iter(training(root)), None))
     until(lambda: manifest(attempt)["ranks"])
@@ -135,7 +138,7 @@ def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
-    background, study, root, profile, daemons, cluster, tmp_path, rank
+    background, study, root, profile, daemons, cluster, tmp_path, rank, hurry
 ):
     """Slurm names all nodes of the job; for the other rank's, a retry starts before Slurm knows of the crash."""
     profile.write_text(f"{profile.read_text()}requeue: false\n")
@@ -144,6 +147,7 @@ def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
     _, attempt = trains(root)
     node = manifest(attempt)["ranks"][rank]["node"]
     daemons.crash(node)
+    hurry()
     _, said = launched.communicate(PATIENCE_SECONDS)
     assert launched.returncode == 0, said
     state = ledger.state(RunFolder(attempt.parent))
@@ -157,11 +161,13 @@ def test_the_node_that_crashed_is_named_and_a_retry_avoids_it(
 
 
 def test_a_run_that_slurm_puts_back_into_the_queue_starts_again_with_all_its_processes(
-    slurm, study, root, rows, profile, daemons
+    slurm, study, root, rows, profile, daemons, hurry
 ):
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0)
-    _, attempt = trains(root)
+    first, attempt = trains(root)
     daemons.ask("scontrol", "requeue", rows()[0]["job_id"])
+    first.wait(PATIENCE_SECONDS)
+    hurry()
     until(lambda: rows()[0]["outcome"] == "completed")
     assert rows()[0]["attempt"] == 2
     assert len(manifest(attempt.with_name("attempt-2"))["ranks"]) == 2
@@ -242,12 +248,13 @@ def test_if_rank_0_is_killed_before_the_others_find_it_they_end_and_the_run_besi
 
 
 def test_a_retry_on_other_processes_asks_for_their_nodes_and_goes_on(
-    slurm, study, root, rows, profile, daemons
+    slurm, study, root, rows, profile, daemons, hurry
 ):
     slurm("launch", study(ONE_RUN), "--profile", profile, *LONGER, rc=0)
     _, attempt = trains(root)
     slurm("cancel", "tiny", rc=0)
     until(lambda: rows()[0]["outcome"] == "cancelled")
+    hurry()
     slurm("retry", "tiny", "--outcome", "cancelled", "--set", "parallel.shard=2", "--wait", rc=0)
     again = manifest(attempt.with_name("attempt-2"))
     assert (rows()[0]["outcome"], rows()[0]["attempt"]) == ("completed", 2)

@@ -22,7 +22,7 @@ from runner.state import ledger
 from runner.state.process import runs
 from runner.state.tasks import Shape, Task
 from tests.analysis.fabricate import Folder, plan
-from tests.conftest import PACED, PATIENCE_SECONDS, environment, until
+from tests.conftest import PATIENCE_SECONDS, environment, until
 
 
 def outcomes(runner, study=""):
@@ -193,7 +193,7 @@ def test_a_terminal_that_is_closed_stops_the_run_with_a_checkpoint_and_notes_it(
 @pytest.mark.fault
 def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(runner, study, start, root):
     path = study("matrix: {train.steps: [1000]}\n")
-    launch = start("launch", path, "--set", "train.log_every=50", **PACED)
+    launch = start("launch", path, "--set", "train.log_every=50", PACE_SECONDS="1")
     running_job(root)
     launch.send_signal(signal.SIGTERM)
     launch.communicate(timeout=PATIENCE_SECONDS)
