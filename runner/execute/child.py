@@ -103,7 +103,7 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
                 start_new_session=True,  # Ctrl-C reaches only the launcher, which then stops its runs
             )
     except OSError as error:
-        why = f"{error.filename}: {error.strerror}"
+        why = f"{error.filename or command[0]}: {error.strerror}"  # a fork that fails names no file
         with suppress(UserError):  # its disk may be full
             ledger.ended(task.folder, task.attempt, Ending(Outcome.FAILED, why))
         raise UserError(f"{why}; {task.label} was not started") from error

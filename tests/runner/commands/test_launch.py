@@ -1,6 +1,11 @@
 """What `launch` shows before and after its runs, and its options, without starting any run."""
 
+import errno
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -9,7 +14,7 @@ from model.errors import UserError
 from runner.cli.app import app
 from runner.commands import _start
 from runner.commands._options import Settings
-from runner.execute import wait
+from runner.execute import child, wait
 from runner.execute.slurm import client
 from runner.plan.plan import plan as planned
 from runner.spec.expansion import expand
@@ -110,6 +115,22 @@ def test_a_run_that_cannot_be_started_has_ended_with_the_reason(study, root, tmp
     assert "stopping" not in done.stderr, "there is no run to stop"
     (state,) = states(root)
     assert (state.outcome, state.reason) == ("failed", f"{program}: Exec format error")
+
+
+@pytest.mark.fault
+def test_a_run_whose_process_the_system_refuses_has_ended_with_the_reason(study, root, monkeypatch):
+    """As where a user has too many processes, or memory is short."""
+
+    def refuse(*_command, **_how):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    path = study()
+    monkeypatch.setattr(child, "subprocess", SimpleNamespace(Popen=refuse, DEVNULL=subprocess.DEVNULL))
+    done = CliRunner().invoke(app, ["--root", str(root), "launch", str(path)])
+    (state,) = states(root)
+    why = f"{sys.executable}: Resource temporarily unavailable"
+    assert (state.outcome, state.reason) == ("failed", why)
+    assert str(done.exception).startswith(f"{why}; ")
 
 
 def test_a_dry_run_says_that_others_could_change_the_study(study, root):
