@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import Outcome, now
+from model.errors import UserError
 from runner.execute.repair import repair
 from runner.execute.slurm.client import Poll, poll
 from runner.execute.slurm.ours import job_of
@@ -23,7 +24,8 @@ ACCOUNTING_DELAY = timedelta(minutes=2)  # after sbatch, until accounting must k
 def reconciled(root: Path, study: str | None = None) -> list[RunState]:
     """Return all runs, after repairing orphans and recording in the ledgers which attempts ended silently.
 
-    While Slurm cannot be reached, a warning says so, and runs in flight on it are as their files show them.
+    While Slurm cannot be reached, or nothing can be written, a warning says so, and runs are as their files
+    show them.
     """
     return reconciled_runs(list(run_folders(root, study)))
 
@@ -37,7 +39,9 @@ def reconciled_runs(folders: Sequence[RunFolder]) -> list[RunState]:
         return states_of(folders) if _settle(found) else found
     except NoAnswer as error:
         warn_once(f"{error}; until Slurm answers, its runs are shown as last known")
-        return states_of(folders)
+    except UserError as error:  # the disk may be full, which `gc` can mend
+        warn_once(f"{error}; until that can be done, runs are shown as last known")
+    return states_of(folders)
 
 
 def _settle(found: list[RunState]) -> bool:

@@ -94,9 +94,11 @@ def study_names(root: Path) -> list[str]:
 
 
 def recordable(states: Iterable[RunState]) -> Iterator[RunState]:
-    """Those of these runs that this user can write to; a warning names the studies of the others."""
+    """Those of these runs whose ledgers this user can write to; a warning names the studies of the others."""
     for state in states:
-        if writable(state.folder.path):
+        run = state.folder.path
+        ledger = run / "ledger.jsonl"
+        if writable(run.parent) and writable(run) and (not ledger.exists() or os.access(ledger, os.W_OK)):
             yield state
         else:
             warn_once(f"{state.folder.path.parent} is not writable: its runs are shown as last known")

@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 
 import psutil
 import pytest
 
 from runner.state.code import snapshot
+from tests.analysis.fabricate import Folder, plan
 from tests.conftest import PATIENCE_SECONDS, REPOSITORY, TINY, environment, until
 
 TWO = TINY + "  parallel: {shard: 2}\n"
@@ -80,6 +82,24 @@ def test_a_disk_that_fills_up_while_several_processes_train_fails_their_run_and_
     assert outcomes(runner) == ["failed"]
     runner("launch", study("matrix: {train.steps: [5]}\n", base=TWO), rc=0)
     assert "completed" in outcomes(runner)
+
+
+def test_on_a_full_disk_runs_can_be_seen_and_room_can_be_made_although_a_run_needs_a_repair(
+    runner, small_disk, root
+):
+    folder = Folder(root, plan("r1", study="tiny"))
+    folder.event("claimed", executor="local", host=socket.gethostname(), pid=1, pid_started=1.0)
+    folder.start()
+    with (folder.path / "ledger.jsonl").open("a") as ledger:
+        ledger.write("\n" * (4096 - ledger.tell() % 4096))  # no room is left in its last block
+    small_disk()
+    for verb in ("status", "gc"):
+        shown = runner(verb, rc=0)
+        why = "No space left on device; `ended` of attempt 1 was not recorded; until that can be done"
+        assert f"{folder.path}: {why}" in shown.stderr
+    assert outcomes(runner) == ["running"]
+    (root / "ballast").unlink()
+    assert outcomes(runner) == ["lost"]
 
 
 def test_a_read_only_root_is_refused(runner, study, small_disk, root):

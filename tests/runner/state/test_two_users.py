@@ -95,9 +95,14 @@ def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared)
     assert not list((shared / "runs").iterdir())
 
 
-def test_who_may_only_read_a_root_sees_the_runs_that_somebodys_dead_launcher_left_there(shared):
+@pytest.mark.parametrize(
+    "own", [(), ("tiny/r1",), ("tiny", "tiny/r1")], ids=["nothing", "the run's folder", "all but its ledger"]
+)
+def test_who_may_only_read_a_root_sees_the_runs_that_somebodys_dead_launcher_left_there(shared, own):
     """They cannot be repaired. Their owner's next command does that."""
     folder = Folder(shared / "runs", plan("r1", study="tiny"))
+    for path in own:
+        os.chown(shared / "runs" / path, OWNER, GROUP)
     folder.event("claimed", executor="local", host=socket.gethostname(), pid=1, pid_started=1.0)
     folder.start()
     folder.step(1)
