@@ -1,0 +1,479 @@
+"""Stands in for Gluon: runs the Hopper kernels' own text on the CPU.
+
+What happens side by side on a GPU happens in any order that the barriers allow, drawn at random: copies by TMA, products
+on the tensor cores, and partitions of warps. Found are deadlocks, memory that is read before it is written or fenced, or
+overwritten too early, products that are used before they are waited for, and barriers that count wrong.
+
+Not simulated: layouts, registers, speed, and how the two warpgroups of one partition wait for each other.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+AT_A_TIME = 3  # thread blocks that run side by side
+
+
+class Fault(Exception):
+    """What a GPU would do in silence, or never end doing."""
+
+
+class Values(Tensor):
+    """A tensor in registers."""
+
+    type = SimpleNamespace(layout=None)
+
+
+@dataclass
+class Pointer:
+    """Into a tensor's memory, as `tensor + offset` is in Gluon."""
+
+    memory: Tensor
+    at: Any = 0
+
+    def __add__(self, offset: Any) -> Pointer:
+        return Pointer(self.memory, self.at + offset)
+
+
+@dataclass(eq=False)
+class Allocation:
+    """Shared memory. What warps store there, TMA and the tensor cores see only after a fence."""
+
+    unfenced: set[Partition] = field(default_factory=set)
+
+
+@dataclass
+class Shared:
+    """A part of shared memory, of which nothing is written at first: numbers begin as NaN."""
+
+    part: Tensor
+    of: Allocation
+    dtype = property(lambda self: self.part.dtype)
+
+    def index(self, i: int) -> Shared:
+        return Shared(self.part[i], self.of)
+
+    def permute(self, order: tuple[int, ...]) -> Shared:
+        return Shared(self.part.permute(order), self.of)
+
+    def slice(self, start: int, length: int, dim: int = 0) -> Shared:
+        return Shared(self.part.narrow(dim, start, length), self.of)
+
+    def load(self, layout: object) -> Values:
+        return self.part.clone().as_subclass(Values)
+
+    def store(self, x: Tensor) -> None:
+        self.part.copy_(x)
+        self.of.unfenced.add(now())
+
+    def for_hardware(self) -> Tensor:
+        if self.of.unfenced:
+            raise Fault("the tensor cores or TMA read what was stored without a fence")
+        return self.part
+
+
+@dataclass
+class Descriptor:
+    """A strided tensor that TMA moves tiles of."""
+
+    base: Tensor
+    shape: list[int]
+    strides: list[int]
+    block_shape: list[int]
+    layout: object
+    dtype = property(lambda self: self.base.dtype)
+
+    @property
+    def block_type(self) -> SimpleNamespace:
+        size = self.base.element_size()
+        for each in self.block_shape:
+            size *= each
+        return SimpleNamespace(nbytes=size)
+
+    def _inside(self, coordinates: list[int]) -> tuple[Tensor, tuple[slice, ...]]:
+        """The part of the tensor that lies under the tile, and where in the tile it is."""
+        whole = torch.as_strided(self.base, self.shape, self.strides, self.base.storage_offset())
+        ends = [min(c + b, s) for c, b, s in zip(coordinates, self.block_shape, self.shape, strict=True)]
+        found = whole[tuple(slice(c, max(c, end)) for c, end in zip(coordinates, ends, strict=True))]
+        return found, tuple(slice(0, size) for size in found.shape)
+
+    def read(self, coordinates: list[int], out: Tensor) -> None:
+        found, where = self._inside(coordinates)
+        tile = torch.zeros(self.block_shape, dtype=self.dtype)
+        tile[where] = found
+        out.copy_(tile.reshape(out.shape))
+
+    def write(self, coordinates: list[int], tile: Tensor, add: bool) -> None:
+        found, where = self._inside(coordinates)
+        new = tile.reshape(self.block_shape)[where]
+        found.copy_(found + new if add else new)
+
+
+@dataclass
+class Barrier:
+    """An mbarrier: a phase ends when all have arrived and all bytes are there."""
+
+    count: int = 0
+    missing: int = 0
+    bytes: int = 0
+    phase: int = 0
+
+    def arrive(self, count: int = 1) -> None:
+        self.missing -= count
+        if self.missing < 0:
+            raise Fault("more arrive at an mbarrier than it counts")
+        self._end()
+
+    def transferred(self, size: int) -> None:
+        self.bytes -= size
+        self._end()
+
+    def _end(self) -> None:
+        if not self.missing and not self.bytes:
+            self.phase, self.missing = self.phase + 1, self.count
+
+
+@dataclass
+class Named:
+    """A named barrier, which counts threads."""
+
+    rounds: int = 0
+    arrived: list[Partition] = field(default_factory=list)
+
+    def arrive(self, threads: int) -> int:
+        me = now()
+        if me in self.arrived:
+            raise Fault("warps arrive twice in one round of a named barrier")
+        self.arrived.append(me)
+        here, mine = sum(32 * each.warps for each in self.arrived), self.rounds
+        if here > threads:
+            raise Fault("more threads at a named barrier than it counts")
+        if here == threads:
+            self.rounds, self.arrived = mine + 1, []
+        return mine
+
+
+@dataclass
+class Product:
+    """A matrix product that is on its way: of no use until it is waited for."""
+
+    a: Shared | Tensor
+    b: Shared
+    acc: Tensor | None
+    value: Tensor | None = None
+
+    def run(self) -> None:
+        a = self.a.for_hardware() if isinstance(self.a, Shared) else self.a
+        value = a.float() @ self.b.for_hardware().float()
+        self.value = (value if self.acc is None else value + self.acc).as_subclass(Values)
+
+
+@dataclass(eq=False)
+class Partition:
+    """Some warps of a thread block that run one function. All are threads, of which one runs at a time."""
+
+    block: Block
+    warps: int
+    work: Callable[[], None]
+    ready: Callable[[], bool] = lambda: True
+    products: deque[Product] = field(default_factory=deque)
+    stores: list[Callable[[], None]] = field(default_factory=list)
+    polled: dict[int, int] = field(default_factory=dict)
+    ended: bool = False
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.turn = threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.turn.acquire()
+        try:
+            self.work()
+        except BaseException as failure:
+            self.failure = failure
+        self.ended = True
+        self.block.machine.turn.release()
+
+    def wait(self, ready: Callable[[], bool] = lambda: True) -> None:
+        """Let others run, at least until this can go on."""
+        self.ready = ready
+        self.block.machine.turn.release()
+        self.turn.acquire()
+
+
+@dataclass(eq=False)
+class Block:
+    """A thread block: its number, its barriers and its partitions."""
+
+    machine: Machine
+    number: int
+    named: dict[int, Named] = field(default_factory=dict)
+    partitions: list[Partition] = field(default_factory=list)
+    allocations: list[Allocation] = field(default_factory=list)
+
+
+class Machine:
+    """Runs the thread blocks of a grid, some of them side by side, in an order that the seed gives."""
+
+    running: Partition | None = None
+
+    def __init__(self, seed: int, late: str = "") -> None:
+        """What is `late` ("warps", "copies", "products" or "stores") happens only when nothing else can."""
+        self.random, self.late = random.Random(seed), late
+        self.turn = threading.Semaphore(0)
+        self.copies: list[Callable[[], None]] = []  # into shared memory
+
+    def run(self, kernel: Callable[..., None], programs: int, given: tuple[Any, ...]) -> None:
+        """Run a grid of one dimension; tensors become pointers."""
+        arguments = [Pointer(x) if isinstance(x, Tensor) else x for x in given]
+        waiting = deque(range(programs))
+        active: list[Partition] = []
+        while waiting or active or self.copies:
+            while waiting and len({each.block for each in active}) < AT_A_TIME:
+                block = Block(self, waiting.popleft())
+                start = Partition(block, 4, partial(kernel, *arguments))
+                block.partitions.append(start)
+                active.append(start)
+            self._step(active)
+            blocks = list(dict.fromkeys(each.block for each in active))
+            active = [each for block in blocks for each in block.partitions if _busy(each)]
+
+    def _step(self, active: list[Partition]) -> None:
+        """One of the things that can happen now happens."""
+        kinds: dict[str, list[Callable[[], None]]] = {
+            "warps": [partial(self._go_on, x) for x in active if not x.ended and x.ready()],
+            "copies": [partial(self._take, self.copies, i) for i in range(len(self.copies))],
+            "products": [partial(self._multiply, x) for x in active if x.products],
+            "stores": [partial(self._take, x.stores, 0) for x in active if x.stores],
+        }
+        late = kinds.pop(self.late, [])
+        choices = [each for kind in kinds.values() for each in kind] or late
+        if not choices:
+            raise Fault("deadlock: all wait for each other")
+        self.random.choice(choices)()
+
+    def _go_on(self, partition: Partition) -> None:
+        Machine.running = partition
+        partition.turn.release()
+        self.turn.acquire()
+        if partition.failure:
+            raise partition.failure
+
+    @staticmethod
+    def _take(queue: list[Callable[[], None]], i: int) -> None:
+        queue.pop(i)()
+
+    @staticmethod
+    def _multiply(partition: Partition) -> None:
+        partition.products[0].run()
+        partition.products.popleft()
+
+
+def _busy(partition: Partition) -> bool:
+    return bool(not partition.ended or partition.products or partition.stores)
+
+
+def now() -> Partition:
+    """The partition that runs."""
+    assert Machine.running
+    return Machine.running
+
+
+# Gluon's names, as far as the kernels use them.
+
+
+def _warp_specialize(functions: list[tuple[Callable, tuple]], warps: list[int], registers: list[int]) -> None:
+    me = now()
+    (first, arguments), *others = functions
+    for (work, given), count in zip(others, warps, strict=True):
+        me.block.partitions.append(Partition(me.block, count, partial(work, *given)))
+    first(*arguments)
+
+
+def _asm(instruction: str, constraints: str, given: list[Any], *_: object, **__: object) -> Any:
+    me, what = now(), instruction.split(maxsplit=1)[0]
+    if what in ("bar.arrive", "bar.sync"):
+        barrier = me.block.named.setdefault(int(given[0]), Named())
+        mine = barrier.arrive(int(given[1]))
+        me.wait((lambda: barrier.rounds > mine) if what == "bar.sync" else lambda: True)
+        return 0
+    assert what == "cp.async.bulk.wait_group", instruction
+    me.wait(lambda: not me.stores)
+    return 0
+
+
+class _Barriers(list):
+    index = list.__getitem__  # type: ignore[assignment]
+
+
+def _allocate(dtype: torch.dtype, shape: list[int], layout: object) -> Any:
+    if dtype == torch.int64:
+        return _Barriers(Barrier() for _ in range(shape[0]))
+    now().block.allocations.append(allocation := Allocation())
+    return Shared(torch.full(shape, float("nan"), dtype=dtype), allocation)
+
+
+def _mma(a: Any, b: Shared, acc: Tensor, use_acc: bool = True, is_async: bool = False) -> Product:
+    assert is_async
+    now().products.append(product := Product(a, b, acc if use_acc else None))
+    now().wait()
+    return product
+
+
+def _mma_wait(left: int, deps: tuple[Product, ...]) -> Any:
+    me = now()
+    me.wait(lambda: len(me.products) <= left)
+    values = [each.value for each in deps]
+    if any(value is None for value in values):
+        raise Fault("a product is used before it is waited for")
+    return values[0] if len(values) == 1 else values
+
+
+def _copy_in(desc: Descriptor, at: list[int], barrier: Barrier, out: Shared) -> None:
+    def arrives() -> None:
+        desc.read(at, out.part)
+        barrier.transferred(desc.block_type.nbytes)
+
+    now().block.machine.copies.append(arrives)
+    now().wait()
+
+
+def _copy_out(desc: Descriptor, at: list[int], source: Shared, add: bool = False) -> None:
+    now().stores.append(lambda: desc.write(at, source.for_hardware(), add))
+    now().wait()
+
+
+def _store_wait(left: int) -> None:
+    me = now()
+    me.wait(lambda: len(me.stores) <= left)
+
+
+def _expect(barrier: Barrier, size: int) -> None:
+    barrier.bytes += size
+    barrier.arrive()
+
+
+def _arrive(barrier: Barrier, count: int) -> None:
+    barrier.arrive(count)
+    now().wait()
+
+
+def _wait(barrier: Barrier, parity: int) -> None:
+    """Of a phase: what has ended before it begins has the other parity, so a wait for that passes at once."""
+    now().wait(lambda: barrier.phase & 1 != parity)
+
+
+def _init(barrier: Barrier, count: int) -> None:
+    barrier.count = barrier.missing = count
+
+
+def _fence() -> None:
+    me = now()
+    for each in me.block.allocations:
+        each.unfenced.discard(me)
+
+
+def _atomic_add(pointer: Pointer, number: int, sem: str) -> int:
+    """Who asks again and again, by adding 0, goes on when there is news: a GPU's blocks do not wait for it."""
+    me, cells = now(), pointer.memory.view(-1)
+    seen = me.polled.pop(pointer.at, None)
+    me.wait(lambda: bool(number) or int(cells[pointer.at]) != seen)
+    before = int(cells[pointer.at])
+    cells[pointer.at] += number
+    if not number:
+        me.polled[pointer.at] = before
+    return before
+
+
+def _store(pointer: Pointer, values: Tensor, mask: Tensor) -> None:
+    pointer.memory.view(-1)[pointer.at[mask]] = values[mask]
+
+
+def _values(x: Tensor) -> Values:
+    return x.as_subclass(Values)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _same(x: Any, *_: object, **__: object) -> Any:
+    return x
+
+
+def _jit(function: Any) -> Any:
+    function.fn = function  # what runs where Python calls it
+    return function
+
+
+GLUON = {
+    "float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
+    "constexpr": _same, "static_range": range, "to_tensor": _same, "convert_layout": _same,
+    **dict.fromkeys(
+        ("NVMMASharedLayout", "NVMMADistributedLayout", "DotOperandLayout", "SliceLayout",
+         "DistributedLinearLayout", "thread_barrier"), _nothing),
+    "program_id": lambda axis: now().block.number,
+    "zeros": lambda shape, dtype, layout: _values(torch.zeros(shape, dtype=dtype)),
+    "arange": lambda start, end, layout: _values(torch.arange(start, end)),
+    "exp2": torch.exp2, "log2": torch.log2, "where": torch.where,
+    "maximum": lambda x, y: torch.maximum(x, torch.as_tensor(y)),
+    "max": torch.amax, "sum": torch.sum,
+    "load": lambda pointer: int(pointer.memory.view(-1)[pointer.at]),
+    "store": _store, "atomic_add": _atomic_add, "inline_asm_elementwise": _asm,
+    "allocate_shared_memory": _allocate, "warp_specialize": _warp_specialize,
+}  # fmt: skip
+HOPPER = {
+    "fence_async_shared": _fence,
+    "warpgroup_mma": _mma,
+    "warpgroup_mma_wait": _mma_wait,
+    "mbarrier": SimpleNamespace(
+        init=_init, expect=_expect, wait=_wait, arrive=_arrive, MBarrierLayout=_nothing
+    ),
+    "tma": SimpleNamespace(
+        async_copy_global_to_shared=_copy_in, async_copy_shared_to_global=_copy_out, store_wait=_store_wait
+    ),
+}
+LANGUAGE = "triton.experimental.gluon.language"
+MODULES: dict[str, dict[str, Any]] = {
+    "triton.experimental": {},
+    "triton.experimental.gluon": {"jit": lambda function=None, **_: _jit(function) if function else _jit},
+    LANGUAGE: GLUON,
+    f"{LANGUAGE}._core": {"builtin": lambda function: partial(_copy_out, add=True)},  # `reduce_add`
+    f"{LANGUAGE}.nvidia.hopper": HOPPER,
+    "triton.experimental.gluon.nvidia.hopper": {"TensorDescriptor": Descriptor},
+}
+
+
+@contextmanager
+def stand_in() -> Iterator[None]:
+    """For what is imported or executed meanwhile. Triton needs the real ones itself."""
+    import triton._C.libtriton
+    import triton.experimental.gluon.language._core
+    import triton.experimental.gluon.language.nvidia.hopper
+    import triton.experimental.gluon.nvidia.hopper  # noqa: F401
+
+    real = {name: sys.modules[name] for name in MODULES}
+    for name, members in MODULES.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(members)
+    for name in ("triton.experimental.gluon", LANGUAGE):  # `from package import module` asks the package
+        package, _, module = name.rpartition(".")
+        setattr(sys.modules[package], module, sys.modules[name])
+    try:
+        yield
+    finally:
+        sys.modules.update(real)

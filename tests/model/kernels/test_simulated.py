@@ -1,0 +1,107 @@
+"""The Hopper kernels' own text, run on the CPU in Gluon's stand-in: its numbers, and how its warps hand tiles over."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[dev]'")
+
+from model.attention import custom
+from model.kernels.hopper import HEAD_DIMS
+from tests.conftest import REPOSITORY, environment
+
+# Of the row that is most wrong: twice what was found.
+TOLERANCE = {"bfloat16": 0.02, "float16": 0.004}
+BF16, FP16 = {"dtype": "bfloat16"}, {"dtype": "float16"}
+# Causal or not, ragged, grouped, with an offset, with programs of one block or several; each with something late.
+CASES = [
+    {**BF16, "causal": True, "lengths": [200, 200], "late": "stores"},
+    {**FP16, "causal": False, "lengths": [130, 270], "heads": [4, 2], "late": "copies"},
+    {**FP16, "causal": True, "lengths": [70, 170], "query_offset": 100, "deterministic": True, "late": "products"},
+    {**BF16, "causal": True, "lengths": [65, 65], "heads": [3, 3], "processors": 100, "late": "warps"},
+    {**BF16, "causal": False, "lengths": [1, 129], "deterministic": True},
+]  # fmt: skip
+CAUSAL = {**BF16, "head_dim": 128, "causal": True}
+WIDE = {**CAUSAL, "head_dim": 256}
+HUGE = {**CAUSAL, "alike": True, "logits": 1e7}
+ONE_AFTER_THE_OTHER = {**FP16, "head_dim": 64, "causal": False, "lengths": [300, 500], "heads": [1, 1]}
+SEEDS = range(4)
+
+
+def simulated(cases: list[dict]) -> list[dict]:
+    if reasons := custom._gluon():
+        pytest.skip("; ".join(reasons))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.model.kernels.simulated", json.dumps(cases)],
+        cwd=REPOSITORY, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def wrong(case: dict, found: dict) -> list[str]:
+    """The results that are wrong, or what would go wrong on a GPU."""
+    if "fault" in found:
+        return [found["fault"]]
+    # The gradient of queries whose keys are all alike is 0.
+    names = [name for name in found if not (case.get("alike") and name == "dq")]
+    return [name for name in names if found[name]["error"] > TOLERANCE[case["dtype"]]]
+
+
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_the_kernels_compute_attention_whatever_comes_late(head_dim: int) -> None:
+    cases = [{"head_dim": head_dim, **case} for case in CASES]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
+def test_very_large_logits_keep_their_gradients() -> None:
+    """A maximum of 1e7 and log2 of a sum would not fit into one float32 number."""
+    cases = [{**HUGE, "head_dim": head_dim} for head_dim in HEAD_DIMS]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
+def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run() -> None:
+    """And blocks that do not wait for their turn give others: the float32 sums of dQ come in another order."""
+    no_turns = {"module": "_backward", "old": "wait_for_turn(turn, block)", "new": "pass"}
+    cases = [{**ONE_AFTER_THE_OTHER, "deterministic": True, "seed": seed} for seed in SEEDS]
+    found = simulated(cases + [{**case, **no_turns} for case in cases])
+    bits = [[each["bits"] for each in one.values()] for one in found]
+    assert all(each == bits[0] for each in bits[: len(SEEDS)])
+    assert any(each != bits[0] for each in bits[len(SEEDS) :])
+
+
+# (file, what is replaced, by what, where it shows)
+FAULTS = [
+    # Tiles that are overwritten before all have read them.
+    ("_forward", "meet_at(_K_FREE + stage)", "pass", {**CAUSAL, "late": "copies"}),
+    ("_forward", "tma.store_wait(0)  # the output", "# the output", {**CAUSAL, "late": "stores"}),
+    ("_forward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**WIDE, "late": "stores"}),
+    ("_forward", "if D < 256:\n            mbarrier", "if D < 512:\n            mbarrier", WIDE),
+    ("_backward", "mbarrier.wait(dq_free.index(0), (n & 1) ^ 1)", "pass", {**CAUSAL, "late": "stores"}),
+    ("_backward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**CAUSAL, "late": "stores"}),
+    ("_backward_wide", "mbarrier.wait(dq_free.index(0), 0)", "pass", WIDE),
+    # Products that are used too early, or given back too early.
+    ("_forward", "s = warpgroup_mma_wait(1,", "s = warpgroup_mma_wait(2,", {**CAUSAL, "late": "products"}),
+    ("_backward", "dv, dk = warpgroup_mma_wait(0, deps", "arrive_at(_Q_FREE + stage)\n        dv, dk = warpgroup_mma_wait(0, deps", CAUSAL),
+    # Fences, parities and turns.
+    ("_forward", "fence_async_shared()\n        tma", "tma", CAUSAL),
+    ("_backward", "fence_async_shared()\n        block_barrier()  # dS", "block_barrier()  # dS", CAUSAL),
+    ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            mbarrier", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            mbarrier", CAUSAL),
+    ("_forward", "arrive_at(OTHERS, _CONSUMERS)\n        acc = ", "acc = ", CAUSAL),
+    # Numbers.
+    ("_forward", "if SKEWED and cut", "if False and cut", {**CAUSAL, "query_offset": 30, "lengths": [170, 200]}),
+    ("_forward", "(batch * HEADS + head) * T_STATS", "batch * HEADS * T_STATS", CAUSAL),
+    ("_backward", "[batch, first_head // GROUP, block", "[batch, first_head, block", CAUSAL),
+    ("_backward", "(0, 5, 2, 6, 4, 3, 7, 1, 8)", "(0, 5, 2, 6, 4, 3, 7, 8, 1)", CAUSAL),
+    ("_backward", "row_max[None, :] - log_sum[None, :]", "(row_max + log_sum)[None, :]", HUGE),
+]  # fmt: skip
+
+
+def test_faults_of_the_kernels_are_found() -> None:
+    cases = [{**case, "module": module, "old": old, "new": new} for module, old, new, case in FAULTS]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found), case
