@@ -76,8 +76,10 @@ def _bars(
         labelColor=INK, labelFontSize=12, labelLimit=0,
         symbolType="square", symbolStrokeColor=INK, symbolStrokeWidth=0.8,
     )  # fmt: skip
+    # Vega-Lite would make a ramp of opacities, from the first to the last, if their scale were not ordinal.
     colours, opacities = (
-        alt.Scale(domain=list(parts), range=[look[place] for look in parts.values()]) for place in (0, 1)
+        alt.Scale(type="ordinal", domain=list(parts), range=[look[place] for look in parts.values()])
+        for place in (0, 1)
     )
     tips = [
         alt.Tooltip("label:N", title="group"),

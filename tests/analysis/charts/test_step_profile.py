@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from analysis import charts
 from analysis.charts import Figure
+from analysis.charts._parts import seen
+from analysis.drawings.draw import laid_out
 from analysis.report import facts
 from analysis.report.build import build_report
 from analysis.store import database as store
@@ -122,6 +125,15 @@ def test_a_part_has_one_look_whichever_parts_a_study_has(tmp_path: Path) -> None
     few, all_of_them = looks(tmp_path / "a"), looks(tmp_path / "b", copies=0.01, communication=0.01)
     assert len(few) == 6 and len(set(all_of_them.values())) == 8
     assert few == {name: all_of_them[name] for name in few}
+
+
+def test_a_part_is_drawn_as_opaque_as_it_should_be(root: Path) -> None:
+    """Not along a ramp from the first part to the last."""
+    figure = draw(root, "step_profile")
+    assert figure
+    drawn = laid_out(figure.spec, 6)
+    for colour, opacity in seen([PARTS]).values():
+        assert re.search(f'fill="{colour}"[^>]* opacity="{opacity:g}"', drawn), (colour, opacity)
 
 
 def test_it_says_how_a_cpu_was_profiled(tmp_path: Path) -> None:
