@@ -27,6 +27,7 @@ class Summary(Frozen):
         first, last: when the first and the last run started, UTC; of certificates, when they were made.
         commits: of its runs, shortened.
         outcomes: `6 completed`, `1 oom_gpu as expected`.
+        ran: what was run; empty where no study was, and in summaries of versions without it.
         answer: the first sentence of what was found or, where nothing was, of what was run.
         warnings: what a reader must know before quoting it: wrong backends, errors in imported logs.
     """
@@ -39,6 +40,7 @@ class Summary(Frozen):
     last: datetime | None
     commits: list[str]
     outcomes: list[str]
+    ran: str = ""
     answer: str
     warnings: list[str]
 
@@ -59,6 +61,7 @@ def of_study(facts: Facts, answer: Answer) -> Summary:
         **moments(facts.runs),
         commits=commits(facts.runs),
         outcomes=endings(facts.runs),
+        ran=answer.ran.text,
         answer=found[0].text,
         warnings=flagged,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,9 +70,19 @@ def write_index(reports: Path, out: Path, names: Iterable[str]) -> None:
     )
     render.write_assets(out)
     (out / "data").mkdir(exist_ok=True)
-    page = render.environment().get_template("reports.html").render({"listed": listed})
+    page = (
+        render.environment()
+        .get_template("reports.html")
+        .render({"listed": listed, "shared": _shared(listed)})
+    )
     write_text(out / "index.html", page, sync=False)
     seal(out, None, Parts(records=True), reports=sorted(it.folder for it in listed), only=_OWN)
+
+
+def _shared(listed: Iterable[Listed]) -> set[str]:
+    """Titles that several reports have, as those of one study."""
+    titles = Counter(it.summary.title for it in listed if it.summary)
+    return {title for title, count in titles.items() if count > 1}
 
 
 def _listed(reports: Path, name: str) -> Listed:

@@ -59,6 +59,14 @@ def test_each_report_is_listed_with_its_date_commit_outcomes_and_answer(reports:
     assert "<script>" not in html
 
 
+def test_reports_of_one_title_are_told_apart_by_what_was_run_and_their_folders(reports: Path) -> None:
+    text = words(build_index(reports))
+    assert "was trained for 100 steps" in text and "(first)" not in text
+    shutil.copytree(reports / "first", reports / "again")
+    text = words(build_index(reports))
+    assert "(first)" in text and "(again)" in text and "(waiting)" not in text
+
+
 def test_an_index_that_is_made_again_is_the_same_and_its_audit_agrees(reports: Path) -> None:
     before = build_index(reports).read_bytes()
     assert build_index(reports).read_bytes() == before
