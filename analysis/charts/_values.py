@@ -98,7 +98,7 @@ def shares_of(
     observed = observed_in({label: len(groups[label]) for label in (low, high)})
     said = {label: f"{100 * shares[label]:.0f} %" for label in (low, high)}
     ends = f"{' to '.join(f'{each} ({label})' for label, each in said.items())} of {whole}"
-    if low != high and said[low] == said[high]:
+    if len(shares) > 1 and said[low] == said[high]:
         ends = f"{said[low]} of {whole} in {in_all(len(shares))}"
     return f"{f'{observed}: {what}' if observed else capital(what)} {ends}"
 

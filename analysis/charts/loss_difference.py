@@ -106,9 +106,16 @@ def _build(rows: list[Row], styles: Styles) -> Figure | None:
 
 def _finding(rows: list[Row], reference: str, margin: float | None) -> str:
     """Which lines leave the margin; without one, how far they go."""
-    off: dict[str, float] = {}
+    off, ends = dict[str, float](), dict[str, int]()
     for row in rows:
         off[row["label"]] = max(off.get(row["label"], 0.0), abs(row["value"]))
+        ends[row["label"]] = row["step"]
+    early = [label for label, step in ends.items() if step < max(ends.values())]
+    short = f", as far as there are losses: {names(early)} stopped earlier" if early else ""
+    return f"{_reach(off, reference, margin)}{short}"
+
+
+def _reach(off: dict[str, float], reference: str, margin: float | None) -> str:
     if margin is None:
         worst = max(off, key=lambda label: off[label])
         return f"Observed: the losses stay within {off[worst]:.2g} nats of {reference} (farthest: {worst})"

@@ -98,8 +98,8 @@ def _band(margin: float | None, tested: bool) -> str:
 
 
 def _said(it: Compared) -> str:
-    ends = "" if it.shown.low is None else f" ({it.shown.low:.4g} to {it.shown.high:.4g})"
-    return f"{it.ratio.ratio:.4g}{ends}, {it.verdict.kind}"
+    ends = "" if it.shown.low is None else f" ({it.shown.low:{_NUMBER}} to {it.shown.high:{_NUMBER}})"
+    return f"{it.ratio.ratio:{_NUMBER}}{ends}, {it.verdict.kind}"
 
 
 def _finding(found: tuple[Compared, ...]) -> str:
@@ -115,7 +115,7 @@ def _finding(found: tuple[Compared, ...]) -> str:
     if not (seen := [it for it in found if _kind(it) == OBSERVED]):
         return f"Compared with {base}: {'; '.join(said)}"
     low, high = (end(seen, key=lambda it: it.ratio.ratio) for end in (min, max))
-    ends = [f"{it.ratio.ratio:.3g} ({it.label})" for it in dict.fromkeys((low, high))]
+    ends = [f"{it.ratio.ratio:.3f} ({it.label})" for it in dict.fromkeys((low, high))]
     seen_in = next(iter(runs)) if len(runs := {it.observed for it in seen}) == 1 else "in single runs"
     said.append(f"observed {seen_in}: {' to '.join(ends)} of the rate of {base}")
     return f"Compared with {base}: {'; '.join(said)}"

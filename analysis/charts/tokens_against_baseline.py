@@ -81,6 +81,8 @@ def _finding(rows: list[Row]) -> str:
 
 
 def _side(values: list[float]) -> str:
+    if min(values) == max(values) == 1:
+        return "level with"
     return "above" if min(values) > 1 else "below" if max(values) < 1 else "on both sides of"
 
 

@@ -71,7 +71,8 @@ def _compared(topic: Topic, breaks: frozenset[Kind], unknown: frozenset[Kind]) -
             said = f"{a.name} {topic.verb} {listed(mine)}, {b.name} {topic.verb} {listed(theirs)}."
             yield Difference(topic.name, said, breaks)
         elif mine != theirs:
-            said = f"The {topic.noun} of {(b if mine else a).name} was not recorded."
+            was = "were" if " and " in topic.noun else "was"
+            said = f"The {topic.noun} of {(b if mine else a).name} {was} not recorded."
             yield Difference(topic.name, said, unknown)
         elif len(mine) > 1:
             said = f"{a.name} and {b.name} each {topic.verb} different {topic.noun}s: {listed(mine)}."

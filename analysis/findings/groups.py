@@ -92,3 +92,11 @@ def compared(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[
 def differing(a: Group, b: Group) -> list[Difference]:
     """What the guard finds between two groups."""
     return guard.differences(Side(a.label, a.runs), Side(b.label, b.runs))
+
+
+def alone(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[str]:
+    """Labels of the groups that are no baseline and lack one to be compared with; none without baselines."""
+    if not baseline:
+        return []
+    others = [group for group in groups.values() if group.factors | baseline != group.factors]
+    return [group.label for group in others if counterpart(group, groups, baseline) is None]

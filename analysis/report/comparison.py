@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.findings import conditions, losses
 from analysis.findings.gpus import Gpus, gpus_of
-from analysis.findings.groups import compared, declared, groups_of
+from analysis.findings.groups import alone, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import lines
@@ -74,13 +74,12 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if run["task"] == "training"]
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
-    paired = {group.label for pair in compared(groups, baseline) for group in pair}
     return Comparison(
         rates=rates(measured),
         losses=losses.loss_verdicts(trained, logged),
         scaling=curves(measured),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
-        alone=[label for label in groups if baseline and label not in paired],
+        alone=alone(groups, baseline),
         drift=conditions.drift_of(measured),
         gpus=gpus_of(measured),
         order=conditions.order_of(runs),

@@ -48,15 +48,16 @@ def _at_each(ordered: list[_Times], how: str) -> Sentence:
     clear = [times for times in ordered if not any(_tied(times[0], other) for other in times[1:])]
     at = Counter(times[0].backend for times in clear)
     said = [f"{name(backend)} at {count:,d}" for backend, count in at.most_common()]
-    said += [f"open at {len(ordered) - len(clear):,d}, where intervals overlap"] * (len(clear) < len(ordered))
     numbers = (
         Number(f"shapes at which {backend} is the fastest", count, None, None, "shapes")
         for backend, count in at.items()
     )
     text = (
         f"Observed ({how[:1].lower()}{how[1:]}): of {counted(len(ordered), 'shape')}, the fastest backend of "
-        f"{_BOTH} is {listed(said)}."
+        f"{_BOTH} is {listed(said) or 'none'}."
     )
+    if overlap := len(ordered) - len(clear):
+        text += f" At {overlap:,d}, the intervals of the fastest overlap."
     return Sentence(text, tuple(numbers), "observed", "calls of one process each", "")
 
 

@@ -40,8 +40,13 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
     found = [_ended(mine, f"as the study expected{_why(because)}") for because, mine in kinds]
     if not done:
         return found
-    every = "every run" if len(done) == len(runs) else f"{len(done):,d} of {counted(len(runs), 'run')}"
-    said = f"{every[:1].upper()}{every[1:]} completed, as the study expected."
+    meant = sum(run["expected_outcome"] == "completed" for run in runs)
+    if len(done) == len(runs):
+        said = "Every run completed, as the study expected."
+    elif len(done) == meant:
+        said = f"{len(done):,d} of {counted(len(runs), 'run')} completed, as the study expected."
+    else:
+        said = f"{len(done):,d} of the {counted(meant, 'run')} that the study expected to complete did."
     return [Sentence(said, (Number("runs completed", len(done), None, None, "runs"),)), *found]
 
 

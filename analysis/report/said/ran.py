@@ -95,9 +95,17 @@ def _short(count: int) -> str:
 
 
 def _length(runs: Sequence[Row]) -> str:
-    steps = span({run["planned_steps"] for run in runs})
+    steps = span(map(_planned, runs))
     tokens = span({_tokens(run) for run in runs})
     return f"for {steps or 'an unknown number of'} steps of {tokens or 'an unknown number of'} tokens"
+
+
+def _planned(run: Row) -> int | None:
+    """Its steps; of an imported run, whose log says no plan, those that it logged."""
+    steps: int | None = (
+        run["steps"] if run["planned_steps"] is None and run["imported"] else run["planned_steps"]
+    )
+    return steps
 
 
 def _tokens(run: Row) -> int | None:
@@ -147,7 +155,7 @@ def _numbers(runs: Sequence[Row]) -> list[Number]:
     found = [Number(what, value, None, None, "runs") for what, value in counts.items()]
     for what, unit, values in (
         ("parameters", "parameters", {parameters(run["config"]) for run in runs}),
-        ("planned steps", "steps", {run["planned_steps"] for run in runs}),
+        ("planned steps", "steps", {*map(_planned, runs)}),
         ("tokens per step", "tokens", {_tokens(run) for run in runs}),
     ):
         if len(values) == 1 and (value := values.pop()) is not None:

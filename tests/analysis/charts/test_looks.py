@@ -294,7 +294,11 @@ def test_rates_over_the_baselines_start_after_the_warm_up(root: Path) -> None:
 
 def test_the_finding_on_losses_names_the_line_that_goes_farthest_wherever_it_does() -> None:
     values = {"flash": (0.001, -0.03, 0.002), "custom": (0.0, 0.01, 0.02)}
-    rows = [{"label": label, "value": value} for label, mine in values.items() for value in mine]
+    rows = [
+        {"label": label, "step": step, "value": value}
+        for label, mine in values.items()
+        for step, value in enumerate(mine)
+    ]
     assert _finding(rows, "auto", None).endswith("within 0.03 nats of auto (farthest: flash)")
     assert "flash leaves the margin" in _finding(rows, "auto", 0.025)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analysis import charts
-from analysis.charts import Figure, _scaling, styles
+from analysis.charts import Figure, _scaling, styles, tokens_against_baseline
 from analysis.charts._kernel_lines import lines as kernel_lines
 from analysis.charts._kernel_measures import FORWARD
 from analysis.charts._kernels import SEQUENCE
@@ -57,6 +57,8 @@ def test_lines_that_overlap_are_said_with_plain_numbers_and_no_figure_that_may_n
 def test_two_ends_of_a_range_that_read_alike_are_one_number() -> None:
     shares = {"flash3": 0.4151, "custom": 0.4249}
     runs = {label: [1, 2] for label in shares}
+    same = {"flash3": 0.42, "custom": 0.42}
+    assert shares_of(same, runs, "the start takes", "all") == "The start takes 42 % of all in both groups"
     assert shares_of(shares, runs, "the start takes", "all") == "The start takes 42 % of all in both groups"
     assert (
         shares_of(shares | {"a": 0.5}, runs | {"a": [1, 2]}, "it takes", "all")
@@ -168,3 +170,31 @@ def test_captions_mark_nothing_with_backticks(name: str) -> None:
     if name.startswith("kernel_") and charts.load(name).applies(rows):
         made = charts.load(name).build(rows, {})
         assert made and "`" not in made.caption
+
+
+def test_a_group_as_fast_as_the_baseline_at_every_point_is_not_on_both_sides_of_it() -> None:
+    sides = [tokens_against_baseline._side(values) for values in ([1.0, 1.0], [0.9, 1.1], [1.0, 1.1])]
+    assert sides == ["level with", "on both sides of", "on both sides of"]
+
+
+@pytest.mark.parametrize("margin", [None, 0.005])
+def test_a_title_says_which_losses_end_before_the_others(margin: float | None) -> None:
+    """As those of runs that diverged: their last differences were small, and say nothing of what came then."""
+    rows = [
+        {
+            "label": label,
+            "step": step,
+            "value": 0.001,
+            "baseline": "cudnn",
+            "margin": margin,
+            "n": 1,
+            "points": 3,
+        }
+        | {"run_ids": [label], "baseline_run_ids": ["b"]}
+        for label, last in (("flash", 3), ("math", 1))
+        for step in range(1, last + 1)
+    ]
+    finding = build("loss_difference", rows, ["flash", "math"]).finding
+    assert finding and finding.endswith(", as far as there are losses: math stopped earlier")
+    finding = build("loss_difference", rows[:3], ["flash"]).finding
+    assert finding and "earlier" not in finding

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.findings import conditions
 from analysis.findings.gpus import gpus_of
-from analysis.findings.groups import compared, declared, groups_of
+from analysis.findings.groups import alone, declared, groups_of
 from analysis.findings.losses import loss_verdicts
 from analysis.findings.rates import rates
 from analysis.findings.scaling import curves
@@ -92,13 +92,12 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
     """What they say of each other, as `comparison.of_study` puts it together."""
     done = [run for run in runs if run["outcome"] == "completed"]
     groups, baseline = groups_of(done), declared(done or runs)
-    paired = {group.label for pair in compared(groups, baseline) for group in pair}
     return Comparison(
         rates=rates(done),
         losses=loss_verdicts(done, logged),
         scaling=curves(done),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
-        alone=[label for label in groups if baseline and label not in paired],
+        alone=alone(groups, baseline),
         drift=conditions.drift_of(done),
         gpus=gpus_of(done),
         order=conditions.order_of(runs),

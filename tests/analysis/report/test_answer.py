@@ -264,7 +264,7 @@ def test_an_expected_failure_is_a_result_and_another_is_not() -> None:
     rows.append(planned("late", outcome=None, steps=None))
     found = of(rows, trust=Backends([wrong()], [], []), quarantine=[{"path": "a", "reason": "torn"}])
     assert [each.text for each in found.expected] == [
-        "3 of 6 runs completed, as the study expected.",
+        "3 of the 5 runs that the study expected to complete did.",
         "`math` ended as `oom_gpu` (out of GPU memory) in 1 run, as the study expected: it stores all scores.",
     ]
     assert [each.text for each in found.unexpected] == [
@@ -299,6 +299,22 @@ def test_what_the_guard_found_among_the_runs_is_said() -> None:
     difference = Difference("warmup", "All steps of cudnn lie in the learning-rate warm-up.")
     found = answer(facts(runs), comparison(runs), NOBODY, [difference])
     assert difference.sentence in [each.text for each in found.cannot_say]
+
+
+def test_only_runs_of_the_baseline_lack_no_counterpart() -> None:
+    def said(runs: list[Row]) -> list[str]:
+        return [each.text for each in of(runs).cannot_say if each.text.startswith("Not compared")]
+
+    assert said(repeats("cudnn", 1)) == []
+    assert said(repeats("flash", 1)) == [
+        "Not compared, because the baseline has no completed counterpart: `flash`."
+    ]
+
+
+def test_an_imported_run_did_the_steps_that_it_logged() -> None:
+    unknown = {"planned_steps": None, "batch_size": None, "sequence_length": None}
+    log = planned("lsai", imported={"format": "lsai"}, steps=1000, **unknown)
+    assert " for 1,000 steps of an unknown number of tokens" in ran.sentence(facts([log])).text
 
 
 def test_names_of_groups_are_code_whatever_they_are() -> None:

@@ -37,5 +37,5 @@ def test_of_two_whose_intervals_overlap_neither_is_the_fastest() -> None:
     *_, said = sentences(SimpleNamespace(kernels=rows))  # type: ignore[arg-type]
     assert said.text == (
         "Observed (replayed from CUDA graphs, which leave the host's share out): of 3 shapes, the fastest backend of "
-        "a forward and its backward is `cudnn` at 1 and open at 2, where intervals overlap."
+        "a forward and its backward is `cudnn` at 1. At 2, the intervals of the fastest overlap."
     )
