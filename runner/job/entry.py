@@ -109,14 +109,14 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     """The attempt that a restarted job works on; None if there is nothing left to do.
 
     If the job requeued itself, that is the attempt it claimed then. If Slurm requeued it, after a node
-    failure or a preemption, it is a new one, unless nothing of the last one had started. A run that was
-    stopped before its end resumes.
+    failure or a preemption, it is a new one, unless nothing of the last one had started and nobody has
+    recorded its end. A run that was stopped before its end resumes.
     """
     newest, state = folder.attempts()[-1], ledger.state(folder)
     job_id = folder.attempt(number).job_id or os.environ.get("SLURM_JOB_ID", "")
     if state.outcome is Outcome.COMPLETED or (newest.number != number and newest.job_id != job_id):
         return None  # done, or taken over by another job
-    if ledger.untouched(folder, newest.number):
+    if newest.settled is None and ledger.untouched(folder, newest.number):
         return newest.number
     if not state.in_flight and (state.outcome not in STOPPED or withdrawn(newest)):
         return None

@@ -73,6 +73,21 @@ def test_a_start_that_is_lost_before_its_manifest_is_an_attempt_if_it_wrote_anyt
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [("node_failed", "ran 2"), ("cancelled", "nothing left to do"), ("lost", "nothing left to do")],
+)
+def test_an_attempt_that_has_been_called_ended_is_not_run_although_nothing_of_it_had_started(
+    claimed, monkeypatch, outcome, says
+):
+    """Another launch could have started the run again by now, and would not see that this job runs."""
+    claimed.event("submitted", job_id="7")
+    claimed.event("ended", outcome=outcome, reason="said")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert run(claimed) == says
+
+
+@pytest.mark.fault
 def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
     """A site's own rules can give a job more nodes than it asks for."""
     monkeypatch.setenv("SLURM_NODEID", "1")
