@@ -15,6 +15,7 @@ from runner.commands._console import say
 
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _INTERRUPTED = "Query interrupted"  # what DuckDB raises on Ctrl-C while it answers
+_LOOP = "Symlink loop from "  # what pathlib raises, up to Python 3.12
 BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
 
 
@@ -33,6 +34,8 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _ended(130, "interrupted")
     except RuntimeError as error:
+        if str(error).startswith(_LOOP):
+            return _ended(2, str(error))
         if str(error) != _INTERRUPTED:
             raise
         return _ended(130, "interrupted")

@@ -31,8 +31,8 @@ class Promise:
 
 
 def existing(path: Path) -> Path:
-    """The path, or its nearest parent that exists."""
-    return next(each for each in (path, *path.parents) if each.exists())
+    """The path, or its nearest parent that exists, be it a link that leads nowhere."""
+    return next(each for each in (path, *path.parents) if each.exists() or each.is_symlink())
 
 
 def require_writable(folder: Path, option: str = "--root") -> None:

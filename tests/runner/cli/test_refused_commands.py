@@ -184,6 +184,23 @@ def test_a_mistyped_run_or_study_is_guessed(cli, root):
     assert "did you mean" not in cli("logs", "nothing").err
 
 
+@pytest.mark.parametrize("target", ["nowhere", "link"], ids=["a link to nothing", "a link to itself"])
+def test_nothing_is_written_where_a_link_leads_nowhere(cli, root, study, tmp_path, target):
+    completed(root, "r1", study="tiny")
+    (link := tmp_path / "link").symlink_to(target)
+    assert cli("launch", study(), root=link).err == f"--root {link}: {link} is not a folder\n"
+    assert cli("reproduce", "r1", "--out", link).err.startswith(f"{link}: Not a directory; ")
+    assert cli("verify", "--report", link).err.startswith(f"{link}: Not a directory; ")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_report_into_a_link_to_itself_is_refused(cli, root, tmp_path):
+    completed(root, "r1", study="tiny")
+    (link := tmp_path / "link").symlink_to("link")
+    code, _, err = cli("report", "tiny", "--out", link)
+    assert code == 2 and str(link) in err.splitlines()[-1]
+
+
 def test_a_repeat_goes_to_no_file(cli, root, study):
     completed(root, "r1")
     said = cli("reproduce", "r1", "--out", study()).err
