@@ -30,7 +30,7 @@ from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
 
 _FLOORS = {"training": floor.floor, "inference": floor_inference.floor}
-LIMIT_SECONDS = 60.0  # measuring takes a few, and importing torch as long as the disk needs
+LIMIT_SECONDS = 300.0  # measuring takes a few, and importing torch as long as a busy disk or machine needs
 
 
 class Unmeasured(AssayError):
