@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import time
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from tests.conftest import PATIENCE_SECONDS, until
+from tests.faults.daemons import Daemons
 from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX, training
 
@@ -161,17 +161,13 @@ def test_a_cancelled_job_keeps_a_checkpoint_and_a_relaunch_goes_on_from_it(slurm
 
 
 def test_a_controller_that_is_down_refuses_a_launch_and_loses_nothing(slurm, study, rows, cluster):
-    path = study("matrix: {seed: [0]}\n")
-    folder = Path(cluster["SLURM_CONF"]).parent
-    pid = int((folder / "pid" / "slurmctld").read_text())
-    os.kill(pid, signal.SIGTERM)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=PATIENCE_SECONDS)
+    path, daemons = study("matrix: {seed: [0]}\n"), Daemons(cluster)
+    daemons.end("slurmctld")
     try:
         refused = slurm("launch", path, "--profile", SANDBOX, rc=3)
         assert "slurm" in refused.stderr.lower()
     finally:
-        subprocess.run(["slurmctld"], env={**os.environ, **cluster}, check=True)
-        until(lambda: subprocess.run(["sinfo"], env={**os.environ, **cluster}, check=False).returncode == 0)
+        daemons.start("slurmctld")
     slurm("launch", path, "--profile", SANDBOX, "--wait", rc=0)
     assert [row["outcome"] for row in rows()] == ["completed"]
 
