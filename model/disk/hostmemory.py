@@ -1,4 +1,4 @@
-"""How much host memory this process may still take before the kernel, or Slurm through it, ends it."""
+"""How much host memory is left before the kernel, or Slurm through it, ends a process; how many it ended."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ _FILES = {
     "": ("memory.max", "memory.current", "inactive_file"),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
+# The file that counts `oom_kill`, since Linux 4.13.
+_KILLS = {"": "memory.events", "memory": "memory.oom_control"}
 
 
 def left() -> int | None:
@@ -23,6 +25,18 @@ def left() -> int | None:
     return min(found, default=None)
 
 
+def oom_kills() -> int:
+    """Number of processes of this one's control group that the kernel's OOM killer has ended.
+
+    Where no group counts them, it is the number of the whole machine since boot, and includes other
+    jobs, which exceed limits of their own.
+    """
+    for kind, (own, *_) in _groups():
+        if (found := dict(_numbers(own / _KILLS[kind])).get("oom_kill")) is not None:
+            return found
+    return dict(_numbers(PROC / "vmstat")).get("oom_kill", 0)
+
+
 def _of_machine() -> Iterator[int]:
     for name, value in _numbers(PROC / "meminfo"):
         if name == "MemAvailable:":
@@ -30,14 +44,19 @@ def _of_machine() -> Iterator[int]:
 
 
 def _of_groups() -> Iterator[int]:
+    for kind, folders in _groups():
+        yield from (room for folder in folders for room in _of_group(folder, *_FILES[kind]))
+
+
+def _groups() -> Iterator[tuple[str, list[Path]]]:
+    """The version of the control groups that count memory, and their folders, the process's own first."""
     for line in _text(PROC / "self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         kind = "memory" if "memory" in controllers.split(",") else controllers
         if kind in _FILES:
             top = CGROUPS / kind
             own = top / path.lstrip("/")
-            folders = [folder for folder in (own, *own.parents) if folder == top or top in folder.parents]
-            yield from (room for folder in folders for room in _of_group(folder, *_FILES[kind]))
+            yield kind, [each for each in (own, *own.parents) if each == top or top in each.parents]
 
 
 def _of_group(folder: Path, limit: str, usage: str, of_files: str) -> Iterator[int]:

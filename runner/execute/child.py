@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from model.disk.files import open_regular
+from model.disk.hostmemory import oom_kills
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
 from runner.job.phase import Stage, current
@@ -21,7 +22,7 @@ from runner.spec.profile import Profile
 from runner.state import gpus, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending, of_exit
-from runner.state.process import go_on, oom_kills
+from runner.state.process import go_on
 from runner.state.tasks import Task
 
 POLL_SECONDS = 0.1

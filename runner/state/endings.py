@@ -95,7 +95,7 @@ def of_exit(code: int, oom_killed: bool) -> Ending:
 
     Args:
         code: as subprocess reports it, negative for a signal.
-        oom_killed: whether the kernel's OOM killer was active while the process ran.
+        oom_killed: whether the kernel's OOM killer was active while the process ran, as `oom_kills` counts.
     """
     if code == -signal.SIGKILL and oom_killed:
         return Ending(Outcome.OOM_HOST, "killed by the kernel's OOM killer: the machine ran out of memory")

@@ -116,12 +116,6 @@ def hold_gpu(uuid: str | None) -> socket.socket | None:
     return held
 
 
-def oom_kills() -> int:
-    """Number of processes killed by the kernel's OOM killer on this machine since boot."""
-    counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    return int(counters.get("oom_kill", 0))
-
-
 def _stat(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat, starting with the process state; None if there is no such process."""
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
 
+from model.disk.hostmemory import oom_kills
 from model.disk.record import Outcome
 from model.errors import AssayError, Interrupted
 from runner.job.ranks.leader import node
@@ -21,7 +22,6 @@ from runner.job.ranks.others import Other, Others, death
 from runner.job.ranks.standstill import Standstill, stands
 from runner.job.ranks.terminations import Terminations
 from runner.job.ranks.where import Place, place
-from runner.state import process
 from runner.state.endings import Ending
 
 ASK_SECONDS = 5.0  # between questions to the others about where they are
@@ -78,7 +78,7 @@ class Ranks:
         self._others, self._steps, self._conclude = Others(size, attempt, host), steps, conclude
         self._standstill, self._training = Standstill(), False
         self._closed, self._terminations = Event(), Terminations()
-        self._kills, self._asked = process.oom_kills(), 0.0
+        self._kills, self._asked = oom_kills(), 0.0
         self._notice: Path | None = None
         self._cause: tuple[Ending, float] | None = None
         self._echoed: tuple[Ending, float] | None = None
@@ -220,7 +220,7 @@ class Ranks:
             self._cause = ending, now - OWN_SECONDS
 
     def _death(self, other: Other, now: float) -> Ending | None:
-        oom = process.oom_kills() > self._kills
+        oom = oom_kills() > self._kills
         return death(other, now - (other.gone or now), self._terminations.heard(), oom)
 
     def _hang(self, now: float) -> Ending | None:

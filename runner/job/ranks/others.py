@@ -175,7 +175,7 @@ def death(other: Other, waited: float, terminated: bool, oom_killed: bool) -> En
     Args:
         waited: seconds since it was gone.
         terminated: whether this process has received SIGTERM since.
-        oom_killed: whether the kernel's OOM killer has been active on this machine.
+        oom_killed: whether the kernel's OOM killer has been active, as `oom_kills` counts.
     """
     where = f"rank {other.rank} on {other.node}"
     if other.vanished:

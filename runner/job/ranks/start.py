@@ -13,13 +13,14 @@ from functools import partial
 
 from model.config import RunConfig
 from model.disk.folder import RunFolder
+from model.disk.hostmemory import oom_kills
 from model.disk.record import RunRecord
 from model.measure import machine
 from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import Meeting
-from runner.state import gpus, process
+from runner.state import gpus
 
 STOPPED = 75  # exit code of a process that found rank 0 stopped; EX_TEMPFAIL in sysexits.h
 
@@ -91,13 +92,13 @@ def stand_by(follower: Follower) -> None:
     """
     for number in (signal.SIGTERM, signal.SIGUSR2):  # meant for the process, which may save first
         signal.signal(number, lambda _number, _frame: None)
-    leave, kills = partial(os._exit, 0), process.oom_kills()
+    leave, kills = partial(os._exit, 0), oom_kills()
     leader = Leader(follower.meeting, follower.place.rank, "task", leave=leave)
     code = follower.start().wait()
     if code == STOPPED:
         os._exit(code)
     if code:
-        leader.died(code, process.oom_kills() > kills)
+        leader.died(code, oom_kills() > kills)
     leader.outlast()
 
 

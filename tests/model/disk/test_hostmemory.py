@@ -1,5 +1,10 @@
 """What is left of the host's memory is the least that the machine and each control group leave."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from model.disk import hostmemory
@@ -81,3 +86,51 @@ def test_where_nothing_says_it_nothing_is_known(machine, tmp_path):
 
 def test_this_machine_says_it():
     assert hostmemory.left() > 0
+
+
+def killed(number):
+    return f"oom_kill_disable 0\nunder_oom 0\noom_kill {number}"
+
+
+def test_what_ends_other_jobs_of_a_shared_node_is_not_counted(machine):
+    machine(**{
+        "proc/vmstat": "pgfault 7\noom_kill 9",
+        "proc/self/cgroup": "4:cpu,memory:/slurm/job_7\n0::/",
+        "cgroup/memory/slurm/job_7/memory.oom_control": killed(2),
+        "cgroup/memory/slurm/memory.oom_control": killed(5),
+    })  # fmt: skip
+    assert hostmemory.oom_kills() == 2
+    machine(**{
+        "proc/self/cgroup": "0::/slurm/job_7",
+        "cgroup/slurm/job_7/memory.events": "low 0\noom 4\noom_kill 3\noom_group_kill 0",
+    })  # fmt: skip
+    assert hostmemory.oom_kills() == 3
+
+
+def test_where_no_group_counts_them_those_of_the_machine_are(machine):
+    machine(**{"proc/vmstat": "pgfault 7\noom_kill 9", "proc/self/cgroup": "4:memory:/elsewhere\n0::/"})
+    assert hostmemory.oom_kills() == 9
+
+
+GROWS = "import os; from model.disk.hostmemory import oom_kills; print(oom_kills()); os.fork() or bytearray(2**28); print(os.wait()[1], oom_kills())"
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(
+    not os.access("/sys/fs/cgroup/memory/memory.oom_control", os.W_OK),
+    reason="needs root, and memory control groups of version 1",
+)
+def test_a_child_that_outgrows_its_group_is_counted_there_and_nowhere_else():
+    group = Path(f"/sys/fs/cgroup/memory/assay-test-{os.getpid()}")
+    group.mkdir()
+    before = hostmemory.oom_kills()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(2**27))
+        join = f'echo $$ >{group}/cgroup.procs; exec "$@"'
+        done = subprocess.run(
+            ["sh", "-c", join, "sh", sys.executable, "-c", GROWS], capture_output=True, text=True, check=True
+        )
+    finally:
+        group.rmdir()
+    assert done.stdout.split() == ["0", "9", "1"]
+    assert hostmemory.oom_kills() == before
