@@ -28,7 +28,7 @@ def by_outcome(
     Raises:
         UserError: no such outcome.
     """
-    outcomes = [word for text in outcomes for word in text.split(",")]
+    outcomes = [word.strip() for text in outcomes for word in text.split(",")]
     if unknown := [word for word in outcomes if word not in valid]:
         raise UserError(f"--outcome {unknown[0]}: no such outcome {did_you_mean(unknown[0], valid)}")
     return [state for state in states if not outcomes or (state.outcome or state.phase) in outcomes]

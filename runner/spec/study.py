@@ -228,6 +228,10 @@ def _misplaced(place: KeyPath) -> str:
     """What to do with a key that belongs elsewhere: a setting, or a key of a profile."""
     key = str(place[-1])
     setting = any(key in (leaf, *leaf.split(".")) for leaf in leaves())
+    if place[0] == "rules" and len(place) == 3 and setting:
+        return "; a setting that this rule changes belongs under its `set`"
+    if place[0] == "rules" and len(place) == 3 and key in Resources.model_fields:
+        return f"; '{key}' belongs under its `resources`"
     if place[0] == "scales" and len(place) == 3 and (setting or key == "base"):
         return "; a setting that this scale changes belongs under its `set`"
     if setting and len(place) == 1:

@@ -209,7 +209,7 @@ def test_a_repeat_goes_to_no_file(cli, root, study):
 
 def test_outcomes_can_be_given_with_commas_as_settings_can(cli, root):
     Folder(root, plan("r1", study="tiny"))
-    assert "r1" in cli("status", "--outcome", "failed,planned").out
+    assert "r1" in cli("status", "--outcome", "failed, planned").out
     assert "no such outcome (did you mean 'failed'?" in cli("status", "--outcome", "planned,faild").err
 
 

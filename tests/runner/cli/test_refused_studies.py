@@ -182,6 +182,8 @@ ADDED = {
     "zip of a scale": ("zip: [{seed: [0]}]\nscales: {full: {zip: [{model.dim: [32]}]}}\n", "8:23", "no group of `zip` has exactly these axes (its groups: seed)"),
     "uneven zip of a scale": ("zip: [{seed: [0], model.dim: [32]}]\nscales: {full: {zip: [{seed: [0, 1], model.dim: [32]}]}}\n", "8:23", "axes of unequal length: seed 2, model.dim 1"),
     "setting of a scale": ("scales: {full: {train.steps: 3}}\n", "7:17", "a setting that this scale changes belongs under its `set`"),
+    "setting of a rule": ("rules: [{where: {seed: 0}, train.steps: 3}]\n", "7:28", "a setting that this rule changes belongs under its `set`"),
+    "resource of a rule": ("rules: [{where: {seed: 0}, memory: 3GiB}]\n", "7:28", "'memory' belongs under its `resources`"),
     "base of a scale": ("scales: {full: {base: {train.steps: 3}}}\n", "7:17", "belongs under its `set`"),
     "key of a profile": ("time_limit: 1:00:00\n", "7:1", "'time_limit' belongs in a profile, which --profile names"),
     "axis of a scale": ("scales: {full: {matrix: {seed: [0]}}}\n", "7:26", "is not an axis of `matrix` (there are none yet)"),
