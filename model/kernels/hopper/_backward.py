@@ -69,7 +69,7 @@ def in_register_order(dq, D: gl.constexpr, QUERIES: gl.constexpr):
 
 @gluon.jit
 def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUERIES: gl.constexpr):
-    """Of a tile's rows: their maximum, log2 of their sum, or delta."""
+    """Of a tile's rows: 0 and 1 are the LSE and what its rounding lost, or the maximum and log2 of the sum; 2 is delta."""
     if QUERIES == 64:
         # Threads read 16 bytes at a time; then every 16 values get the order of rows.
         READ: gl.constexpr = gl.DistributedLinearLayout(
@@ -80,6 +80,13 @@ def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUER
         return gl.convert_layout(x, LAYOUT, assert_trivial=True)
     else:  # noqa: RET505 - Triton compiles what follows a return
         return stats_smem.index(stage * 3 + which).load(LAYOUT)
+
+
+@gluon.jit
+def is_large(stats_smem, stage, QUERIES: gl.constexpr):
+    """Whether some row of the tile needs two numbers, in every thread."""
+    ONE: gl.constexpr = gl.DistributedLinearLayout([], [[0]] * 5, [[0]] * 3, [], [1])
+    return gl.max(stats_smem.index(stage).slice(3 * QUERIES, 1).load(ONE), 0) > 0
 
 
 @gluon.jit
@@ -197,19 +204,28 @@ def _compute(
         mbarrier.wait(q_full.index(stage), (n // 2) & 1)
         st = warpgroup_mma(k_smem, q.permute((1, 0)), no_scores, use_acc=False, is_async=True)
         dpt = warpgroup_mma(v_smem, do.permute((1, 0)), no_scores, use_acc=False, is_async=True)
-        if QUERIES == 64:
-            row_max = statistic(stats_smem, stage, 0, ROW_LAYOUT, QUERIES)
-            log_sum = statistic(stats_smem, stage, 1, ROW_LAYOUT, QUERIES)
-        st = warpgroup_mma_wait(1, deps=(st,))
         masked = ragged
         if CAUSAL:
             masked = ragged | cut(i * QUERIES, (block + 1) * _KEYS, OFFSET)
+        if QUERIES == 64:
+            # The LSE in one number saves an addition to each score. Large ones need two, and take the way of the mask.
+            lse = statistic(stats_smem, stage, 0, ROW_LAYOUT, QUERIES)
+            masked = masked | is_large(stats_smem, stage, QUERIES)
+        st = warpgroup_mma_wait(1, deps=(st,))
+        factor = scale_log2
         if masked:
             st = mask(st, i * QUERIES + column, key, T_K, OFFSET, CAUSAL)
-        if QUERIES > 64:  # registers are scarce: as late as possible
+            if QUERIES == 64:
+                lost = statistic(stats_smem, stage, 1, ROW_LAYOUT, QUERIES)
+                st = st * factor - lse[None, :] - lost[None, :]
+                factor = gl.to_tensor(1.0)
+                lse = gl.zeros([QUERIES], gl.float32, ROW_LAYOUT)
+        if QUERIES == 64:
+            pt = gl.exp2(st * factor - lse[None, :])
+        else:  # registers are scarce: as late as possible
             row_max = statistic(stats_smem, stage, 0, ROW_LAYOUT, QUERIES)
             log_sum = statistic(stats_smem, stage, 1, ROW_LAYOUT, QUERIES)
-        pt = gl.exp2(st * scale_log2 - row_max[None, :] - log_sum[None, :])
+            pt = gl.exp2(st * scale_log2 - row_max[None, :] - log_sum[None, :])
         pt_16 = gl.convert_layout(pt.to(q_smem.dtype), A_LAYOUT)
         delta = statistic(stats_smem, stage, 2, ROW_LAYOUT, QUERIES)
         dpt = warpgroup_mma_wait(0, deps=(dpt,))
@@ -263,8 +279,7 @@ def _backward_kernel(
         q_desc.dtype, [_KEYS, QUERIES] if CAUSAL else [QUERIES, _KEYS], SWIZZLED
     )
     dq_smem = gl.allocate_shared_memory(gl.float32, [QUERIES, D], SWIZZLED_FP32)
-    # Of each stage: the rows' maximum, log2 of their sum, and delta.
-    STATS: gl.constexpr = 4 if QUERIES == 64 else 1  # a power of two: the fourth is not used
+    STATS: gl.constexpr = 4 if QUERIES == 64 else 1  # `statistic`, and `is_large`
     stats_smem = gl.allocate_shared_memory(gl.float32, [2 if QUERIES == 64 else 6, STATS * QUERIES], ROW)
     kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())

@@ -13,6 +13,17 @@ def _as_rows(dq, ROWS: tl.constexpr, D: tl.constexpr):
     return tl.reshape(tl.permute(parts, (0, 7, 2, 5, 4, 1, 3, 6, 8)), [ROWS, D])
 
 
+LARGE = tl.constexpr(1024.0)  # below it, one float32 number gives P with an error of at most 2e-5 of it
+
+
+@triton.jit
+def _in_two_numbers(x, y):
+    """x + y, and what its rounding loses (Knuth's TwoSum)."""
+    total = x + y
+    of_y = total - x
+    return total, (x - (total - of_y)) + (y - of_y)
+
+
 @triton.jit(do_not_specialize=("T", "T_STATS", "BH", "H", "o_b", "o_t", "o_h", "do_b", "do_t", "do_h"))
 def _backward_before_kernel(
     O, DO, DELTA, DQ, STATS, T, T_STATS, BH, H, o_b, o_t, o_h, do_b, do_t, do_h,
@@ -20,7 +31,8 @@ def _backward_before_kernel(
 ):  # fmt: skip
     """delta = rowsum(dO * O), of which every gradient takes a part (FA2 section 2.3.2); and dQ = 0.
 
-    dQ's sums are whole tiles of ROWS. PACKED: a tile's three statistics get one place.
+    dQ's sums are whole tiles of ROWS. PACKED: a tile's statistics get one place: of each row the LSE (its maximum and log2 of its
+    sum in one number), what that number's rounding lost, and delta; and in all ROWS places whether a row's LSE is LARGE.
     """
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
@@ -38,14 +50,18 @@ def _backward_before_kernel(
     delta = tl.sum(o * do, 1)
     tiles = (T + ROWS - 1) // ROWS
     if PACKED:
-        # Of 4 * ROWS places the last ROWS are not used. Within 16 rows: those of one thread (2t, 2t + 1, 2t + 8,
-        # 2t + 9) side by side.
+        # Within 16 rows: those of one thread (2t, 2t + 1, 2t + 8, 2t + 9) side by side.
         at = tl.arange(0, ROWS)
         place = at // 16 * 16 + at % 8 // 2 * 4 + at % 16 // 8 * 2 + at % 2
         out = DELTA + (row * tiles + tile) * 4 * ROWS + place
-        tl.store(out, tl.load(STATS + row * T_STATS + position, mask=inside, other=0.0))
-        tl.store(out + ROWS, tl.load(STATS + (BH + row) * T_STATS + position, mask=inside, other=0.0))
+        largest = tl.load(STATS + row * T_STATS + position, mask=inside, other=0.0)
+        log_sum = tl.load(STATS + (BH + row) * T_STATS + position, mask=inside, other=0.0)
+        lse, lost = _in_two_numbers(largest, log_sum)
+        tl.store(out, lse)
+        tl.store(out + ROWS, lost)
         tl.store(out + 2 * ROWS, delta)
+        large = tl.max(tl.abs(lse), 0) >= LARGE
+        tl.store(out + 3 * ROWS, tl.zeros([ROWS], tl.float32) + large.to(tl.float32))
     else:
         tl.store(DELTA + row * T_STATS + position, delta, mask=inside)
     tl.store(DQ + (row * tiles * ROWS + wide) * D + column, tl.zeros([ROWS, D], tl.float32))

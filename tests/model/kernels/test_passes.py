@@ -34,6 +34,7 @@ def test_the_pass_before_gives_delta_beside_the_statistics_and_zeros(device, D, 
     o, do = drawn(D, device)
     tiles = -(-T // rows)
     stats = torch.randn(2, B, H, STATISTICS, device=device)
+    stats[0, :, 0, T - 1] = 1e7  # one row of a head's last tile
     delta = torch.full((B, H, 4 * tiles * rows if packed else STATISTICS), torch.nan, device=device)
     dq = torch.full((B, H, tiles * rows, D), torch.nan, device=device)
     units = [stride // 8 for x in (o, do) for stride in x.stride()[:3]]
@@ -43,20 +44,20 @@ def test_the_pass_before_gives_delta_beside_the_statistics_and_zeros(device, D, 
     assert not dq.any()
     expected = (o.float() * do.float()).sum(-1).transpose(1, 2)
     if packed:
-        maximum, log_sum, delta = unpacked(delta.view(B, H, tiles, 4, rows))
-        assert torch.equal(maximum[..., :T], stats[0, ..., :T]) and torch.equal(
-            log_sum[..., :T], stats[1, ..., :T]
-        )
+        lse, lost, delta, large = unpacked(delta.view(B, H, tiles, 4, rows))
+        assert torch.equal((lse.double() + lost.double())[..., :T], stats.double().sum(0)[..., :T])
+        assert torch.equal(lse[..., :T], stats.sum(0)[..., :T])
+        assert large[:, 0, -rows:].all() and not large[:, 0, :-rows].any() and not large[:, 1:].any()
         assert not delta[..., T:].any()
     torch.testing.assert_close(delta[..., :T], expected, rtol=1e-5, atol=1e-5)
 
 
 def unpacked(x_BHN4R):
-    """Three of (B, H, rows of all tiles): within 16 rows, a thread's 2t, 2t + 1, 2t + 8 and 2t + 9 are side by side."""
+    """Four of (B, H, rows of all tiles): within 16 rows, a thread's 2t, 2t + 1, 2t + 8 and 2t + 9 are side by side."""
     side_by_side = [2 * t + step for t in range(4) for step in (0, 1, 8, 9)]
     rows = torch.empty_like(x_BHN4R).unflatten(-1, (-1, 16))
     rows[..., side_by_side] = x_BHN4R.unflatten(-1, (-1, 16))
-    return rows.flatten(-2).transpose(2, 3).flatten(-2).unbind(2)[:3]
+    return rows.flatten(-2).transpose(2, 3).flatten(-2).unbind(2)
 
 
 @pytest.mark.parametrize(("D", "rows"), [each[:2] for each in USED])

@@ -97,7 +97,9 @@ FAULTS = [
     ("_forward", "(batch * HEADS + head) * T_STATS", "batch * HEADS * T_STATS", CAUSAL),
     ("_backward", "[batch, first_head // GROUP, block", "[batch, first_head, block", CAUSAL),
     ("_backward", "(0, 5, 2, 6, 4, 3, 7, 1, 8)", "(0, 5, 2, 6, 4, 3, 7, 8, 1)", CAUSAL),
-    ("_backward", "row_max[None, :] - log_sum[None, :]", "(row_max + log_sum)[None, :]", HUGE),
+    ("_backward", "- lost[None, :]", "", HUGE),
+    ("_backward", "masked = masked | is_large", "masked = masked & is_large", CAUSAL),
+    ("_backward_wide", "row_max[None, :] - log_sum[None, :]", "(row_max + log_sum)[None, :]", {**HUGE, "head_dim": 256}),
 ]  # fmt: skip
 
 
