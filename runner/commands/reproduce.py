@@ -16,7 +16,6 @@ from runner.commands._progress import watcher
 from runner.job import tasks
 from runner.job.tasks._compared import DIFFERS, SAME, UNKNOWN, Row, row
 from runner.state.code import provenance
-from runner.state.filesystem import require_writable
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
 
@@ -28,10 +27,7 @@ def command(
 ) -> None:
     from runner.execute import repeat
 
-    if out:
-        out = out.absolute()
-        require_writable(out, "--out")
-    prepared = repeat.prepare(Settings.root, run, out, profile)
+    prepared = repeat.prepare(Settings.root, run, out and out.absolute(), profile)
     say(f"repeating {name_of(prepared.original)} as {prepared.folder.path}")
     if prepared.state.phase == "planned":
         repeat.start(prepared, watcher())

@@ -29,6 +29,7 @@ from runner.plan.write import next_task
 from runner.spec.profile import Cluster, read_cluster
 from runner.state import ledger
 from runner.state.code import provenance, snapshot
+from runner.state.filesystem import require_writable
 from runner.state.ledger import RunState
 from runner.state.lock import locked
 from runner.state.runs import find, name_of, states
@@ -100,16 +101,17 @@ def prepare(root: Path, name: str, out: Path | None = None, profile: str | None 
         profile: a profile to use instead of the run's.
 
     Raises:
-        UserError: the run has not ended, has no snapshot, or its data has changed.
+        UserError: the run has not ended, has no snapshot, or its data has changed; or the repeat cannot be
+            written.
     """
     original = find(root, name)
     run = original.run
     if original.phase != "ended":
         raise UserError(f"{name_of(original)} has not ended ({original.phase}): nothing to reproduce yet")
+    require_writable(study := (out or root) / _study_name(run.study), "--out")
     files = _code(original)
     _check_data(original)
     cluster = read_cluster(profile) if profile else cluster_of(run)
-    study = (out or root) / _study_name(run.study)
     if study.is_dir():
         reconciled(study.parent, study.name)  # notices a repeat that was lost
     with locked(study):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from model.disk.folder import RunFolder
-from tests.analysis.fabricate import Folder, plan
+from tests.analysis.fabricate import Folder, completed, plan
 from tests.conftest import PATIENCE_SECONDS, TINY, environment
 
 pytestmark = [
@@ -93,6 +93,13 @@ def test_a_dry_run_says_that_the_root_cannot_be_written_as_a_launch_does(shared)
     refused = launch(shared)
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (2, why)
     assert not list((shared / "runs").iterdir())
+
+
+def test_who_may_only_read_a_root_learns_how_to_repeat_its_runs_elsewhere(shared):
+    completed(shared / "runs", "r1", study="tiny")
+    command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs", "reproduce", "r1"]
+    refused = as_user(OWNER, *command, cwd=shared, HOME=str(shared))
+    assert refused.stderr == f"{shared / 'runs'}: Permission denied; choose another place with --out\n"
 
 
 @pytest.mark.parametrize(
