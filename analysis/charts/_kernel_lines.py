@@ -36,6 +36,7 @@ class Measure:
         among: all points -> those that the figure is about.
         gone: all points -> what says of a point how runs without a time ended, in a word, and how many.
         how: how the calls were made; as most of them were where it is empty.
+        against: the backend that all are compared with; empty without one.
     """
 
     quantity: Quantity
@@ -44,6 +45,7 @@ class Measure:
     among: Callable[[list[Point]], list[Point]] = lambda points: points
     gone: Callable[[list[Point]], Gone] = lambda _points: Point.gone
     how: str = ""
+    against: str = ""
 
 
 def quantity(name: str, unit: str, number: str, what: str, numbers: str = CALLS) -> Quantity:
@@ -104,8 +106,7 @@ def _cell(point: Point, name: str, over: Over, value: Value, gone: Gone) -> Cell
 def _others(every: list[Slice]) -> str:
     if len(every) == 1:
         return ""
-    count = len(every) - 1
-    return f" The table has {count} more such {'series' if count > 1 else 'one'}, at other fixed values."
+    return f" The table has {len(every) - 1} more such series, at other fixed values."
 
 
 def _table(every: list[Slice], over: Over, cell: Callable[..., Cell], exact: Quantity) -> Table:
@@ -119,7 +120,8 @@ def _finding(by_name: dict[str, list[Cell]], x: Axis, measure: Measure, exact: Q
     """The best and the worst where the most backends have a value, as far along the axis as that is so."""
     at = {value: _there(by_name, x, value) for value in x.values}
     last = max(x.values, key=lambda value: (len(at[value]), value))
-    ordered = sorted(at[last], key=lambda name: at[last][name], reverse=measure.highest)
+    others = [name for name in at[last] if name != measure.against]
+    ordered = sorted(others, key=lambda name: at[last][name], reverse=measure.highest)
     if not ordered:
         return None
     ends = dict.fromkeys((ordered[0], ordered[-1]))

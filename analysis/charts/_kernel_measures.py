@@ -147,6 +147,7 @@ SPEEDUP = Measure(
     ),
     _speedup,
     highest=True,
+    against=REFERENCE,
 )
 SAVED = Measure(
     quantity(
@@ -159,6 +160,7 @@ SAVED = Measure(
     ),
     _saved,
     highest=True,
+    against=REFERENCE,
     gone=_eagerly,
     how="Counted in calls from Python",
 )

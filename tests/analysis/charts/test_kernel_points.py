@@ -125,6 +125,7 @@ def test_where_math_has_no_memory_its_row_says_so_and_no_other_backend_is_blamed
         assert found["flash", "2,048"] == ("\N{EN DASH}", "\N{EN DASH}")
         assert found["math", "2,048"] == ("\N{EN DASH}", "OOM")
         assert "There is no value where math has n" in figure.caption
+        assert figure.finding and "(math)" not in figure.finding  # which is no finding against itself
         assert json.dumps(figure.spec).count('"ended": "OOM"') >= 1 and "not measured" not in json.dumps(
             figure.spec
         )
