@@ -10,7 +10,7 @@ from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, until
 from tests.faults.daemons import NODES, Daemons, training
 from tests.slurm.test_cluster import SANDBOX
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 TWO = "matrix: {seed: [0, 1]}\n"
 LONGER = ("--set", "train.steps=1000")  # until a test has it hurry, most of a minute
 FOR_EVER = ("--set", "train.steps=1000000")

@@ -10,7 +10,7 @@ from tests.faults.daemons import Daemons
 from tests.faults.test_processes import LONGER, ONE_RUN, TWO, trains
 from tests.slurm.test_cluster import SANDBOX
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 PARTITIONS = """\
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE

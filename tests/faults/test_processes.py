@@ -16,7 +16,7 @@ from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX
 from tests.slurm.test_packing import PACKED
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slurm
 TWO = TINY + "  parallel: {shard: 2}\n"
 ONE_RUN = "matrix: {seed: [0]}\n"
 # Most of a minute, until a test has it hurry.
