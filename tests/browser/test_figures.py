@@ -115,7 +115,7 @@ def test_names_that_take_the_room_of_a_plot_become_numbers_with_a_list_below(
     load(browser, sweep)
     wide = browser.execute_script(NAMING)
     assert sorted(wide["beside"]) == [
-        f"{name}, compile {how}" for name in ("auto", "flash") for how in (False, True)
+        f"{name}, compile: {how}" for name in ("auto", "flash") for how in ("no", "yes")
     ]
     assert wide["below"] == []
     emulate(browser, NARROW)
