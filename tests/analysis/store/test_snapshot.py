@@ -66,13 +66,14 @@ def test_readers_and_collects_do_not_stop_each_other(root: Path) -> None:
 
 # A process that has imported everything, so that its children are killed in the middle of the work.
 KILLS = """
-import os, signal, sys, time
+import os, signal, sys, tempfile, time
 from pathlib import Path
 import duckdb, pyarrow
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 
 root, runs = Path(sys.argv[1]), int(sys.argv[2])
+tempfile.gettempdir()  # tries the folder with a file, which a kill of the child that asks first would leave
 
 def child(work):
     if pid := os.fork():
