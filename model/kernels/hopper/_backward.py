@@ -27,8 +27,8 @@ from model.kernels.hopper.schedule import (
     block_of_keys,
     cut,
     first_tile,
+    first_to_see,
     next_tile,
-    sees,
     tile_at,
     tiles_of_queries,
 )
@@ -158,7 +158,7 @@ def _move(
 @gluon.jit
 def mask(st, query, key, T_K, OFFSET, CAUSAL: gl.constexpr):
     """-inf for keys after the last one, and for a query's future."""
-    return gl.where(sees(query[None, :], key[:, None], T_K, OFFSET, CAUSAL), st, float("-inf"))
+    return gl.where(query[None, :] >= first_to_see(key[:, None], T_K, OFFSET, CAUSAL), st, float("-inf"))
 
 
 @gluon.jit

@@ -121,13 +121,26 @@ def cut(first_query, end_of_keys, OFFSET):
     return first_query + OFFSET < end_of_keys - 1
 
 
+# A mask compares each score once: what a row has in common is computed for the row.
+FAR = gl.constexpr(2**30)
+
+
 @gluon.jit
-def sees(query, key, T_K, OFFSET, CAUSAL: gl.constexpr):
-    """Whether a query sees a key; also for tensors of queries and keys that broadcast."""
-    seen = key < T_K
+def keys_seen(query, T_K, OFFSET, CAUSAL: gl.constexpr):
+    """How many keys a query sees, from the first one on; also for a tensor of queries."""
+    seen = T_K
     if CAUSAL:
-        seen = seen & (query + OFFSET >= key)
+        seen = gl.minimum(query + OFFSET + 1, T_K)
     return seen
+
+
+@gluon.jit
+def first_to_see(key, T_K, OFFSET, CAUSAL: gl.constexpr):
+    """The first query that sees a key; none sees one after the last. Also for a tensor of keys."""
+    query = (key >= T_K) * FAR
+    if CAUSAL:
+        query += key - OFFSET
+    return query
 
 
 def skewed(offset: int, queries: int, keys: int) -> bool:

@@ -431,6 +431,7 @@ GLUON = {
     "arange": lambda start, end, layout: _values(torch.arange(start, end)),
     "exp2": torch.exp2, "log2": torch.log2, "where": torch.where,
     "maximum": lambda x, y: torch.maximum(x, torch.as_tensor(y)),
+    "minimum": lambda x, y: torch.minimum(x, torch.as_tensor(y)),
     "max": torch.amax, "sum": torch.sum,
     "load": lambda pointer: int(pointer.memory.view(-1)[pointer.at]),
     "store": _store, "atomic_add": _atomic_add, "inline_asm_elementwise": _asm,

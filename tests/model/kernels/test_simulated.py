@@ -94,6 +94,8 @@ FAULTS = [
     ("_forward", "arrive_at(OTHERS, _CONSUMERS)\n        acc = ", "acc = ", CAUSAL),
     # Numbers.
     ("_forward", "if SKEWED and cut", "if False and cut", {**CAUSAL, "query_offset": 30, "lengths": [170, 200]}),
+    ("_forward", "column[None, :] < seen", "column[None, :] <= seen", CAUSAL),
+    ("_backward", "query[None, :] >= first_to_see", "query[None, :] > first_to_see", CAUSAL),
     ("_forward", "(batch * HEADS + head) * T_STATS", "batch * HEADS * T_STATS", CAUSAL),
     ("_backward", "[batch, first_head // GROUP, block", "[batch, first_head, block", CAUSAL),
     ("_backward", "(0, 5, 2, 6, 4, 3, 7, 1, 8)", "(0, 5, 2, 6, 4, 3, 7, 8, 1)", CAUSAL),
