@@ -83,6 +83,9 @@ def test_pytorch_is_asked_about_the_kernel_without_a_mask() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings(
+    "default:The .grad attribute of a Tensor that is not a leaf"
+)  # dynamo hides its own
 @pytest.mark.parametrize("name", attention.names())
 def test_on_a_gpu_the_last_query_stands_at_the_last_key(name) -> None:
     """Twice the error of plain attention in the same precision, as the certificate allows."""
