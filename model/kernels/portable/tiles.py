@@ -24,8 +24,8 @@ Tiles = dict[str, dict[int, Tile]]
 HOPPER: Tiles = {  # and data-centre Blackwell: 227 KiB of shared memory
     "forward": {64: Tile(128, 64, 8, 3), 128: Tile(128, 128, 8, 2), 256: Tile(128, 64, 8, 2)},
     "few": {64: Tile(16, 64, 4, 3), 128: Tile(16, 64, 4, 3), 256: Tile(16, 32, 4, 2)},
-    "dq": {64: Tile(128, 128, 8, 2), 128: Tile(128, 64, 8, 2), 256: Tile(128, 32, 8, 2)},
-    "dkdv": {64: Tile(64, 128, 8, 3), 128: Tile(64, 128, 8, 2), 256: Tile(32, 64, 8, 2)},
+    "dq": {64: Tile(128, 64, 4, 3), 128: Tile(128, 64, 8, 3), 256: Tile(128, 32, 8, 3)},
+    "dkdv": {64: Tile(64, 64, 4, 3), 128: Tile(32, 64, 4, 3), 256: Tile(64, 32, 4, 2)},
 }
 AMPERE: Tiles = {  # A100 and Orin: 163 KiB
     "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 8, 3), 256: Tile(64, 32, 8, 3)},
