@@ -95,6 +95,9 @@ def backward(
     padded = queries * passes_grid[0]
     delta_BHS = stats_2BHS.new_empty(B, H, 4 * padded if packed else _padded(T))
     dq_BHTD = stats_2BHS.new_empty(B, H, padded, D)
+    turns = None  # of blocks at each tile of dQ
+    if deterministic:
+        turns = torch.zeros(B, H, -(-T // queries), device=q_BTHD.device, dtype=torch.int32)
     key = (q_BTHD.device, q_BTHD.dtype, D, deterministic)
     launch(
         passes._backward_before_kernel, key, passes_grid,
@@ -109,9 +112,6 @@ def backward(
     dk_BTPD, dv_BTPD = (
         torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
     )
-    turns = None  # of blocks at each tile of dQ
-    if deterministic:
-        turns = torch.zeros(B, H, -(-T // queries), device=q_BTHD.device, dtype=torch.int32)
     of_delta = rows(delta_BHS, 4 * padded, 4 * queries) if packed else rows(delta_BHS, T, queries)
     launch(
         own._backward_kernel, (*key, causal), (blocks * B * parts, 1, 1),
@@ -120,7 +120,7 @@ def backward(
         tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
         rows(stats_2BHS.view(2 * B, H, -1), T, queries), of_delta, turns,
         T, T_K, query_offset, H // K, heads, parts, B, turn, D**-0.5 * LOG2_E, D**-0.5, causal, D, deterministic, queries,
-        num_warps=4,
+        num_warps=4, launch_pdl=True,
     )  # fmt: skip
     dq_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
     launch(passes._backward_after_kernel, key, passes_grid, dq_BHTD, dq_BTHD, T, H, D**-0.5, D, queries)

@@ -21,6 +21,7 @@ from model.kernels.hopper._tma import (
     meet_at,
     pass_turn_on,
     reduce_add,
+    wait_for_kernel_before,
     wait_for_turn,
 )
 from model.kernels.hopper.schedule import (
@@ -289,6 +290,7 @@ def _backward_kernel(
     for stage in gl.static_range(2):
         mbarrier.init(q_full.index(stage), count=1)
     fence_async_shared()
+    wait_for_kernel_before()
     # A fourth partition would round up to 16 warps, hence 128 registers, and ptxas would serialize wgmma.
     gl.warp_specialize([
         (_move, (q_desc, k_desc, v_desc, do_desc, dq_desc, stats_desc, delta_desc, TURNS,

@@ -27,6 +27,7 @@ from model.kernels.hopper._tma import (
     meet_at,
     pass_turn_on,
     reduce_add,
+    wait_for_kernel_before,
     wait_for_turn,
 )
 from model.kernels.hopper.schedule import (
@@ -217,6 +218,7 @@ def _backward_kernel(
     for stage in gl.static_range(2):
         mbarrier.init(q_full.index(stage), count=1)
     fence_async_shared()
+    wait_for_kernel_before()
     gl.warp_specialize([
         (_move, (q_desc, k_desc, v_desc, do_desc, dq_desc, stats_desc, delta_desc, TURNS,
                  k_smem, v_smem, q_smem, do_smem, dq_smem, stats_smem, delta_smem,

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from model.kernels.hopper._tma import SWIZZLED, arrive_at, meet_at
+from model.kernels.hopper._tma import SWIZZLED, arrive_after, arrive_at, meet_at
 from model.kernels.hopper.schedule import (
     block_of_queries,
     blocks_of_program,
@@ -103,6 +103,15 @@ def _sums_of_threads(p):
 
 
 @gluon.jit
+def _of_first_columns(p):
+    """(rows, 4): the largest of each thread in an eighth of the columns."""
+    x = gl.max(gl.max(p.reshape([p.shape[0], 8, p.shape[1] // 64, 4, 2]), 4), 2)
+    for _ in gl.static_range(3):  # halve the eighths
+        x, _rest = gl.split(x.reshape([x.shape[0], 2, x.shape[1] // 2, 4]).permute((0, 2, 3, 1)))
+    return x.reshape([x.shape[0], 4])
+
+
+@gluon.jit
 def _row_max(s):
     """In four chains of a thread and not two, which are half as long."""
     return gl.convert_layout(gl.max(gl.max(gl.max(_in_quads(s), 1), 2), 1), gl.SliceLayout(1, s.type.layout))
@@ -124,6 +133,9 @@ def _compute(
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
     MINE: gl.constexpr = _TURN + WHICH
     OTHERS: gl.constexpr = _TURN + 1 - WHICH
+    # ptxas moves the wait for PV up to the arrival at K's barrier, and in some kernels that one up to the softmax's
+    # beginning: 3 to 5 % slower. So that barrier waits for some exponentials, but where ptxas lets it be.
+    LATE: gl.constexpr = CAUSAL or D != 128
     no_scores = gl.zeros([_HALF, KEYS], gl.float32, S_LAYOUT)
     column = gl.arange(0, KEYS, gl.SliceLayout(0, S_LAYOUT))
     q = q_smem.index(WHICH)
@@ -170,7 +182,8 @@ def _compute(
             acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
             arrive_at(OTHERS, _CONSUMERS)
             s = warpgroup_mma_wait(1, deps=(s,))
-            arrive_at(_K_FREE + stage)
+            if not LATE:
+                arrive_at(_K_FREE + stage)
             if SKEWED and cut(first_row, (count - n) * KEYS, OFFSET):
                 s = _mask(s, query, (count - 1 - n) * KEYS, column, T_K, OFFSET, CAUSAL)
             new_max = gl.maximum(row_max, _row_max(s) * scale_log2)
@@ -179,10 +192,8 @@ def _compute(
             shrink_sums = gl.convert_layout(shrink, gl.SliceLayout(1, SUMS_LAYOUT))[:, None]
             row_sums = row_sums * shrink_sums + _sums_of_threads(p)
             row_max = new_max
-            # ptxas moves the wait for PV(n-1) up to the last branch. At head dim 256, whose product takes longer, that
-            # costs 6 %: so here is a branch, which is never taken, but the compiler cannot know.
-            if D == 256 and n == T_K:
-                mbarrier.wait(k_full.index(stage), parity)
+            if LATE:
+                arrive_after(_of_first_columns(p), _K_FREE + stage)
             acc = warpgroup_mma_wait(0, deps=(acc_pending,))
             arrive_at(_V_FREE + last_stage)
             p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)

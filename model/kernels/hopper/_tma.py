@@ -54,6 +54,32 @@ def _at_barrier(INSTRUCTION: gl.constexpr, number, THREADS: gl.constexpr):
     gl.inline_asm_elementwise(INSTRUCTION, "=r,r,r,~{memory}", asked, gl.int32, is_pure=False, pack=1)
 
 
+# Where ptxas puts what follows a barrier is up to it. Here the barrier's number takes in the sign bit of one of x.
+_ARRIVES_AFTER = gl.constexpr(
+    "{ .reg .b32 n; shr.u32 n, $2, 31; add.u32 n, n, $4; bar.arrive n, $6; mov.b32 $0, 0; mov.b32 $1, 0; }"
+)
+
+
+@gluon.jit
+def arrive_after(x, number, THREADS: gl.constexpr = _WHOLE_BLOCK):
+    """Arrive once x is computed, of which a thread has two numbers, none below 0."""
+    LAYOUT: gl.constexpr = x.type.layout
+    n = gl.zeros(x.shape, gl.int32, LAYOUT)
+    asked = [x, n + number, n + THREADS]
+    gl.inline_asm_elementwise(
+        _ARRIVES_AFTER, "=r,=r,r,r,r,r,r,r,~{memory}", asked, gl.int32, is_pure=False, pack=2
+    )
+
+
+_WAITS = gl.constexpr("griddepcontrol.wait; mov.b32 $0, 0;")
+
+
+@gluon.jit
+def wait_for_kernel_before():
+    """A kernel that the GPU launched early (`passes.EARLY`) must not touch what the one before writes until then."""
+    gl.inline_asm_elementwise(_WAITS, "=r,~{memory}", [], gl.int32, is_pure=False, pack=1)
+
+
 _IN_ORDER = gl.constexpr("cp.async.bulk.wait_group 0; fence.proxy.async.global; mov.b32 $0, 0;")
 
 

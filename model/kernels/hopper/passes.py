@@ -2,6 +2,11 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
+
+# The GPU may launch the backward's kernel while the pass before it runs (programmatic dependent launch): its thread
+# blocks take the places that the pass leaves, and wait there. The interpreter has no such thing.
+EARLY = tl.constexpr(not triton.knobs.runtime.interpret)
 
 
 @triton.jit
@@ -34,6 +39,8 @@ def _backward_before_kernel(
     dQ's sums are whole tiles of ROWS. PACKED: a tile's statistics get one place: of each row the LSE (its maximum and log2 of its
     sum in one number), what that number's rounding lost, and delta; and in all ROWS places whether a row's LSE is LARGE.
     """
+    if EARLY:
+        gdc_launch_dependents()
     head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)
     tile = tl.program_id(0)

@@ -62,6 +62,8 @@ def _said(compiled: Any) -> dict[str, Any]:
         "registers": int(re.search(r"Used (\d+) registers", said)[1]),  # type: ignore[index]
         "spilled_bytes": int(re.search(r"(\d+) bytes spill stores", said)[1]),  # type: ignore[index]
         "shared_bytes": compiled.metadata.shared,
+        "early": compiled.metadata.launch_pdl,
+        "waits": "griddepcontrol.wait" in compiled.asm["ptx"].partition("cp.async.bulk")[0],
         # The compiler gave up running wgmma asynchronously.
         "serialized": sorted(set(re.findall(r"C75\d\d", said))),
     }

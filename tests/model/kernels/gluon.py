@@ -306,6 +306,10 @@ def _warp_specialize(functions: list[tuple[Callable, tuple]], warps: list[int], 
 
 def _asm(instruction: str, constraints: str, given: list[Any], *_: object, **__: object) -> Any:
     me, what = now(), instruction.split(maxsplit=1)[0]
+    if "bar.arrive n" in instruction:  # `arrive_after`, whose numbers come as tensors
+        what, given = "bar.arrive", [x.view(-1)[0] for x in given[1:]]
+    if what == "griddepcontrol.wait;":  # kernels run one after another here
+        return 0
     if what in ("bar.arrive", "bar.sync"):
         barrier = me.block.named.setdefault(int(given[0]), Named())
         mine = barrier.arrive(int(given[1]))
@@ -432,7 +436,7 @@ GLUON = {
     "exp2": torch.exp2, "log2": torch.log2, "where": torch.where,
     "maximum": lambda x, y: torch.maximum(x, torch.as_tensor(y)),
     "minimum": lambda x, y: torch.minimum(x, torch.as_tensor(y)),
-    "max": torch.amax, "sum": torch.sum,
+    "max": torch.amax, "sum": torch.sum, "split": lambda x: x.unbind(-1),
     "load": lambda pointer: int(pointer.memory.view(-1)[pointer.at]),
     "store": _store, "atomic_add": _atomic_add, "inline_asm_elementwise": _asm,
     "allocate_shared_memory": _allocate, "warp_specialize": _warp_specialize,

@@ -48,6 +48,8 @@ def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_
             assert said["serialized"] == [], (case, name)
             assert said["shared_bytes"] <= SHARED_BYTES, (case, name)
             assert said["spilled_bytes"] <= 300, (case, name)  # some, outside the loops, cost nothing
+            # Launched while the pass before it runs, it waits for that before it loads.
+            assert said["early"] == said["waits"] == (name == "_backward_kernel"), (case, name)
 
 
 class Launched(Exception):

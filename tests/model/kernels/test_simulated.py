@@ -78,6 +78,7 @@ def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run() 
 FAULTS = [
     # Tiles that are overwritten before all have read them.
     ("_forward", "meet_at(_K_FREE + stage)", "pass", {**CAUSAL, "late": "copies"}),
+    ("_forward", "arrive_after(_of_first_columns(p), _K_FREE + stage)", "pass", CAUSAL),
     ("_forward", "tma.store_wait(0)  # the output", "# the output", {**CAUSAL, "late": "stores"}),
     ("_forward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**WIDE, "late": "stores"}),
     ("_forward", "if D < 256:\n            mbarrier", "if D < 512:\n            mbarrier", WIDE),
