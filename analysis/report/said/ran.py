@@ -31,17 +31,24 @@ def sentence(facts: Facts) -> Sentence:
 def _calls(facts: Facts) -> Sentence:
     """Of runs that time attention alone."""
     runs = facts.runs
-    shapes = {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
+    shapes, timed = _shapes(runs), _shapes(run for run in runs if run["outcome"] == "completed")
+    at = f"{len(timed):,d} of " if 0 < len(timed) < len(shapes) else ""
     planned = {run["planned_steps"] for run in runs}
     rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"
     said = (
-        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {counted(len(shapes), 'shape')}, "
+        f"Attention alone {_was(runs, 'was timed')}{_where(runs)} at {at}{counted(len(shapes), 'shape')}, "
         f"both ways in {rounds} of all backends: {counted(len(runs), 'run')}, "
         f"of which {_done(runs):,d} completed."
     )
     counts = {"runs": len(runs), "completed runs": _done(runs), "shapes": len(shapes)}
+    if at:
+        counts["timed shapes"] = len(timed)
     numbers = (Number(what, count, None, None, what.split()[-1]) for what, count in counts.items())
     return Sentence(said, tuple(numbers))
+
+
+def _shapes(runs: Iterable[Row]) -> set[tuple[str, bool]]:
+    return {(run["config"]["call"]["shape"], run["config"]["call"]["causal"]) for run in runs}
 
 
 def _was(runs: Sequence[Row], said: str) -> str:

@@ -25,6 +25,24 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
     assert "at 2 shapes, both ways in " + said + " all backends: 2 runs, of which 2 completed." in text
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        (("completed", "cancelled"), "was timed at 1 of 2 shapes"),
+        (("cancelled", "cancelled"), "was to be timed at 2 shapes"),
+    ],
+)
+def test_shapes_whose_runs_did_not_complete_are_not_called_timed(
+    outcomes: tuple[str, str], said: str
+) -> None:
+    about: defaultdict[str, Any] = defaultdict(lambda: None, planned_steps=15)
+    runs = [
+        about | {"config": {"call": {"shape": f"B{batch} T16 H2 D16", "causal": True}}, "outcome": outcome}
+        for batch, outcome in enumerate(outcomes, 1)
+    ]
+    assert said in sentence(SimpleNamespace(runs=runs, calls=True)).text  # type: ignore[arg-type]
+
+
 def test_of_two_whose_intervals_overlap_neither_is_the_fastest() -> None:
     """As cudnn and auto, which run one kernel: 1.3238 ms (to 1.3253) and 1.3249 ms (from 1.3240)."""
     rows = [
