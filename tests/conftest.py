@@ -326,10 +326,19 @@ def started_cluster(folder: Path, extra: str = "") -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A Slurm cluster."""
+def workers_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The Slurm cluster of all tests of one worker."""
     with started_cluster(tmp_path_factory.mktemp("slurm")) as reach:
         yield reach
+
+
+@pytest.fixture
+def cluster(workers_cluster: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A Slurm cluster; the next test finds it whole and empty, however this one ends."""
+    from tests.faults.daemons import Daemons
+
+    yield workers_cluster
+    Daemons(workers_cluster).restore()
 
 
 TALLIES = {"fault": "faults survived", "refused": "bad inputs refused"}

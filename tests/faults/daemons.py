@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from runner.state.process import runs
-from tests.conftest import PATIENCE_SECONDS
+from tests.conftest import PATIENCE_SECONDS, until
 
 NODES = ("n1", "n2", "n3", "n4")
 GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
@@ -72,8 +72,22 @@ class Daemons:
         """Take a node that is down into service; one that is not stays as it is."""
         self.ask("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
-    def all_answer(self):
-        """Whether the controller hears from all nodes and gives them jobs."""
+    def restore(self):
+        """Start what has ended, cancel what is in the queue, and wait until the controller gives jobs to all nodes.
+
+        A node that the controller gives up only later would take the next test's job with it.
+        """
+        for name in ("slurmdbd", "slurmctld", *(f"slurmd.{node}" for node in NODES)):
+            if not self.lives(name):
+                self.start(name)
+        for job in self.ask("squeue", "-h", "-o", "%A", "-t", "pending,running,suspended").split():
+            self.ask("scancel", job, check=False)
+        until(self.all_work)
+
+    def all_work(self):
+        """Resume the nodes that are down or draining; whether the controller now gives jobs to all nodes."""
+        for node in self.ask("sinfo", "-h", "-N", "-t", "down,drain", "-o", "%N").split():
+            self.up(node)
         states = self.ask("sinfo", "-h", "-N", "-o", "%T").split()
         return len(states) == len(NODES) and set(states) <= {"idle", "mixed", "allocated", "completing"}
 

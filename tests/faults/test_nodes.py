@@ -7,7 +7,7 @@ import pytest
 
 from model.disk.folder import RunFolder
 from tests.conftest import PACED, PATIENCE_SECONDS, REPOSITORY, until
-from tests.faults.daemons import NODES, Daemons, training
+from tests.faults.daemons import training
 from tests.slurm.test_cluster import SANDBOX
 
 pytestmark = pytest.mark.slurm
@@ -15,19 +15,6 @@ TWO = "matrix: {seed: [0, 1]}\n"
 LONGER = ("--set", "train.steps=1000")  # until a test has it hurry, most of a minute
 FOR_EVER = ("--set", "train.steps=1000000")
 NO_DELAY = "runner.execute.reconcile:ACCOUNTING_DELAY=timedelta(0)"
-
-
-@pytest.fixture
-def daemons(cluster):
-    """The cluster's daemons; what a test has taken away is given back."""
-    found = Daemons(cluster)
-    yield found
-    for name in ("slurmdbd", "slurmctld", *(f"slurmd.{node}" for node in NODES)):
-        if not found.lives(name):
-            found.start(name)
-    for node in NODES:
-        found.up(node)
-    until(found.all_answer)  # a node that the controller gives up later takes the next test's job with it
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from model.disk.folder import RunFolder
 from runner.state import ledger
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
-from tests.faults.daemons import NODES, Daemons, training
+from tests.faults.daemons import training
 from tests.faults.test_files import SITE
 from tests.slurm.test_cluster import SANDBOX
 from tests.slurm.test_packing import PACKED
@@ -30,19 +30,6 @@ def profile(tmp_path):
         SANDBOX.read_text().replace("memory: 3GiB", "memory: 1GiB\nprocesses_per_node: 1")
     )
     return path
-
-
-@pytest.fixture
-def daemons(cluster):
-    """The cluster's daemons; what a test has taken away is given back."""
-    found = Daemons(cluster)
-    yield found
-    for name in (f"slurmd.{node}" for node in NODES):
-        if not found.lives(name):
-            found.start(name)
-    for node in NODES:
-        found.up(node)
-    until(found.all_answer)
 
 
 def trains(root):

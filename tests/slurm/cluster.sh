@@ -105,6 +105,7 @@ SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU=500
 ReturnToService=0
 KillWait=3
+UnkillableStepTimeout=600 # a step daemon whose parent crashed may take a minute to give up on it, which drains its node
 FirstJobId=$((base * 100)) # the control groups of two clusters on this machine differ by the job's number alone
 SlurmdTimeout=15
 MaxJobCount=200000

@@ -128,10 +128,9 @@ def test_all_arrays_of_a_launch_keep_to_one_cap(slurm, cluster, root, study, tmp
     held = adjusted(tmp_path, ("exclusive: true", "exclusive: true\n  options: {begin: now+1hour}"))
     command = [*RUNNER, "--root", str(root), "launch", str(path), "--profile", str(held)]
     subprocess.run(command, env=environment(**narrow), check=True)
-    asked = ["squeue", "-h", "-o", "%i %E"]
+    asked = ["squeue", "-h", "-t", "pending", "-o", "%i %E"]
     said = subprocess.run(
         asked, env=environment(**cluster), capture_output=True, text=True, check=True
     ).stdout
     waits = said.splitlines()
     assert sorted(("afterany" in line) for line in waits) == [False, False, True], waits
-    slurm("cancel", path, rc=0)
