@@ -10,9 +10,25 @@ import torch
 from torch import Tensor
 
 from model.kernels.dense import fits
+from model.kernels.operators import differentiate, operator
 
 
-@torch.library.custom_op("assay::hopper_attention", mutates_args=())
+def _shapes(
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, query_offset: int
+) -> tuple[Tensor, Tensor]:
+    B, T, H, _ = q_BTHD.shape
+    padded = (T + 3) // 4 * 4
+    return _like(q_BTHD), q_BTHD.new_empty(2, B, H, padded, dtype=torch.float32)
+
+
+def _shapes_backward(
+    do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
+    causal: bool, query_offset: int, deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _like(q_BTHD), _like(k_BTKD), _like(v_BTKD)
+
+
+@operator(_shapes)
 def hopper_attention(
     q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, query_offset: int
 ) -> tuple[Tensor, Tensor]:
@@ -23,7 +39,7 @@ def hopper_attention(
         return hopper.forward(*map(_dense, (q_BTHD, k_BTKD, v_BTKD)), causal, query_offset)
 
 
-@torch.library.custom_op("assay::hopper_attention_backward", mutates_args=())
+@operator(_shapes_backward)
 def hopper_attention_backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
     causal: bool, query_offset: int, deterministic: bool,
@@ -47,23 +63,6 @@ def attend(
     return o_BTHD
 
 
-@hopper_attention.register_fake
-def _(
-    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, query_offset: int
-) -> tuple[Tensor, Tensor]:
-    B, T, H, _ = q_BTHD.shape
-    padded = (T + 3) // 4 * 4
-    return _like(q_BTHD), q_BTHD.new_empty(2, B, H, padded, dtype=torch.float32)
-
-
-@hopper_attention_backward.register_fake
-def _(
-    do_BTHD: Tensor, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, o_BTHD: Tensor, stats_2BHS: Tensor,
-    causal: bool, query_offset: int, deterministic: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _like(q_BTHD), _like(k_BTKD), _like(v_BTKD)
-
-
 def _save(ctx, inputs, output) -> None:
     *tensors, ctx.causal, ctx.query_offset = inputs
     ctx.save_for_backward(*tensors, *output)
@@ -78,7 +77,7 @@ def _gradient(ctx, do_BTHD: Tensor, _dstats_2BHS: Tensor | None):
     return (*gradients, None, None)
 
 
-hopper_attention.register_autograd(_gradient, setup_context=_save)
+differentiate(hopper_attention, hopper_attention_backward, _gradient, _save)
 
 
 def _dense(x: Tensor) -> Tensor:

@@ -6,6 +6,8 @@
 import torch
 from torch import Tensor
 
+from model.kernels.operators import differentiate, operator
+
 
 def attend(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(D)) V, of tensors with any strides.
@@ -19,7 +21,21 @@ def attend(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset:
     return o_BTHD
 
 
-@torch.library.custom_op("assay::portable_attention", mutates_args=())
+def _shapes(
+    q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
+) -> tuple[Tensor, Tensor]:
+    (B, T, H, _), K = q_BTHD.shape, k_BUKD.shape[2]
+    return _like(q_BTHD), q_BTHD.new_empty((2, B, K, T * (H // K)), dtype=torch.float32)
+
+
+def _shapes_backward(
+    do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
+    causal: bool, offset: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _like(q_BTHD), _like(k_BUKD), _like(v_BUKD)
+
+
+@operator(_shapes)
 def portable_attention(
     q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
 ) -> tuple[Tensor, Tensor]:
@@ -30,7 +46,7 @@ def portable_attention(
         return forward.forward(q_BTHD, k_BUKD, v_BUKD, causal, offset)
 
 
-@torch.library.custom_op("assay::portable_attention_backward", mutates_args=())
+@operator(_shapes_backward)
 def portable_attention_backward(
     do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
     causal: bool, offset: int,
@@ -40,20 +56,6 @@ def portable_attention_backward(
 
     with torch.cuda.device_of(q_BTHD):
         return backward.backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, causal, offset)
-
-
-@portable_attention.register_fake
-def _(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int) -> tuple[Tensor, Tensor]:
-    (B, T, H, _), K = q_BTHD.shape, k_BUKD.shape[2]
-    return _like(q_BTHD), q_BTHD.new_empty((2, B, K, T * (H // K)), dtype=torch.float32)
-
-
-@portable_attention_backward.register_fake
-def _(
-    do_BTHD: Tensor, q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, o_BTHD: Tensor, lse_2BKR: Tensor,
-    causal: bool, offset: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return _like(q_BTHD), _like(k_BUKD), _like(v_BUKD)
 
 
 def _save(ctx, inputs, output) -> None:
@@ -66,7 +68,7 @@ def _gradient(ctx, do_BTHD: Tensor, _dlse: Tensor | None) -> tuple[Tensor | None
     return *grads, None, None
 
 
-portable_attention.register_autograd(_gradient, setup_context=_save)
+differentiate(portable_attention, portable_attention_backward, _gradient, _save)
 
 
 def _like(x: Tensor) -> Tensor:
