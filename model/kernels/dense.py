@@ -1,10 +1,18 @@
 """Which tensors TMA, the copy engine of Hopper GPUs, can address."""
 
+from functools import lru_cache
+
+import torch
 from torch import Tensor
 
 
 def fits(x: Tensor) -> bool:
     """Whether its rows are dense and begin at multiples of 16 bytes. (A dimension of size 1 has no stride.)"""
-    strides = [stride for stride, size in zip(x.stride()[:-1], x.shape[:-1], strict=True) if size > 1]
-    aligned = all(stride > 0 and stride * x.element_size() % 16 == 0 for stride in strides)
-    return x.stride(-1) == 1 and aligned and x.data_ptr() % 16 == 0
+    return x.data_ptr() % 16 == 0 and _strides_fit(x.shape, x.stride(), x.element_size())
+
+
+@lru_cache(maxsize=4096)  # it costs a call of attention more CPU time than a launch
+def _strides_fit(shape: torch.Size, strides: tuple[int, ...], size: int) -> bool:
+    *others, last = strides
+    moved = [stride for stride, length in zip(others, shape[:-1], strict=True) if length > 1]
+    return last == 1 and all(stride > 0 and stride * size % 16 == 0 for stride in moved)

@@ -6,8 +6,10 @@ the tensor's end with zeros on the way in, and leaves it alone on the way out.
 """
 
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
+import torch
 from torch import Tensor
 from triton._C.libtriton import ir
 from triton.experimental import gluon
@@ -123,13 +125,17 @@ def tiles(x_BTHD: Tensor, rows: int, columns: int = 0) -> TensorDescriptor:
 
     Its coordinates are (batch, head, position, column).
     """
-    B, T, H, D = x_BTHD.shape
-    b, t, h, _ = (
-        stride if size > 1 else D for stride, size in zip(x_BTHD.stride(), x_BTHD.shape, strict=True)
-    )
-    return _Checked(
-        x_BTHD, [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns or D], _TILES[x_BTHD.element_size()]
-    )
+    return _Checked(x_BTHD, *_geometry(x_BTHD.shape, x_BTHD.stride(), x_BTHD.element_size(), rows, columns))
+
+
+@lru_cache(maxsize=4096)
+def _geometry(
+    shape: torch.Size, strides: tuple[int, ...], size: int, rows: int, columns: int
+) -> tuple[list[int], list[int], list[int], gl.NVMMASharedLayout]:
+    """Shape, strides, box and layout of a descriptor. Descriptors share them: to make them anew costs a call more than a launch."""
+    B, T, H, D = shape
+    b, t, h, _ = (stride if length > 1 else D for stride, length in zip(strides, shape, strict=True))
+    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns or D], _TILES[size]
 
 
 def rows(x_BHS: Tensor, T: int, length: int) -> TensorDescriptor:
