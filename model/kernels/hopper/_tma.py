@@ -56,7 +56,8 @@ def _at_barrier(INSTRUCTION: gl.constexpr, number, THREADS: gl.constexpr):
     gl.inline_asm_elementwise(INSTRUCTION, "=r,r,r,~{memory}", asked, gl.int32, is_pure=False, pack=1)
 
 
-# Where ptxas puts what follows a barrier is up to it. Here the barrier's number takes in the sign bit of one of x.
+# Where ptxas puts what follows a barrier is up to it. Here the barrier's number takes in the sign bit of one of x. A NaN of
+# CUDA has none (0x7fffffff). That x < 0 is false, ptxas knows of an exponential, and leaves the comparison out.
 _ARRIVES_AFTER = gl.constexpr(
     "{ .reg .b32 n; shr.u32 n, $2, 31; add.u32 n, n, $4; bar.arrive n, $6; mov.b32 $0, 0; mov.b32 $1, 0; }"
 )

@@ -168,3 +168,15 @@ def test_a_graph_captured_before_any_other_call_of_its_lengths_gives_the_same_bi
 def test_custom_takes_peaked_attention() -> None:
     """The softmax is nearly one-hot, and its maximum moves from tile to tile."""
     _assert_right("custom", Variant(CASES[1], "large logits", seed=2))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_custom_ends_and_gives_what_is_not_a_number_where_its_inputs_are_not(head_dim) -> None:
+    """A training run that diverges must end, and its loss must say so: warps wait for barriers that depend on P."""
+    case = replace(MANY, head_dim=head_dim)
+    inputs = drawn(case)
+    inputs.k[:, 70] = float("nan")  # which the queries before it do not see
+    o = _custom(case)(inputs.q, inputs.k, inputs.v)
+    torch.cuda.synchronize()
+    assert o[:, :70].isfinite().all()
+    assert o[:, 70:].isnan().all()
