@@ -63,21 +63,10 @@ def attend(
     return o_BTHD
 
 
-def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.causal, ctx.query_offset = inputs
-    ctx.save_for_backward(*tensors, *output)
-
-
-def _gradient(ctx, do_BTHD: Tensor, _dstats_2BHS: Tensor | None):
-    """The backward. Like PyTorch's own operators, it reads the deterministic setting when it runs."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    gradients = hopper_attention_backward(
-        do_BTHD, *ctx.saved_tensors, ctx.causal, ctx.query_offset, deterministic
-    )
-    return (*gradients, None, None)
-
-
-differentiate(hopper_attention, hopper_attention_backward, _gradient, _save)
+# Like PyTorch's own operators, the backward reads the deterministic setting when it runs.
+differentiate(
+    hopper_attention, hopper_attention_backward, lambda: (torch.are_deterministic_algorithms_enabled(),)
+)
 
 
 def _dense(x: Tensor) -> Tensor:

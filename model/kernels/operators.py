@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 _LIBRARY = torch.library.Library("assay", "FRAGMENT")
 
@@ -33,14 +34,31 @@ def operator(shapes: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     return define
 
 
-def differentiate(
-    forward: Any, backward: Any, gradient: Callable[..., Any], save: Callable[..., None]
-) -> None:
-    """Give an operator its gradient, which the operator `backward` computes; that one has none of its own.
+def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...]] = tuple) -> None:
+    """Give an operator that takes tensors and then options its gradient, which another operator computes.
+
+    Args:
+        forward: only its first result has a gradient; the others are for the backward.
+        backward: takes that gradient, the tensors and results of the forward, its options, and what `also` says when
+            it runs. It has no gradient itself.
 
     Raises:
         NotImplementedError: in a backward of the backward. PyTorch would take its gradients for zero.
     """
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        first, *others = output
+        ctx.mark_non_differentiable(*others)
+        ctx.set_materialize_grads(
+            False
+        )  # or PyTorch would fill tensors with zeros for the gradients of the others
+        ctx.options = [x for x in inputs if not isinstance(x, Tensor)]
+        ctx.save_for_backward(*inputs[: len(inputs) - len(ctx.options)], first, *others)
+
+    def gradient(ctx: Any, dfirst: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        found = backward(dfirst, *ctx.saved_tensors, *ctx.options, *also())
+        return *found, *(None for _ in ctx.options)
+
     torch.library.register_autograd(forward, gradient, setup_context=save, lib=_LIBRARY)
     torch.library.register_autograd(backward, _no_second_gradient, lib=_LIBRARY)
 

@@ -58,17 +58,7 @@ def portable_attention_backward(
         return backward.backward(do_BTHD, q_BTHD, k_BUKD, v_BUKD, o_BTHD, lse_2BKR, causal, offset)
 
 
-def _save(ctx, inputs, output) -> None:
-    *tensors, ctx.causal, ctx.offset = inputs
-    ctx.save_for_backward(*tensors, *output)
-
-
-def _gradient(ctx, do_BTHD: Tensor, _dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-    grads = portable_attention_backward(do_BTHD, *ctx.saved_tensors, ctx.causal, ctx.offset)
-    return *grads, None, None
-
-
-differentiate(portable_attention, portable_attention_backward, _gradient, _save)
+differentiate(portable_attention, portable_attention_backward)
 
 
 def _like(x: Tensor) -> Tensor:
