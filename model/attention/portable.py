@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
-
-HEAD_DIMS = (16, 32, 64, 128, 256)
+from model.kernels.portable import HEAD_DIMS
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:

@@ -15,3 +15,5 @@ query that sees no key has an output of zero.
 Logarithms and exponentials have base 2, as the hardware's instructions do: exp(x) = exp2(x log2(e)), with log2(e)
 folded into the scale.
 """
+
+HEAD_DIMS = (16, 32, 64, 128, 256)  # tiles have a power of two of columns

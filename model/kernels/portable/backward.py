@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.portable import tiles
+from model.kernels.portable.checks import check
 from model.kernels.portable.forward import LOG2_E, VARIABLE, addresses, keys_seen, load_tile, visible
 
 
@@ -164,7 +165,11 @@ def backward(
     Args:
         do_BTHD: with any strides, as q_BTHD, k_BUKD and v_BUKD have.
         o_BTHD, lse_2BKR: what `forward` returned.
+
+    Raises:
+        ValueError: shapes, precision or devices that the kernels do not take.
     """
+    check(q_BTHD, k_BUKD, v_BUKD, offset, do_BTHD, o_BTHD)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
     rows = T * (H // K)
     strides = (*q_BTHD.stride(), *k_BUKD.stride(), *v_BUKD.stride(), *do_BTHD.stride())

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.portable import tiles
+from model.kernels.portable.checks import check
 
 LOG2_E = 1.4426950408889634
 # Lengths change from call to call: Triton would compile anew for those that are 1 or a multiple of 16.
@@ -174,7 +175,11 @@ def forward(
         (o_BTHD, contiguous and in the inputs' precision; lse_2BKR in float32: of each row's scaled scores, in units of
         log2, the maximum, and the log2 of the sum of exp2(score - maximum). Apart, because where scores are very large
         the second would be rounded away in the sum of both.)
+
+    Raises:
+        ValueError: shapes, precision or devices that the kernel does not take.
     """
+    check(q_BTHD, k_BUKD, v_BUKD, offset)
     (B, T, H, D), (U, K) = q_BTHD.shape, k_BUKD.shape[1:3]
     few = T * (H // K) <= tiles.FEW
     tile = tiles.chosen("few" if few else "forward", D, q_BTHD.device)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from model.kernels.operators import differentiate, operator
+from model.kernels.portable.checks import check
 
 
 def attend(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int | None = None) -> Tensor:
@@ -24,6 +25,7 @@ def attend(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset:
 def _shapes(
     q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, causal: bool, offset: int
 ) -> tuple[Tensor, Tensor]:
+    check(q_BTHD, k_BUKD, v_BUKD, offset)
     (B, T, H, _), K = q_BTHD.shape, k_BUKD.shape[2]
     return _like(q_BTHD), q_BTHD.new_empty((2, B, K, T * (H // K)), dtype=torch.float32)
 

@@ -321,3 +321,47 @@ def test_rows_that_are_more_than_2_to_the_31_numbers_apart_are_found() -> None:
     near = [x.contiguous() for x in far]
     for mine, reference in zip(run(*far, True, 0), run(*near, True, 0), strict=True):
         assert torch.equal(mine, reference)
+
+
+SHAPES = {"q": (2, 8, 4, 16), "k": (2, 9, 2, 16), "v": (2, 9, 2, 16)}
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({"v": (2, 5, 2, 16)}, {}),
+        ({"v": (2, 9, 1, 16)}, {}),
+        ({"k": (1, 9, 2, 16)}, {}),
+        ({"k": (2, 9, 2, 8)}, {}),
+        ({"q": (2, 8, 3, 16)}, {}),
+        ({"q": (2, 8, 1, 16)}, {}),
+        ({"q": (2, 0, 4, 16)}, {}),
+        ({"k": (2, 0, 2, 16), "v": (2, 0, 2, 16)}, {}),
+        ({name: (*shape[:3], 24) for name, shape in SHAPES.items()}, {}),
+        ({name: (*shape[:3], 512) for name, shape in SHAPES.items()}, {}),
+        ({}, {"offset": 2**31 - 5}),
+        ({}, {"dtype": torch.float64}),
+        ({}, {"of_k": {"dtype": torch.bfloat16}}),
+        ({}, {"of_k": {"device": "meta"}}),
+    ],
+)
+def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(device, changes, more) -> None:
+    """A kernel that is given fewer keys than it counts on reads other memory, or crashes."""
+    from model.kernels.portable import op
+
+    like = {"device": device, "dtype": more.get("dtype", torch.float16)}
+    options = {"q": like, "k": like | more.get("of_k", {}), "v": like}
+    q, k, v = (torch.zeros(shape, **options[name]) for name, shape in (SHAPES | changes).items())
+    with pytest.raises(ValueError, match="the portable kernel takes"):
+        op.portable_attention(q, k, v, True, more.get("offset", 0))
+
+
+@pytest.mark.refused
+def test_a_gradient_of_another_precision_is_refused(device) -> None:
+    from model.kernels.portable import op
+
+    q, k, v = (torch.zeros(shape, device=device, dtype=torch.float16) for shape in SHAPES.values())
+    o, lse = op.portable_attention(q, k, v, True, 1)
+    with pytest.raises(ValueError, match="in one 16-bit precision"):
+        op.portable_attention_backward(o.float(), q, k, v, o, lse, True, 1)

@@ -24,13 +24,18 @@ OTHER_FILES = {
         "kernels/__init__.py",
         "kernels/dense.py",
         "kernels/op.py",
+        "kernels/operators.py",
         *(f"kernels/hopper/{name}.py" for name in HOPPER),
     },
     "efficient": SDPA,
     "flash": SDPA,
     "math": SDPA,
     "portable": {
-        f"kernels/portable/{name}.py" for name in ("__init__", "backward", "forward", "op", "tiles")
+        "kernels/operators.py",
+        *(
+            f"kernels/portable/{name}.py"
+            for name in ("__init__", "backward", "checks", "forward", "op", "tiles")
+        ),
     },
 }
 
