@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from analysis.audit.finding import Finding
 from analysis.query.ask import answer
 from model.attention import Case
 from model.config import RunConfig
+from model.disk.kernels import interval
 from model.measure.flops import of_run
 from model.verify.certificate import key
 
@@ -29,6 +31,10 @@ _CALLS = f"""\
 SELECT DISTINCT k.study || '/' || k.run_id || ' attempt ' || k.attempt AS place, r.config, k.calls,
     {", ".join(f"k.{name}" for name in _SHAPE)}
 FROM kernels k JOIN run_records r USING (study, run_id) ORDER BY ALL"""
+_TIMES = """\
+SELECT study || '/' || run_id || ' attempt ' || attempt || ', ' || concat_ws(' ', attention, direction, mode),
+    seconds, calls, milliseconds, milliseconds_low, milliseconds_high
+FROM kernels WHERE seconds IS NOT NULL ORDER BY ALL"""
 _IDENTITIES = "SELECT key, attention, code, run_case, device_name, software FROM certificates ORDER BY key"
 
 
@@ -39,6 +45,7 @@ def contradictions(connection: DuckDBPyConnection) -> Iterator[Finding]:
             yield Finding(_file(table), str(place), str(said), str(others))
     yield from _flops(connection)
     yield from _calls(connection)
+    yield from _times(connection)
     yield from _keys(connection)
 
 
@@ -83,6 +90,20 @@ def _called(shape: Sequence[Any], calls: int) -> str:
     return (
         ", ".join(f"{name} {value}" for name, value in zip(_SHAPE, shape, strict=True)) + f", {calls} calls"
     )
+
+
+def _times(connection: DuckDBPyConnection) -> Iterator[Finding]:
+    """Medians and intervals of attention alone that are not those of its calls."""
+    for place, text, *said in answer(connection, _TIMES).rows:
+        seconds = json.loads(text)
+        expected = [len(seconds), *(1e3 * each for each in (median(seconds), *(interval(seconds) or ())))]
+        if [value for value in said if value is not None] != expected:
+            yield Finding(_file("kernels"), place, _timed(said), _timed(expected))
+
+
+def _timed(values: Sequence[Any]) -> str:
+    calls, *milliseconds = values
+    return f"{calls} calls, {' ms, '.join(str(each) for each in milliseconds)} ms"
 
 
 def _keys(connection: DuckDBPyConnection) -> Iterator[Finding]:

@@ -332,6 +332,7 @@ def _kernel(timed: KernelTimes, each: KernelTime) -> Row:
     return {
         **{name: getattr(each, name) for name in same},
         "calls": len(each.seconds),
+        "seconds": dumps(each.seconds) if each.seconds else None,
         "milliseconds": seconds and seconds * 1e3,
         "milliseconds_low": ends[0] and ends[0] * 1e3,
         "milliseconds_high": ends[1] and ends[1] * 1e3,

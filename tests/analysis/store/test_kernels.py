@@ -55,7 +55,11 @@ def test_each_backend_has_a_row_by_direction_and_mode_with_its_rate(root: Path, 
         4096,
         8,
     )
+    assert json.loads(graph["seconds"]) == [
+        0.5e-3 * each for each in (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
+    ]
     gone = rows[-1]
+    assert gone["seconds"] is None
     assert (gone["milliseconds"], gone["tflops"], gone["calls"], gone["reason"]) == (
         None,
         None,
@@ -79,6 +83,23 @@ def test_reports_carry_the_certificates_that_kernels_were_timed_under(root: Path
     with open_records(tmp_path / "records") as connection:
         assert connection.sql("SELECT key FROM certificates").fetchall() == [(made.key,)]
         assert connection.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
+
+
+def test_medians_and_intervals_are_held_against_the_seconds_of_their_calls(
+    root: Path, tmp_path: Path
+) -> None:
+    certified(root, "flash")
+    collect(root)
+    with store.open_for_reading(root) as connection:
+        write_records(connection, "kernels", tmp_path / "records")
+    with open_records(tmp_path / "records") as connection:
+        assert not list(contradictions(connection))
+        connection.execute(
+            "UPDATE kernels SET milliseconds_low = 0.99 WHERE mode = 'graph' AND direction = 'forward'"
+        )
+        (found,) = map(str, contradictions(connection))
+    assert "kernels/r1 attempt 1, flash forward graph: it says 7 calls, 1.0 ms, 0.99 ms" in found
+    assert "the records give 7 calls, 1.0 ms, 0.97 ms" in found
 
 
 @pytest.mark.fault
