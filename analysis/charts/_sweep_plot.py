@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import log10
+from math import ceil, floor, log10
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _HEIGHT, _LINE = 340, 16  # pixels: of the part with values; of a line of text
 _ASIDE, _WIDEST = 0.012, 0.07  # parts of the axis: between the marks of two lines, and of all lines at most
+_DECADES = 4  # of a logarithmic axis, up to which more than the powers of ten have room
 _CROSS = "M-1,-1L1,1M1,-1L-1,1"
 
 
@@ -138,7 +139,19 @@ def _y(plot: Plot, field: str = "value") -> alt.Y:
 
     kind: dict[str, Any] = {"type": "log"} if plot.log else {"zero": False}
     scale = alt.Scale(domain=[plot.low, plot.high], range=[_HEIGHT, 0], nice=False, **kind)
-    return alt.Y(f"{field}:Q", title=plot.quantity.title, scale=scale, axis=alt.Axis(tickCount=6))
+    axis = alt.Axis(values=round_values(plot.low, plot.high)) if plot.log else alt.Axis(tickCount=6)
+    return alt.Y(f"{field}:Q", title=plot.quantity.title, scale=scale, axis=axis)
+
+
+def round_values(low: float, high: float) -> list[float]:
+    """Of a logarithmic axis: 1, 2 and 5 times each power of ten; the powers alone where those are too many.
+
+    Vega's own leave out the last ones, where the best backends lie.
+    """
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    digits = (1, 2, 5) if log10(high / low) <= _DECADES else (1,)
+    every = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return [value for value in every if low <= value <= high]
 
 
 def _grey(plot: Plot) -> list[alt.Chart]:

@@ -19,6 +19,7 @@ from analysis.charts._sweep import Axis, axes, sweep
 from analysis.charts._sweep_lines import figure as draw_lines
 from analysis.charts._sweep_map import _ink, _shades
 from analysis.charts._sweep_map import figure as draw_maps
+from analysis.charts._sweep_plot import round_values
 from analysis.charts._sweep_words import between
 from analysis.query.ask import answer, ask
 from analysis.query.sweeps import SWEEP_RUNS
@@ -426,6 +427,19 @@ def test_the_query_gives_every_run_and_the_step_times_of_single_runs_alone(swept
 )
 def test_a_range_of_numbers_names_its_ends(numbers: list[str], said: str) -> None:
     assert between(numbers) == said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (12.0, 790.0, [20, 50, 100, 200, 500]),
+        (0.042, 9.0, [0.05, 0.1, 0.2, 0.5, 1, 2, 5]),
+        (0.9, 300000.0, [1, 10, 100, 1000, 10000, 100000]),
+    ],
+)
+def test_a_logarithmic_axis_has_labels_near_both_ends(low: float, high: float, ticks: list[float]) -> None:
+    """Vega's own stopped at 200 of 790, so that the best values could not be read."""
+    assert round_values(low, high) == ticks
 
 
 def test_a_logarithmic_axis_asks_nothing_of_zero() -> None:
