@@ -50,6 +50,7 @@ def rows(case: Case, run_id: str) -> list[dict[str, object]]:
         ("figures", FIGURES),
         ("laptop", FIGURES - {"kernel_host"}),  # a CPU has no graphs
         ("short", OVER_LENGTH | {"kernel_host", "kernel_efficiency"}),
+        ("goals", {"kernel_efficiency"}),  # its tables are what it is for
     ],
 )
 def test_the_shapes_of_a_scale_give_its_figures(scale: str, figures: set[str]) -> None:
