@@ -30,6 +30,10 @@ class UserError(AssayError):
     """The user asked for something that does not exist or is not valid; the text names the valid choices."""
 
 
+class OfAnotherProcess(OSError):
+    """An error of another process of the run, which this one was told of; the text names the process."""
+
+
 class Unsupported(AssayError):
     """What was asked for cannot run here.
 

@@ -161,6 +161,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except PermissionError as error:
         raise UserError(f"{path}: {error.strerror}") from error
+    except MemoryError:  # Arrow's own is both
+        raise
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
 

@@ -71,6 +71,7 @@ NO_SPLIT_FLOAT8 = (
     "train.float8 has not been tried with parallel.tensor on a GPU: use --set parallel.tensor=1 and a "
     "larger parallel.shard, or --set train.float8=none"
 )
+_OF_SHAPE = ("train.sequence_length", "train.batch_size", "model.")  # what attention alone has in call.shape
 _ON_A_CPU = {"loss": "cross_entropy", "optimizer": "adamw", "float8": "none"}  # all that a CPU can run
 Section = TrainConfig | InferenceConfig | CallConfig
 
@@ -181,8 +182,13 @@ class RunConfig(Strict):
         return found
 
     def in_own_words(self, reason: str) -> str:
-        """A backend's reason, which names settings of training, with those of inference in their place."""
-        if self.task != "inference":
+        """A backend's reason, which names settings of training, with those of the run's task instead."""
+        if self.task == "attention":
+            told, _, remedy = reason.rpartition(": ")
+            if told and any(word in remedy for word in _OF_SHAPE):
+                return f"{told}: change call.shape"
+            return reason.replace("train.dtype", "call.dtype").replace("set attention=", "set call.backends=")
+        if self.task == "training":
             return reason
         return reason.replace("train.sequence_length", self.length_key).replace("train.", "inference.")
 

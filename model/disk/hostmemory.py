@@ -25,6 +25,11 @@ def left() -> int | None:
     return min(found, default=None)
 
 
+def data() -> int:
+    """Bytes of this process's heap, private mappings and threads' stacks, which RLIMIT_DATA limits."""
+    return dict(_numbers(PROC / "self/status")).get("VmData:", 0) * 1024
+
+
 def oom_kills() -> int:
     """Number of processes of this one's control group that the kernel's OOM killer has ended.
 
@@ -68,7 +73,7 @@ def _of_group(folder: Path, limit: str, usage: str, of_files: str) -> Iterator[i
 
 def _numbers(path: Path) -> Iterator[tuple[str, int]]:
     for line in _text(path).splitlines():
-        name, number, *_ = line.split()
+        name, number, *_ = (*line.split(), "", "")
         if number.isdecimal():
             yield name, int(number)
 

@@ -55,7 +55,7 @@ from torch.futures import Future
 from model.disk import checkpoint, tensorfile
 from model.disk.checkpoint import Meta, ShardsMeta, State, StateFile
 from model.disk.files import Unreadable
-from model.errors import UserError
+from model.errors import OfAnotherProcess, UserError
 from model.parallel.world import World
 from model.text import Position
 
@@ -104,7 +104,7 @@ def save(
     )
     tensors = checkpoint.trained(state) | _random(state, world.place.rank)
     try:
-        with _own_errors():
+        with _own_errors(kept, world):
             dcp.save(
                 tensors,
                 storage_writer=writer,
@@ -133,7 +133,7 @@ def load(kept: Path, state: State, world: World) -> tuple[int, Position]:
     tensors = checkpoint.trained(state)
     _agreed(world, partial(_refuse_other_tensors, kept, reader.metadata, tensors))
     random = {name: each for name, each in _random(state, world.place.rank).items() if name in reader.parts}
-    with _own_errors(), warnings.catch_warnings():
+    with _own_errors(kept, world), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # as a single process has it
         dcp.load(
             tensors | random,
@@ -196,14 +196,21 @@ def _refuse_other_tensors(kept: Path, metadata: Metadata, tensors: dict[str, Ten
 
 
 @contextmanager
-def _own_errors() -> Iterator[None]:
-    """Raise a process's error instead of DCP's, which is no Exception. An OSError names the process."""
+def _own_errors(kept: Path, world: World) -> Iterator[None]:
+    """Raise a process's error instead of DCP's, which is no Exception: this one's, if it has any.
+
+    An OSError names the processes that have one, and a file or the checkpoint.
+    """
     try:
         yield
     except CheckpointException as error:
-        rank, (cause, _) = min(error.failures.items())
+        own = error.failures.get(world.place.rank)
+        cause, _ = own or min(error.failures.items())[1]
         if isinstance(cause, OSError) and cause.errno:
-            raise OSError(cause.errno, f"{cause.strerror} (rank {rank})", cause.filename) from error
+            ranks = ", ".join(map(str, sorted(error.failures)))
+            said = f"{cause.strerror} (rank{'s' * (len(error.failures) > 1)} {ranks})"
+            kind = OSError if own else OfAnotherProcess
+            raise kind(cause.errno, said, cause.filename or str(kept)) from error
         raise cause from error
 
 

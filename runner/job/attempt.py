@@ -85,7 +85,7 @@ def run_attempt(
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         limit_memory(None)  # writing the result needs some memory
-        ending = _ending(error, stop, end, run.config.device)
+        ending = _ending(error, stop, end, run.config.device, run.memory_bytes)
         if ending.reason and isinstance(error, Unsupported):
             ending = replace(ending, reason=run.config.in_own_words(ending.reason))
         if ranks:
@@ -165,10 +165,13 @@ def _not_trusted(attempt: Attempt) -> str | None:
     return f"attempt {attempt.number} failed its audit of step {failed[0].step}" if failed else None
 
 
-def _ending(error: BaseException, stop: Stop, end: float | None, device: str = "cpu") -> Ending:
+def _ending(
+    error: BaseException, stop: Stop, end: float | None, device: str = "cpu", limit: int | None = None
+) -> Ending:
     """How an attempt ended, by its exception.
 
     Args:
+        device, limit: as in `of_exception`.
         end: of the job's time, on the time.monotonic() clock. A run that hangs until Slurm signals it at its
             limit was not cancelled.
     """
@@ -176,7 +179,7 @@ def _ending(error: BaseException, stop: Stop, end: float | None, device: str = "
     if late and isinstance(error, Terminated):
         return Ending(Outcome.TIMEOUT, "reached its time limit")
     if not isinstance(error, Interrupted):
-        return of_exception(error, device)
+        return of_exception(error, device, limit)
     if stop.cause == "deadline":
         return Ending(Outcome.TIMEOUT, f"stopped before the time limit; {error.kept}")
     if late:

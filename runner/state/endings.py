@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ByteSize, TypeAdapter
 
+from model.disk import hostmemory
 from model.disk.record import Outcome
 from model.errors import AssayError, Diverged, Unsupported, out_of_host_memory
 from model.units import size
@@ -38,17 +39,22 @@ class Ending:
 
 # Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
+# Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
+_NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
+_STACKS = 64 * 2**20  # bytes of a few threads, which may have ended since
 # The size in bytes does not even fit into 64 bits.
 _ANY_MEMORY = re.compile(r"Storage size calculation overflowed|integer multiplication overflow")
 _BYTES = TypeAdapter(ByteSize)
 _REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
 
 
-def of_exception(error: BaseException, device: str = "cpu") -> Ending:
+def of_exception(error: BaseException, device: str = "cpu", limit: int | None = None) -> Ending:
     """The ending of a job that raised this exception.
 
     Args:
         device: of its run, "cuda" or "cpu"; needed for tensors that are larger than any memory.
+        limit: on the bytes of this process's data, until the error. A thread that has no room for its stack
+            raises nothing about memory.
     """
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
@@ -67,12 +73,20 @@ def of_exception(error: BaseException, device: str = "cpu") -> Ending:
         return Ending(Outcome.OOM_HOST, _host_memory(text), _requested(text))
     if out_of_host_memory(error):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {first}")
+    if limit and _lacks_room(error, text, limit):
+        return Ending(Outcome.OOM_HOST, f"out of host memory: no thread fits into {size(limit)}: {first}")
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
         outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
         return Ending(outcome, f"a tensor is larger than any memory: {first}")
     if isinstance(error, AssayError):
         return Ending(Outcome.FAILED, text)
     return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
+
+
+def _lacks_room(error: BaseException, text: str, limit: int) -> bool:
+    """Whether memory was too short to start a thread: other limits, as on their number, read the same."""
+    no_thread = isinstance(error, RuntimeError) and _NO_THREAD.search(text)
+    return bool(no_thread) and hostmemory.data() > limit - _STACKS
 
 
 def _requested(text: str) -> int | None:

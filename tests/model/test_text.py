@@ -15,7 +15,7 @@ from model import text
 from model.config import DataConfig
 from model.data import Batches
 from model.errors import UserError
-from model.text import Bytes, Source, load_tokenizer
+from model.text import Bytes, Source, load_tokenizer, open_parquet
 from tests.model.conftest import run_config
 
 TEXTS = [f"document {i}: " + "é" * i for i in range(40)]
@@ -255,6 +255,17 @@ def test_a_data_path_that_is_no_parquet_file_is_refused_at_once_for_what_it_is(t
     make(tmp_path / "x")
     with pytest.raises(UserError, match=says):
         Source.of(DataConfig(path="x"), tmp_path).checked("text")
+
+
+@pytest.mark.fault
+def test_a_file_for_which_memory_runs_out_is_not_blamed(tmp_path, monkeypatch):
+    def full(*_args):
+        raise pa.ArrowMemoryError("malloc of size 65536 failed")
+
+    (tmp_path / "x").write_bytes(b"")
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", full)
+    with pytest.raises(MemoryError, match="malloc"):
+        open_parquet(tmp_path / "x")
 
 
 @pytest.mark.refused

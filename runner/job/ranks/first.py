@@ -15,7 +15,7 @@ from typing import Any
 
 from model.disk.hostmemory import oom_kills
 from model.disk.record import Outcome
-from model.errors import AssayError, Interrupted
+from model.errors import AssayError, Interrupted, OfAnotherProcess
 from runner.job.ranks.leader import node
 from runner.job.ranks.meeting import PATIENCE_SECONDS, Meeting, NobodyCame, publish, serve
 from runner.job.ranks.others import Other, Others, death
@@ -52,7 +52,9 @@ class Lost(AssayError):
 
 
 def is_echo(error: BaseException) -> bool:
-    """Whether another process's death may be what raised this error here."""
+    """Whether it is another process's error, or that one's death may be what raised it here."""
+    if isinstance(error, OfAnotherProcess):
+        return True
     return isinstance(error, RuntimeError) and bool(_ECHO.search(f"{type(error).__name__}: {error}"))
 
 

@@ -46,7 +46,8 @@ def main() -> None:
     except BaseException as error:
         limit_memory(None)
         say(traceback.format_exc().rstrip())
-        leader.ended(of_exception(error, asked.planned.config.device), is_echo(error))
+        run = asked.planned
+        leader.ended(of_exception(error, run.config.device, run.memory_bytes), is_echo(error))
         os._exit(1)
     leader.done()
     leaving.done = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from model import attention
 from model.attention import Case
+from model.config import RunConfig
 from model.disk.files import write
 from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes
 from model.disk.record import now
@@ -43,7 +44,7 @@ def run(given: Given) -> None:
     found = measure(backends, case, config.seed, config.call.steps, given.stop.requested)
     times = [each.model_copy(update={"certificate": certified[each.attention]}) for each in found.times]
     for name, error in admitted.items():
-        times += _rows(name, error, config.device) if isinstance(error, Exception) else []
+        times += _rows(name, error, config) if isinstance(error, Exception) else []
     record = KernelTimes(
         run_id=given.run.run_id,
         attempt=given.progress.manifest.attempt,
@@ -83,12 +84,12 @@ def _certified_as(name: str, case: Case) -> Case:
     return case if attention.reasons_of(attention.load(name), shared) else shared
 
 
-def _rows(name: str, error: Exception, device: str) -> list[KernelTime]:
+def _rows(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
     """A row for each way in which the backend was not timed."""
-    outcome, reason = _ending(error, device)
+    outcome, reason = _ending(error, config.device)
     certificate = error.certificate.key if isinstance(error, Refused) and error.certificate else None
-    said = {"outcome": outcome, "reason": reason, "certificate": certificate}
-    ways = [(mode, direction) for mode in MODES[device] for direction in DIRECTIONS]
+    said = {"outcome": outcome, "reason": config.in_own_words(reason), "certificate": certificate}
+    ways = [(mode, direction) for mode in MODES[config.device] for direction in DIRECTIONS]
     return [KernelTime(attention=name, direction=direction, mode=mode, **said) for mode, direction in ways]
 
 

@@ -226,6 +226,22 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
     runner("audit", tmp_path / "report", rc=0)
 
 
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("takes up to 256, not 512: set model.heads to model.dim / 256", "takes up to 256, not 512: change call.shape"),
+        ("too many rows: lower train.batch_size or train.sequence_length", "too many rows: change call.shape"),
+        (
+            "no bfloat16 here: use --set train.dtype=float32, or --set attention=math",
+            "no bfloat16 here: use --set call.dtype=float32, or --set call.backends=math",
+        ),
+        ("needs triton: install PyTorch", "needs triton: install PyTorch"),
+    ],
+)  # fmt: skip
+def test_a_reason_names_settings_that_this_task_has(reason, says):
+    assert RunConfig(task="attention", call=CALL).in_own_words(reason) == says
+
+
 @pytest.mark.fault
 def test_a_backend_that_is_wrong_at_the_runs_shape_alone_has_rows_that_name_its_certificate(
     given, in_process, monkeypatch

@@ -2,6 +2,8 @@
 
 import errno
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from model.disk.record import Outcome
 from model.errors import Diverged, Unsupported
 from model.verify.call import is_out_of_memory
 from runner.state.endings import UNWRITTEN, Terminated, of_exception, of_exit
+from tests.conftest import REPOSITORY
 
 
 class OutOfMemoryError(RuntimeError):
@@ -77,3 +80,31 @@ def test_a_silent_exit_is_a_failure_that_names_the_signal():
     assert of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
     assert of_exit(0, oom_killed=False).outcome is Outcome.FAILED
     assert of_exit(UNWRITTEN, oom_killed=False).reason == "could not write its result: is its disk full?"
+
+
+THREADS = """
+import resource, threading
+from model.disk import hostmemory
+from runner.state.endings import of_exception
+
+limit, (_, hard) = hostmemory.data() + 40 * 2**20, resource.getrlimit(resource.RLIMIT_DATA)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+done = threading.Event()
+try:
+    while True:
+        threading.Thread(target=done.wait, daemon=True).start()
+except RuntimeError as error:
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    for known in (limit, limit + 2**30, None):
+        print(of_exception(error, limit=known).outcome.value)
+done.set()
+"""
+
+
+@pytest.mark.fault
+def test_a_thread_that_has_no_room_for_its_stack_is_out_of_memory() -> None:
+    """Where there is room, some other limit does not let it start: on the number of processes, say."""
+    said = subprocess.run(
+        [sys.executable, "-c", THREADS], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == ["oom_host", "failed", "failed"]

@@ -1,5 +1,6 @@
 """The processes of a run find each other, and the end of one is the end of all, with its cause."""
 
+import errno
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from model.config import RunConfig
 from model.disk.folder import RunFolder
 from model.disk.record import Outcome
-from model.errors import Diverged, Interrupted, UserError
+from model.errors import Diverged, Interrupted, OfAnotherProcess, UserError
 from runner.job.ranks import first, meet, meeting, others, start
 from runner.job.ranks.first import Lost, Ranks, is_echo
 from runner.job.ranks.leader import Leader, node
@@ -257,9 +258,11 @@ def test_processes_that_do_not_come_are_named(ranks, join, monkeypatch):
         (RuntimeError("Timed out waiting 1800000ms for recv operation to complete"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ValueError("connection closed"), False),
+        (OfAnotherProcess(errno.ENOSPC, "No space left on device (rank 1)"), True),
+        (OSError(errno.ENOSPC, "No space left on device (rank 0)"), False),
     ],
 )
-def test_an_error_may_be_an_echo_if_torch_says_that_a_partner_is_gone(error, echo):
+def test_an_error_may_be_an_echo_if_it_says_that_a_partner_is_gone_or_failed(error, echo):
     assert is_echo(error) == echo
 
 
