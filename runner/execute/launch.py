@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from model.errors import UserError
 from model.units import counted
@@ -15,9 +15,10 @@ from runner.execute.slurm import client
 from runner.execute.slurm import submit as slurm
 from runner.execute.slurm.submit import SubmitLimit
 from runner.plan import budget, cost
+from runner.plan.layout import layout
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
-from runner.spec.profile import Cluster
+from runner.spec.profile import Cluster, Profile
 from runner.state import guard
 from runner.state.filesystem import require_writable
 from runner.state.lock import locked
@@ -141,6 +142,7 @@ def submit_tasks(
     folder = jobs_folder(plan.root / plan.study.name)
     try:
         slurm.submit(tasks, plan.cluster.profile, folder, plan.study.name, exclude)
+        _warn_of_stuck(plan.cluster.profile, tasks)
         return ()
     except SubmitLimit as limit:
         if not wait:
@@ -156,6 +158,20 @@ def submit_tasks(
         if place := _setting_in(error, plan.cluster):
             raise type(error)(f"{place}: {error}") from error
         raise
+
+
+def _warn_of_stuck(profile: Profile, tasks: Sequence[Task]) -> None:
+    """Name the runs of several nodes that Slurm accepts, although its partition has too few for them."""
+    wide = [task for task in tasks if layout(profile, task.shape.processes).nodes > 1]
+    by_job = {job: task for task in wide if (job := task.folder.attempt(task.attempt).job_id)}
+    with suppress(NoAnswer):
+        for job, why in client.stuck(by_job).items():
+            task = by_job[job]
+            run, nodes = task.folder.path, layout(profile, task.shape.processes).nodes
+            warn_once(
+                f"{task.label} waits for {nodes} nodes, which its partition does not have "
+                f"(Slurm says {why}): `runner cancel {run.parent.name}/{run.name}` if it never will"
+            )
 
 
 def _setting_in(error: SchedulerError, cluster: Cluster) -> str | None:

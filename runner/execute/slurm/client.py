@@ -259,6 +259,10 @@ def _elements(job_id: str) -> list[str]:
     return [f"{array}_{index}" for first, last, step in spans for index in range(first, last + 1, step)]
 
 
+# Words of `squeue` for a job of more nodes, or of other ones, than the partition has.
+_STUCK = frozenset({"PartitionConfig", "PartitionNodeLimit", "BadConstraints"})
+
+
 def waits_for(job_id: str) -> str | None:
     """Why a job has not started, in Slurm's word such as `PartitionNodeLimit`; None if it does not say."""
     try:
@@ -266,6 +270,17 @@ def waits_for(job_id: str) -> str | None:
     except NoAnswer:  # the job may be forgotten since
         return None
     return said[0] if said and said[0] != "None" else None
+
+
+def stuck(job_ids: Iterable[str]) -> dict[str, str]:
+    """Of jobs, those that Slurm will not start on the cluster as it is, each with its word for why.
+
+    Raises:
+        NoAnswer: Slurm cannot be reached.
+    """
+    question = ["squeue", "-h", "-r", "-t", "PENDING", "-o", "%i %r", "-j"]
+    said = [line.partition(" ") for some in _calls(job_ids) for line in ask(*question, some).splitlines()]
+    return {job: why for job, _, why in said if why in _STUCK}
 
 
 def queued(partition: str | None) -> int:
