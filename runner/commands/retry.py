@@ -52,6 +52,8 @@ def command(
         say("nothing to restart")
         return
     cluster = _cluster(chosen, profile)
+    if profile and (kept := _kept(chosen, cluster)):
+        say(f"runs keep the {kept} that they were planned with; `runner launch` takes the profile's")
     raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, changes), wait))
 
 
@@ -99,6 +101,17 @@ def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
             f"these runs were launched with {len(found)} profiles: {files}; choose with --profile"
         )
     return next(iter(found.values()))
+
+
+def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
+    """The profile's settings that runs were planned with and that the profile now has otherwise."""
+    names = {"memory": "memory_bytes", "time_limit": "time_limit_seconds"}
+    names["checkpoint_every"] = "checkpoint_seconds"
+    return ", ".join(
+        name
+        for name, field in names.items()
+        if any(getattr(state.run, field) != getattr(cluster.profile, field) for state in chosen)
+    )
 
 
 def _ended(found: Iterable[RunState], outcomes: Sequence[str]) -> list[RunState]:

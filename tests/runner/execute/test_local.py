@@ -209,6 +209,15 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_and_records_each_step_once(ru
     assert covered == list(range(1, 1001))
 
 
+def test_retry_says_which_settings_of_another_profile_it_does_not_take(runner, study, tmp_path):
+    """A run that did not fit into memory would fail again, without a word."""
+    runner("launch", study("matrix: {attention: [custom]}\n"), rc=1)
+    assert "that they were planned with" not in runner("retry", "tiny", rc=1).stderr
+    (other := tmp_path / "other.yaml").write_text("executor: local\nmemory: 7GiB\ntime_limit: 1:23:00\n")
+    said = runner("retry", "tiny", "--profile", other, rc=1).stderr
+    assert "runs keep the memory, time_limit that they were planned with; `runner launch`" in said
+
+
 def test_retry_starts_what_ended_otherwise_than_expected_and_explain_tells_the_story(runner, study):
     path = study("order: as written\nmatrix: {attention: [custom, auto]}\n")
     runner("launch", path, rc=1)
