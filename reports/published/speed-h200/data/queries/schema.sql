@@ -356,7 +356,7 @@ CREATE TABLE kernels (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     attention VARCHAR NOT NULL, direction VARCHAR NOT NULL, mode VARCHAR NOT NULL, device VARCHAR, dtype VARCHAR, causal BOOLEAN,
     batch BIGINT, sequence_length BIGINT, heads BIGINT, kv_heads BIGINT, head_dim BIGINT,
-    outcome VARCHAR NOT NULL, reason VARCHAR, calls INTEGER NOT NULL,
+    outcome VARCHAR NOT NULL, reason VARCHAR, calls INTEGER NOT NULL, seconds JSON,
     milliseconds DOUBLE, milliseconds_low DOUBLE, milliseconds_high DOUBLE, tflops DOUBLE, ceiling_tflops DOUBLE,
     memory_bytes BIGINT, sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, certificate VARCHAR, measured_at TIMESTAMP
 );
@@ -378,6 +378,7 @@ COMMENT ON COLUMN kernels.head_dim IS 'Width of one head.';
 COMMENT ON COLUMN kernels.outcome IS 'completed; unsupported, by the backend''s own word or because no CUDA graph can hold its call; wrong, by its certificate or by what was timed; oom_gpu or oom_host; or failed.';
 COMMENT ON COLUMN kernels.reason IS 'Why it did not complete; NULL if it did.';
 COMMENT ON COLUMN kernels.calls IS 'Number of calls that were timed; 0 if it did not complete.';
+COMMENT ON COLUMN kernels.seconds IS 'Seconds of each of these calls, in the order of the rounds: a JSON array. NULL if it did not complete.';
 COMMENT ON COLUMN kernels.milliseconds IS 'Median time of one call in milliseconds; NULL if it did not complete.';
 COMMENT ON COLUMN kernels.milliseconds_low IS 'Lower end of a 95 % interval of that median over the calls, between order statistics: how steady this process was, not what another would give. NULL below 6 calls.';
 COMMENT ON COLUMN kernels.milliseconds_high IS 'Upper end of the same.';
