@@ -1,7 +1,7 @@
 """Functions as operators of PyTorch, which torch.compile keeps whole in its graph.
 
-`torch.library.custom_op` does the same, and also looks at each call for outputs that are inputs: a third of what
-an eager call of attention costs the CPU (docs/kernel-log.md, "custom", 16).
+`torch.library.custom_op` does the same, and also looks at each call for outputs that are inputs, which takes the CPU
+longer than a launch (docs/kernel-log.md, "custom", 16).
 """
 
 from collections.abc import Callable
@@ -49,9 +49,7 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
     def save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         first, *others = output
         ctx.mark_non_differentiable(*others)
-        ctx.set_materialize_grads(
-            False
-        )  # or PyTorch would fill tensors with zeros for the gradients of the others
+        ctx.set_materialize_grads(False)  # PyTorch would fill tensors with zeros for the others
         ctx.options = [x for x in inputs if not isinstance(x, Tensor)]
         ctx.save_for_backward(*inputs[: len(inputs) - len(ctx.options)], first, *others)
 

@@ -5,7 +5,9 @@ from torch import Tensor
 
 from model.kernels.portable import HEAD_DIMS
 
-DTYPES = {"cuda": (torch.bfloat16, torch.float16), "cpu": (torch.bfloat16, torch.float16, torch.float32)}
+HALF = (torch.bfloat16, torch.float16)
+# By device: a CPU interprets the kernels, and on `meta` PyTorch asks for shapes alone.
+DTYPES = {"cuda": HALF, "cpu": (*HALF, torch.float32), "meta": (*HALF, torch.float32)}
 
 
 def check(q_BTHD: Tensor, k_BUKD: Tensor, v_BUKD: Tensor, offset: int, *like_q: Tensor) -> None:

@@ -365,3 +365,11 @@ def test_a_gradient_of_another_precision_is_refused(device) -> None:
     o, lse = op.portable_attention(q, k, v, True, 1)
     with pytest.raises(ValueError, match="in one 16-bit precision"):
         op.portable_attention_backward(o.float(), q, k, v, o, lse, True, 1)
+
+
+def test_shapes_can_be_asked_for_without_numbers() -> None:
+    from model.kernels.portable import op
+
+    q, k, v = (torch.zeros(shape, device="meta", dtype=torch.float16) for shape in SHAPES.values())
+    o, lse = op.portable_attention(q, k, v, True, 1)
+    assert (o.shape, o.device.type, lse.shape) == (q.shape, "meta", (2, 2, 2, 16))
