@@ -249,19 +249,43 @@ def planned_again(
     runs: list[Planned] = [(_under(state.run, cluster), state) for state in states]
     again = Plan(named, first.scale, cluster, root, runs, again=True, once=True, changes=changes or {})
     for run, _ in runs if changes else ():
-        _refuse_processes(run, again.parallel(run), cluster)
+        _refuse_processes(run, changes or {}, cluster)
     return again
 
 
-def _refuse_processes(run: RunRecord, parallel: ParallelConfig | None, cluster: Cluster) -> None:
+def _refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:
     """Raise UserError if a run cannot be restarted on these processes."""
     if run.config.task != "training":
         raise UserError(f"run {run.run_id}: task {run.config.task} has no `parallel`")
     try:
-        layout(cluster.profile, run.on(parallel).config.processes)
+        layout(cluster.profile, _processes(run, changes))
     except ValidationError as error:
-        why = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise UserError(f"run {run.run_id}: {why}") from error
+        # What would do for its other settings is of no use: a restart keeps them.
+        why, _, _ = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ").partition(": ")
+        raise UserError(f"run {run.run_id}: {why}{_instead(run, changes, cluster)}") from error
+
+
+def _processes(run: RunRecord, changes: Mapping[str, int]) -> int:
+    """How many a run has with these axes changed. Raises ValidationError if they cannot share it."""
+    return run.on(run.config.parallel.on(changes)).config.processes
+
+
+def _instead(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> str:
+    """The nearest other value below and above, if one axis is changed."""
+    if len(changes) != 1:
+        return ""
+    ((axis, value),) = changes.items()
+
+    def fits(number: int) -> bool:
+        try:
+            return bool(layout(cluster.profile, _processes(run, {axis: number})))
+        except (ValidationError, UserError):
+            return False
+
+    sides = (range(value - 1, 0, -1), range(value + 1, 2 * value + 64))
+    found = [next(filter(fits, side), None) for side in sides]
+    numbers = " or ".join(str(number) for number in found if number)
+    return f": {numbers} would do for parallel.{axis}" if numbers else ""
 
 
 def _under(run: RunRecord, cluster: Cluster) -> RunRecord:
