@@ -261,6 +261,12 @@ class CallConfig(Strict):
             raise Mismatch(f"shape '{self.shape}' has an odd head dim (D): {why}", "shape")
         return self
 
+    @model_validator(mode="after")
+    def _names_all_or_some(self) -> Self:
+        if "all" in self.names and self.backends != "all":
+            raise Mismatch(f"backends '{self.backends}' names `all`, which stands alone", "backends")
+        return self
+
     @property
     def canonical_shape(self) -> str:
         """The shape in the one way to write it: without key heads where there are as many heads."""
