@@ -52,9 +52,10 @@ def command(
         say("nothing to restart")
         return
     cluster = _cluster(chosen, profile)
+    planned = planned_again(Settings.root, chosen, cluster, changes)
     if profile and (kept := _kept(chosen, cluster)):
         say(f"runs keep the {kept} that they were planned with; `runner launch` takes the profile's")
-    raise typer.Exit(start(planned_again(Settings.root, chosen, cluster, changes), wait))
+    raise typer.Exit(start(planned, wait))
 
 
 def _changes(sets: Sequence[str]) -> dict[str, int]:

@@ -162,7 +162,8 @@ def submit_tasks(
 
 def _warn_of_stuck(profile: Profile, tasks: Sequence[Task]) -> None:
     """Name the runs of several nodes that Slurm accepts, although its partition has too few for them."""
-    wide = [task for task in tasks if layout(profile, task.shape.processes).nodes > 1]
+    several = [task for task in tasks if task.shape.processes > 1]
+    wide = [task for task in several if layout(profile, task.shape.processes).nodes > 1]
     by_job = {job: task for task in wide if (job := task.folder.attempt(task.attempt).job_id)}
     with suppress(NoAnswer):
         for job, why in client.stuck(by_job).items():
