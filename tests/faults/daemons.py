@@ -73,16 +73,16 @@ class Daemons:
         self.ask("scontrol", "update", f"nodename={node}", "state=resume", check=False)
 
     def restore(self):
-        """Start what has ended, cancel what is in the queue, and wait until the controller gives jobs to all nodes.
+        """Start what has ended, cancel what is in the queue, and wait until it is gone and all nodes take jobs.
 
-        A node that the controller gives up only later would take the next test's job with it.
+        The next test may count the queue, or lose its job to a node that the controller gives up only then.
         """
         for name in ("slurmdbd", "slurmctld", *(f"slurmd.{node}" for node in NODES)):
             if not self.lives(name):
                 self.start(name)
         for job in self.ask("squeue", "-h", "-o", "%A", "-t", "pending,running,suspended").split():
             self.ask("scancel", job, check=False)
-        until(self.all_work)
+        until(lambda: self.all_work() and not self.ask("squeue", "-h"))
 
     def all_work(self):
         """Resume the nodes that are down or draining; whether the controller now gives jobs to all nodes."""
