@@ -253,6 +253,11 @@ def planned_again(
     return again
 
 
+_TRIED = (
+    512  # numbers of processes that a suggestion is looked for among: each takes the time to validate a run
+)
+
+
 def _refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:
     """Raise UserError if a run cannot be restarted on these processes."""
     if run.config.task != "training":
@@ -271,7 +276,7 @@ def _processes(run: RunRecord, changes: Mapping[str, int]) -> int:
 
 
 def _instead(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> str:
-    """The nearest other value below and above, if one axis is changed."""
+    """The nearest other value below and above, not far from it or from the usual ones, if one axis is changed."""
     if len(changes) != 1:
         return ""
     ((axis, value),) = changes.items()
@@ -282,7 +287,7 @@ def _instead(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> st
         except (ValidationError, UserError):
             return False
 
-    sides = (range(value - 1, 0, -1), range(value + 1, 2 * value + 64))
+    sides = (range(min(value - 1, _TRIED), 0, -1), range(value + 1, value + _TRIED // 8))
     found = [next(filter(fits, side), None) for side in sides]
     numbers = " or ".join(str(number) for number in found if number)
     return f": {numbers} would do for parallel.{axis}" if numbers else ""

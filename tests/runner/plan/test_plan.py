@@ -104,10 +104,13 @@ def test_a_retry_can_put_other_processes_in_place_of_a_runs_own_for_one_attempt(
 
 
 @pytest.mark.refused
-def test_a_retry_on_processes_that_do_not_fit_names_only_what_it_can_change(planned, root):
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [3, 10**9])
+def test_a_retry_on_processes_that_do_not_fit_names_only_what_it_can_change(planned, root, number):
+    """However far from any that fit: it does not try all in between."""
     with pytest.raises(UserError) as refused:
-        planned_again(root, states(root), read_cluster("mine.yaml"), {"shard": 3})
-    assert str(refused.value).endswith("parallel.shard 3: 2 would do for parallel.shard")
+        planned_again(root, states(root), read_cluster("mine.yaml"), {"shard": number})
+    assert str(refused.value).endswith(f"parallel.shard {number}: 2 would do for parallel.shard")
 
 
 @pytest.mark.refused
