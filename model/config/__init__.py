@@ -184,10 +184,7 @@ class RunConfig(Strict):
     def in_own_words(self, reason: str) -> str:
         """A backend's reason, which names settings of training, with those of the run's task instead."""
         if self.task == "attention":
-            told, _, remedy = reason.rpartition(": ")
-            if told and any(word in remedy for word in _OF_SHAPE):
-                return f"{told}: change call.shape"
-            return reason.replace("train.dtype", "call.dtype").replace("set attention=", "set call.backends=")
+            return "; ".join(map(_of_a_call, reason.split("; ")))
         if self.task == "training":
             return reason
         return reason.replace("train.sequence_length", self.length_key).replace("train.", "inference.")
@@ -263,3 +260,11 @@ class RunConfig(Strict):
             head_dim=sizes["D"],
             causal=call.causal,
         )
+
+
+def _of_a_call(reason: str) -> str:
+    """One reason of a backend's, with the settings of attention alone."""
+    told, _, remedy = reason.rpartition(": ")
+    if told and any(word in remedy for word in _OF_SHAPE):
+        return f"{told}: change call.shape"
+    return reason.replace("train.dtype", "call.dtype").replace("set attention=", "set call.backends=")

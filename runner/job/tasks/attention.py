@@ -86,26 +86,26 @@ def _certified_as(name: str, case: Case) -> Case:
 
 def _rows(name: str, error: Exception, config: RunConfig) -> list[KernelTime]:
     """A row for each way in which the backend was not timed."""
-    outcome, reason = _ending(error, config.device)
+    outcome, reason = _ending(error, config)
     certificate = error.certificate.key if isinstance(error, Refused) and error.certificate else None
-    said = {"outcome": outcome, "reason": config.in_own_words(reason), "certificate": certificate}
+    said = {"outcome": outcome, "reason": reason, "certificate": certificate}
     ways = [(mode, direction) for mode in MODES[config.device] for direction in DIRECTIONS]
     return [KernelTime(attention=name, direction=direction, mode=mode, **said) for mode, direction in ways]
 
 
-def _ending(error: Exception, device: str) -> tuple[Ending, str]:
+def _ending(error: Exception, config: RunConfig) -> tuple[Ending, str]:
     from model.verify.call import is_out_of_memory
 
     text = " ".join(str(error).split())
     if isinstance(error, Unsupported):
-        return "unsupported", text
+        return "unsupported", config.in_own_words(text)
     if isinstance(error, Refused):
         return "wrong", text
     if isinstance(error, UserError):  # it could not be loaded, or asked
         return "failed", text
     said = f"in its trial, {one_line(error)}"
     if isinstance(error, Killed) or is_out_of_memory(error):
-        return ("oom_gpu" if device == "cuda" and not isinstance(error, Killed) else "oom_host"), said
+        return ("oom_gpu" if config.device == "cuda" and not isinstance(error, Killed) else "oom_host"), said
     return "failed", said
 
 

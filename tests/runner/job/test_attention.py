@@ -236,6 +236,7 @@ def test_a_study_is_launched_collected_and_reported_and_a_second_launch_measures
             "no bfloat16 here: use --set call.dtype=float32, or --set call.backends=math",
         ),
         ("needs triton: install PyTorch", "needs triton: install PyTorch"),
+        ("takes 64, not 192: change model.dim; needs a GPU: use another node", "takes 64, not 192: change call.shape; needs a GPU: use another node"),
     ],
 )  # fmt: skip
 def test_a_reason_names_settings_that_this_task_has(reason, says):
