@@ -11,7 +11,7 @@ def fits(x: Tensor) -> bool:
     return x.data_ptr() % 16 == 0 and _strides_fit(x.shape, x.stride(), x.element_size())
 
 
-@lru_cache(maxsize=4096)  # it costs a call of attention more CPU time than a launch
+@lru_cache(maxsize=4096)  # a forward and its backward ask 16 times
 def _strides_fit(shape: torch.Size, strides: tuple[int, ...], size: int) -> bool:
     *others, last = strides
     moved = [stride for stride, length in zip(others, shape[:-1], strict=True) if length > 1]

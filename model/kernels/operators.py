@@ -1,7 +1,7 @@
 """Functions as operators of PyTorch, which torch.compile keeps whole in its graph.
 
-`torch.library.custom_op` does the same, and also looks at each call for outputs that are inputs, which takes the CPU
-longer than a launch (docs/kernel-log.md, "custom", 16).
+`torch.library.custom_op` does the same, and also looks at each call for outputs that are inputs, which costs an eager
+call CPU time (docs/kernel-log.md, "custom", 16).
 """
 
 from collections.abc import Callable

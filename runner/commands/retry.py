@@ -106,8 +106,11 @@ def _cluster(chosen: Sequence[RunState], profile: str | None) -> Cluster:
 
 def _kept(chosen: Sequence[RunState], cluster: Cluster) -> str:
     """The profile's settings that runs were planned with and that the profile now has otherwise."""
-    names = {"memory": "memory_bytes", "time_limit": "time_limit_seconds"}
-    names["checkpoint_every"] = "checkpoint_seconds"
+    names = {
+        "memory": "memory_bytes",
+        "time_limit": "time_limit_seconds",
+        "checkpoint_every": "checkpoint_seconds",
+    }
     return ", ".join(
         name
         for name, field in names.items()

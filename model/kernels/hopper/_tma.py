@@ -133,7 +133,7 @@ def tiles(x_BTHD: Tensor, rows: int, columns: int = 0) -> TensorDescriptor:
 def _geometry(
     shape: torch.Size, strides: tuple[int, ...], size: int, rows: int, columns: int
 ) -> tuple[list[int], list[int], list[int], gl.NVMMASharedLayout]:
-    """Shape, strides, box and layout of a descriptor. Descriptors share them: to make them anew costs a call more than a launch."""
+    """Shape, strides, box and layout of a descriptor. Descriptors share them: an eager call has no time to make them anew."""
     B, T, H, D = shape
     b, t, h, _ = (stride if length > 1 else D for stride, length in zip(strides, shape, strict=True))
     return [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns or D], _TILES[size]
