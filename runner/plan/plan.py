@@ -253,9 +253,7 @@ def planned_again(
     return again
 
 
-_TRIED = (
-    512  # numbers of processes that a suggestion is looked for among: each takes the time to validate a run
-)
+_TRIED = 512  # numbers of processes that a suggestion is looked for among: each validates a run anew
 
 
 def _refuse_processes(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> None:
@@ -276,7 +274,7 @@ def _processes(run: RunRecord, changes: Mapping[str, int]) -> int:
 
 
 def _instead(run: RunRecord, changes: Mapping[str, int], cluster: Cluster) -> str:
-    """The nearest other value below and above, not far from it or from the usual ones, if one axis is changed."""
+    """Values that would do, the nearest below and above that were tried, if one axis is changed."""
     if len(changes) != 1:
         return ""
     ((axis, value),) = changes.items()

@@ -243,6 +243,14 @@ def test_a_reason_names_settings_that_this_task_has(reason, says):
     assert RunConfig(task="attention", call=CALL).in_own_words(reason) == says
 
 
+def test_an_error_keeps_its_words_whatever_settings_they_seem_to_name():
+    config = RunConfig(task="attention", call=CALL)
+    assert task._ending(UserError("raised KeyError: model.dim"), config) == (
+        "failed",
+        "raised KeyError: model.dim",
+    )
+
+
 @pytest.mark.fault
 def test_a_backend_that_is_wrong_at_the_runs_shape_alone_has_rows_that_name_its_certificate(
     given, in_process, monkeypatch
