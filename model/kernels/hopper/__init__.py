@@ -9,7 +9,7 @@ padding). Query head h reads key/value head
 h // (H // K). Under a causal mask query i sees the keys up to i + query_offset.
 
 How a thread block is divided (warp specialization, FA3 section 3.1): one warpgroup of four warps, of which
-one thread works, moves tiles between global and shared memory by TMA; eight warps (two warpgroups) compute.
+one thread works, moves tiles between global and shared memory by TMA; two or three other warpgroups compute.
 They meet at mbarriers in shared memory. A barrier completes once per round, and its waiters name the parity
 of the round that they wait for: round n of a ring of STAGES buffers uses buffer n % STAGES, and that
 buffer's (n // STAGES)-th completion has parity (n // STAGES) & 1. Waiting for a buffer to be *free* uses
@@ -52,28 +52,31 @@ def forward(
     T_K, K = k_BTKD.shape[1:3]
     o_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)
     stats_2BHS = torch.empty(2, B, H, _padded(T), device=q_BTHD.device, dtype=torch.float32)
-    blocks = -(-T // _forward.QUERIES)
-    keys, half = _forward.KEYS[D], _forward.QUERIES // 2
-    turn = schedule.at_once(blocks, B * H, 2 * _bytes(k_BTKD) // (B * H), _processors(q_BTHD.device))
-    skewed = causal and schedule.skewed(query_offset, _forward.QUERIES, keys)
-    variant = (q_BTHD.device, q_BTHD.dtype, D, causal, skewed)
+    device, kernel = q_BTHD.device, _forward._forward_kernel
+    ROWS, keys = _forward.ROWS, _forward.KEYS[D]
+    processors = _processors(device)
+    chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
+    blocks = -(-T // (chosen * ROWS))
+    turn = schedule.at_once(blocks, B * H, 2 * _bytes(k_BTKD) // (B * H), processors)
+    dealt = None
+    if blocks > 1 and blocks * B * H > processors:
+        dealt = _dealt(device, T, T_K, query_offset, B * H, turn, chosen * ROWS, keys, causal)
 
-    def run(dealt: Tensor | None) -> None:
-        programs, places = (blocks * B * H, 0) if dealt is None else dealt.shape
+    def variant(consumers: int, table: Tensor | None) -> tuple[Hashable, ...]:
+        skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
+        return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
+
+    # No kernel can be loaded while a graph is captured, and one of other lengths may need any of these (`_dealt`).
+    missing = [(each, None) for each in _forward.CONSUMERS[D] if not launched(kernel, variant(each, None))]
+    for consumers, table in [*missing, (chosen, dealt)]:
+        key = variant(consumers, table)
+        programs, places = (-(-T // (consumers * ROWS)) * B * H, 0) if table is None else table.shape
         launch(
-            _forward._forward_kernel, (*variant, dealt is None), (programs, 1, 1),
-            tiles(q_BTHD, half), tiles(k_BTKD, keys), tiles(v_BTKD, keys), tiles(o_BTHD, half),
-            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, dealt, places, _padded(T), D**-0.5 * LOG2_E, causal, skewed, keys, D, STAGES,
+            kernel, key, (programs, 1, 1),
+            tiles(q_BTHD, ROWS), tiles(k_BTKD, keys), tiles(v_BTKD, keys), tiles(o_BTHD, ROWS),
+            stats_2BHS, T, T_K, query_offset, H, H // K, B, turn, table, places, _padded(T), D**-0.5 * LOG2_E, causal, key[4], keys, D, STAGES, consumers,
             num_warps=4,
         )  # fmt: skip
-
-    dealt = None
-    if causal and blocks > 1 and blocks * B * H > _processors(q_BTHD.device):
-        dealt = _dealt(q_BTHD.device, T, T_K, query_offset, B * H, turn, keys)
-    # No kernel can be loaded while a graph is captured. One of other lengths may need this one (`_dealt`).
-    if dealt is not None and not launched(_forward._forward_kernel, (*variant, True)):
-        run(None)
-    run(dealt)
     return o_BTHD, stats_2BHS
 
 
@@ -148,22 +151,24 @@ _tables: dict[tuple[Hashable, ...], Tensor] = {}  # never dropped: a CUDA graph 
 
 
 def _dealt(
-    device: torch.device, T: int, T_K: int, offset: int, heads: int, at_once: int, keys: int
-) -> Tensor | None:
-    """Of each program of a causal forward, how many blocks it does, and their numbers: (programs, 1 + most blocks).
+    device: torch.device, T: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int,
+    causal: bool,
+) -> Tensor | None:  # fmt: skip
+    """Of each program of a forward, how many blocks it does, and their numbers: (programs, 1 + most blocks).
 
     Returns:
         None if a CUDA graph is being captured before any call with as many tiles: no table could be copied there.
         Then each block has a program of its own, which is slower. The output is the same.
     """
-    blocks = -(-T // _forward.QUERIES)
+    blocks = -(-T // queries)
     # Lengths with as many tiles have the same work: they share a table, or each prompt's length would leave one behind.
     T_K, offset = (-(-length // keys) * keys for length in (T_K, offset))
-    key = device, blocks, T_K, offset, heads, at_once, keys
+    key = device, blocks, T_K, offset, heads, at_once, queries, keys, causal
     if key not in _tables:
         if torch.cuda.is_current_stream_capturing():
             return None
-        dealt = schedule.deal(_work(blocks, T_K, offset, heads, at_once, keys), _processors(device))
+        work = _work(blocks, T_K, offset, heads, at_once, queries, keys, causal)
+        dealt = schedule.deal(work, _processors(device))
         most = max(map(len, dealt))
         rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
         # Of two threads the first one's is kept: a graph that it captured may read it already.
@@ -171,11 +176,13 @@ def _dealt(
     return _tables[key]
 
 
-def _work(blocks: int, T_K: int, offset: int, heads: int, at_once: int, keys: int) -> list[int]:
+def _work(
+    blocks: int, T_K: int, offset: int, heads: int, at_once: int, queries: int, keys: int, causal: bool
+) -> list[int]:
     """Of each block, its tiles and one more: its start and end cost about as much as a tile."""
     longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
     tiles_of = schedule.tiles_of_keys.fn
-    return [tiles_of(blocks - 1 - each, T_K, offset, True, _forward.QUERIES, keys) + 1 for each in longer]
+    return [tiles_of(blocks - 1 - each, T_K, offset, causal, queries, keys) + 1 for each in longer]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The forward: a block is 128 queries of one head and all the keys that they may see. A program does several.
+"""The forward: a block is 128 or 192 queries of one head and all the keys that they may see. A program does several.
 
 All blocks of a program are one stream of tiles. So the next block's tiles arrive while the last one's output leaves
 (a persistent kernel, as FA3's).
@@ -26,18 +26,33 @@ from model.kernels.hopper.schedule import (
     tiles_of_keys,
 )
 
-QUERIES = 128  # of a block: two warpgroups with 64 each, the rows of one wgmma instruction
-_QUERIES = gl.constexpr(QUERIES)
-_HALF = gl.constexpr(QUERIES // 2)
+ROWS = 64  # queries of a consumer, which is a warpgroup: the rows of one wgmma instruction
+_ROWS = gl.constexpr(ROWS)
 KEYS = {64: 128, 128: 128, 256: 64}  # of a tile, by head dim: as many as shared memory holds twice
+
+
+# That can share a block. Three hide more of each one's softmax; only at head dim 64 are there registers for them.
+CONSUMERS = {64: (2, 3), 128: (2,), 256: (2,)}
+
+
+def consumers(D: int, causal: bool, T_Q: int, T_K: int, heads: int, processors: int) -> int:
+    """How many share a block: three if their blocks, which are longer, keep all processors busy for long enough.
+
+    Under a mask those blocks start and end more slowly, which pays above 4,096 keys.
+    """
+    most = CONSUMERS[D][-1]
+    blocks = -(-T_Q // (most * ROWS)) * heads
+    return most if blocks >= 2 * processors and (T_K > 4096 or not causal) else 2
+
+
 # Of rows that have seen no key yet. Finite: -inf less -inf would be NaN.
 _LOWEST = gl.constexpr(-1e30)
 
 # Named barriers. The consumers take turns at the tensor cores, and give tiles of K and V back.
-_TURN = gl.constexpr(8)  # consumer 0's, and 9: consumer 1's
-_CONSUMERS = gl.constexpr(256)  # threads that meet there
-_K_FREE = gl.constexpr(10)  # and 11, of the other stage
-_V_FREE = gl.constexpr(12)  # and 13
+_TURN = gl.constexpr(8)  # consumer 0's, and 9 and 10: those of the others
+_PAIR = gl.constexpr(256)  # threads that meet there: who gives the turn, and who takes it
+_K_FREE = gl.constexpr(11)  # and 12, of the other stage
+_V_FREE = gl.constexpr(13)  # and 14
 
 
 @gluon.jit
@@ -46,41 +61,43 @@ def _load(
     q_smem, k_smem, v_smem,
     q_full, q_free, k_full, v_full,
     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES,
-    CAUSAL: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
 ):  # fmt: skip
     """Producer: of each block Q once, then K and V from the last visible key down to the first."""
+    QUERIES: gl.constexpr = CONSUMERS * _ROWS
+    ALL: gl.constexpr = (CONSUMERS + 1) * 128
     first_tile = gl.program_id(0) * 0  # of the block, counted over all blocks
     for turn in range(0, blocks_of_program(DEALT, PLACES)):
         number = number_of_block(turn, DEALT, PLACES)
-        block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, _QUERIES)
-        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, _QUERIES, KEYS)
+        block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, QUERIES)
+        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, QUERIES, KEYS)
         for n in range(0, count):
             at = (count - 1 - n) * KEYS
             tile = first_tile + n
             stage = tile % STAGES
             if tile >= STAGES:
-                meet_at(_K_FREE + stage)
+                meet_at(_K_FREE + stage, ALL)
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(
                 k_desc, [batch, head // GROUP, at, 0], k_full.index(stage), k_smem.index(stage)
             )
             if n == 0:
-                for half in gl.static_range(2):
-                    row = (block * 2 + half) * _HALF
-                    full = q_full.index(half)
-                    mbarrier.wait(q_free.index(half), (turn & 1) ^ 1)
+                for which in gl.static_range(CONSUMERS):
+                    row = (block * CONSUMERS + which) * _ROWS
+                    full = q_full.index(which)
+                    mbarrier.wait(q_free.index(which), (turn & 1) ^ 1)
                     mbarrier.expect(full, q_desc.block_type.nbytes)
-                    tma.async_copy_global_to_shared(q_desc, [batch, head, row, 0], full, q_smem.index(half))
+                    tma.async_copy_global_to_shared(q_desc, [batch, head, row, 0], full, q_smem.index(which))
             if tile >= STAGES:
-                meet_at(_V_FREE + stage)
+                meet_at(_V_FREE + stage, ALL)
             mbarrier.expect(v_full.index(stage), v_desc.block_type.nbytes)
             tma.async_copy_global_to_shared(
                 v_desc, [batch, head // GROUP, at, 0], v_full.index(stage), v_smem.index(stage)
             )
         first_tile += count
     for tile in range(max(first_tile - STAGES, 0), first_tile):  # take what arrives after the last tiles
-        meet_at(_K_FREE + tile % STAGES)
-        meet_at(_V_FREE + tile % STAGES)
+        meet_at(_K_FREE + tile % STAGES, ALL)
+        meet_at(_V_FREE + tile % STAGES, ALL)
 
 
 @gluon.jit
@@ -124,33 +141,32 @@ def _compute(
     q_full, q_free, k_full, v_full,
     T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
-    WHICH: gl.constexpr,
+    CONSUMERS: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
-    """Consumer WHICH (0 or 1): the online softmax over half of each block's queries (FA2 algorithm 1)."""
+    """Consumer WHICH (0, 1 or 2): the online softmax over its 64 of each block's queries (FA2 algorithm 1)."""
+    QUERIES: gl.constexpr = CONSUMERS * _ROWS
+    ALL: gl.constexpr = (CONSUMERS + 1) * 128
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     # P goes from the registers that hold S straight into the next product: it never sees shared memory.
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
     MINE: gl.constexpr = _TURN + WHICH
-    OTHERS: gl.constexpr = _TURN + 1 - WHICH
-    # ptxas moves the wait for PV up to the arrival at K's barrier, and in some kernels that one up to the softmax's
-    # beginning: 3 to 5 % slower. So that barrier waits for some exponentials, but where ptxas lets it be.
-    LATE: gl.constexpr = CAUSAL or D != 128
-    no_scores = gl.zeros([_HALF, KEYS], gl.float32, S_LAYOUT)
+    NEXT: gl.constexpr = _TURN + (WHICH + 1) % CONSUMERS
+    no_scores = gl.zeros([_ROWS, KEYS], gl.float32, S_LAYOUT)
     column = gl.arange(0, KEYS, gl.SliceLayout(0, S_LAYOUT))
     q = q_smem.index(WHICH)
     o = o_smem.index(WHICH)
-    if WHICH == 1:  # the other has the first turn
-        arrive_at(OTHERS, _CONSUMERS)
+    if WHICH == CONSUMERS - 1:  # consumer 0 has the first turn
+        arrive_at(NEXT, _PAIR)
     first_tile = gl.program_id(0) * 0  # of the block, counted over all blocks
     for turn in range(0, blocks_of_program(DEALT, PLACES)):
         number = number_of_block(turn, DEALT, PLACES)
-        block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, _QUERIES)
-        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, _QUERIES, KEYS)
+        block, head, batch = block_of_queries(number, T_Q, HEADS, BATCH, AT_ONCE, QUERIES)
+        count = tiles_of_keys(block, T_K, OFFSET, CAUSAL, QUERIES, KEYS)
         end_tile = first_tile + count
-        acc = gl.zeros([_HALF, D], gl.float32, O_LAYOUT)
-        first_row = (block * 2 + WHICH) * _HALF
-        query = first_row + gl.arange(0, _HALF, gl.SliceLayout(1, S_LAYOUT))
+        acc = gl.zeros([_ROWS, D], gl.float32, O_LAYOUT)
+        first_row = (block * CONSUMERS + WHICH) * _ROWS
+        query = first_row + gl.arange(0, _ROWS, gl.SliceLayout(1, S_LAYOUT))
         mbarrier.wait(q_full.index(WHICH), turn & 1)
 
         # The last tile comes first: the only one with a mask, unless the diagonal cuts two tiles (SKEWED).
@@ -158,7 +174,7 @@ def _compute(
         mbarrier.wait(k_full.index(stage), (first_tile // STAGES) & 1)
         s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
         s = warpgroup_mma_wait(0, deps=(s,))
-        arrive_at(_K_FREE + stage)
+        arrive_at(_K_FREE + stage, ALL)
         s = _mask(s, query, (count - 1) * KEYS, column, T_K, OFFSET, CAUSAL)
         row_max = gl.maximum(_row_max(s) * scale_log2, _LOWEST)
         p = gl.exp2(s * scale_log2 - row_max[:, None])
@@ -177,13 +193,11 @@ def _compute(
             # 3.1). A turn holds nothing but products: whatever else is in it, the tensor cores wait for.
             mbarrier.wait(k_full.index(stage), parity)
             mbarrier.wait(v_full.index(last_stage), last_parity)
-            meet_at(MINE, _CONSUMERS)
+            meet_at(MINE, _PAIR)
             s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
             acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
-            arrive_at(OTHERS, _CONSUMERS)
+            arrive_at(NEXT, _PAIR)
             s = warpgroup_mma_wait(1, deps=(s,))
-            if not LATE:
-                arrive_at(_K_FREE + stage)
             if SKEWED and cut(first_row, (count - n) * KEYS, OFFSET):
                 s = _mask(s, query, (count - 1 - n) * KEYS, column, T_K, OFFSET, CAUSAL)
             new_max = gl.maximum(row_max, _row_max(s) * scale_log2)
@@ -192,10 +206,11 @@ def _compute(
             shrink_sums = gl.convert_layout(shrink, gl.SliceLayout(1, SUMS_LAYOUT))[:, None]
             row_sums = row_sums * shrink_sums + _sums_of_threads(p)
             row_max = new_max
-            if LATE:
-                arrive_after(_of_first_columns(p), _K_FREE + stage)
+            # ptxas moves the wait for PV up to this barrier, and the barrier to the softmax's beginning: 3 to 5 % slower. So
+            # it waits for some exponentials.
+            arrive_after(_of_first_columns(p), _K_FREE + stage, ALL)
             acc = warpgroup_mma_wait(0, deps=(acc_pending,))
-            arrive_at(_V_FREE + last_stage)
+            arrive_at(_V_FREE + last_stage, ALL)
             p_16 = gl.convert_layout(p.to(q_smem.dtype), P_LAYOUT)
             acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, O_LAYOUT))[:, None]
 
@@ -203,11 +218,11 @@ def _compute(
             mbarrier.arrive(q_free.index(WHICH), count=1)
         last_stage = (end_tile - 1) % STAGES
         mbarrier.wait(v_full.index(last_stage), ((end_tile - 1) // STAGES) & 1)
-        meet_at(MINE, _CONSUMERS)
+        meet_at(MINE, _PAIR)
         acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
-        arrive_at(OTHERS, _CONSUMERS)
+        arrive_at(NEXT, _PAIR)
         acc = warpgroup_mma_wait(0, deps=(acc_pending,))
-        arrive_at(_V_FREE + last_stage)
+        arrive_at(_V_FREE + last_stage, ALL)
         row_sum = gl.convert_layout(gl.sum(row_sums, 1), gl.SliceLayout(1, S_LAYOUT))
         # Not a division of each number, which takes four instructions.
         acc = acc * gl.convert_layout(1 / row_sum, gl.SliceLayout(1, O_LAYOUT))[:, None]
@@ -224,8 +239,8 @@ def _compute(
             tma.store_wait(0)
             mbarrier.arrive(q_free.index(WHICH), count=1)
         first_tile += count
-    if WHICH == 0:  # take the turn that the other gave last
-        meet_at(MINE, _CONSUMERS)
+    if WHICH == 0:  # take the turn that was given last
+        meet_at(MINE, _PAIR)
     tma.store_wait(0)
 
 
@@ -236,32 +251,48 @@ def _forward_kernel(
     q_desc, k_desc, v_desc, o_desc, STATS,
     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
     CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
 ):  # fmt: skip
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, [2, _HALF, D], SWIZZLED)
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], SWIZZLED)
     k_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], SWIZZLED)
     v_smem = gl.allocate_shared_memory(q_desc.dtype, [STAGES, KEYS, D], SWIZZLED)
     o_smem = q_smem  # head dim 256 has no room for both
     if D < 256:
-        o_smem = gl.allocate_shared_memory(q_desc.dtype, [2, _HALF, D], SWIZZLED)
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+        o_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, _ROWS, D], SWIZZLED)
+    q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for half in gl.static_range(2):
-        mbarrier.init(q_full.index(half), count=1)
-        mbarrier.init(q_free.index(half), count=1)
+    for which in gl.static_range(CONSUMERS):
+        mbarrier.init(q_full.index(which), count=1)
+        mbarrier.init(q_free.index(which), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), count=1)
         mbarrier.init(v_full.index(stage), count=1)
     fence_async_shared()
-    # Registers: the consumers take 240 each, which leaves the producer the few that it needs.
-    gl.warp_specialize([
-        (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
-                 T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES)),
-        (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                    CAUSAL, SKEWED, KEYS, D, STAGES, 0)),
-        (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
-                    T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                    CAUSAL, SKEWED, KEYS, D, STAGES, 1)),
-    ], [4, 4], [240, 240])  # fmt: skip
+    # Registers: the consumers take 240 each, or 160 if there are three, which leaves the producer the few that it needs.
+    if CONSUMERS == 2:
+        gl.warp_specialize([
+            (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
+                     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
+            (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 0)),
+            (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 1)),
+        ], [4, 4], [240, 240])  # fmt: skip
+    else:
+        gl.warp_specialize([
+            (_load, (q_desc, k_desc, v_desc, q_smem, k_smem, v_smem, q_full, q_free, k_full, v_full,
+                     T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
+            (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 0)),
+            (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 1)),
+            (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
+                        T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
+                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 2)),
+        ], [4, 4, 4], [160, 160, 160])  # fmt: skip

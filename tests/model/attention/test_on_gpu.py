@@ -151,9 +151,19 @@ def test_custom_is_right_where_a_program_does_several_blocks(head_dim, offset) -
     _assert_right("custom", Variant(case, seed=4))
 
 
-def test_a_graph_captured_before_any_other_call_of_its_lengths_gives_the_same_bits() -> None:
+@pytest.mark.parametrize("causal", [True, False])
+def test_custom_is_right_where_three_warpgroups_share_a_block(causal) -> None:
+    case = replace(MANY, batch=2, sequence_length=4100, heads=8, head_dim=64, causal=causal)
+    _assert_right("custom", Variant(case, seed=4))
+    _assert_right("custom", Variant(replace(case, queries=4000), seed=4))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"head_dim": 64, "causal": False}], ids=["causal", "three warpgroups"]
+)
+def test_a_graph_captured_before_any_other_call_of_its_lengths_gives_the_same_bits(changes) -> None:
     """No table of blocks can be copied to the GPU in a capture, so that each block has a program of its own."""
-    case = replace(MANY, sequence_length=1777)
+    case = replace(MANY, sequence_length=1777, **changes)
     attend, short = _custom(case), replace(case, sequence_length=100)
     warm_up, inputs = drawn(short), drawn(case)
     _custom(short)(warm_up.q, warm_up.k, warm_up.v)

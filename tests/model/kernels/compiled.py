@@ -41,7 +41,7 @@ def compile_case(
 
     def instead_of_launch(kernel: Any, key: Any, grid: Any, *args: Any, **options: Any) -> None:
         said = _said(kernel.warmup(*args, grid=grid, **options))
-        before = found.get(kernel.__name__, said)  # the forward has two variants: the worse counts
+        before = found.get(kernel.__name__, said)  # the forward has variants: the worst counts
         found[kernel.__name__] = {what: max(value, before[what]) for what, value in said.items()}
 
     hopper.launch = instead_of_launch
@@ -73,5 +73,5 @@ if __name__ == "__main__":
     triton.runtime.driver.set_active(NoDriver())
     torch.Tensor.is_cuda = True
     torch.cuda.is_current_stream_capturing = lambda: False
-    hopper._processors = lambda device: 2  # so that programs of a causal forward do several blocks
+    hopper._processors = lambda device: 2  # so that programs of the forward do several blocks
     sys.stdout.write(json.dumps([compile_case(**case) for case in json.loads(sys.argv[1])]))

@@ -27,14 +27,15 @@ with stand_in():
 def run(
     head_dim: int, dtype: str, causal: bool, lengths: tuple[int, int] = (200, 200), heads: tuple[int, int] = (2, 1),
     query_offset: int = 0, deterministic: bool = False, logits: float = 1, alike: bool = False, processors: int = 2,
-    seed: int = 0, late: str = "",
+    consumers: int = 2, seed: int = 0, late: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """A forward and a backward.
 
     Args:
         logits: what they are multiplied by.
         alike: whether all keys are the same.
-        processors: of the GPU; so many programs a causal forward has.
+        processors: of the GPU; so many programs a forward of several blocks has.
+        consumers: that share a block of the forward.
         seed, late: of `Machine`.
 
     Returns:
@@ -49,6 +50,7 @@ def run(
         k = k[:, :1].repeat(1, T_K, 1, 1)
     hopper.launch = _launcher(Machine(seed, late))
     hopper._processors = lambda device: processors
+    hopper._forward.consumers = lambda *_: consumers
     o, stats = hopper.forward(q, k, v, causal, query_offset)
     found = (o, *hopper.backward(do, q, k, v, o, stats, causal, query_offset, deterministic))
     inputs = [x.double().requires_grad_() for x in (q, k, v)]

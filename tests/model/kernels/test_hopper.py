@@ -126,7 +126,7 @@ def test_a_table_of_blocks_is_made_once_and_not_while_a_graph_is_captured(monkey
 
     monkeypatch.setattr(hopper, "_processors", lambda device: 3)
     monkeypatch.setattr(hopper, "_tables", {})
-    lengths = (torch.device("cpu"), 1000, 1100, 100, 4, 2, 128)
+    lengths = (torch.device("cpu"), 1000, 1100, 100, 4, 2, 128, 128, True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     assert hopper._dealt(*lengths) is None
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -145,7 +145,7 @@ def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeyp
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     for tokens in range(385, 513):
         for offset in (1, keys - 1, keys):
-            lengths = (tokens + offset, offset, 4, 2, keys)
+            lengths = (tokens + offset, offset, 4, 2, 128, keys, True)
             dealt = hopper._dealt(torch.device("cpu"), tokens, *lengths)
             work = hopper._work(4, *lengths)  # of the lengths as they are
             assert [row[:count] for count, *row in dealt.tolist()] == hopper.schedule.deal(work, 3)
@@ -153,7 +153,7 @@ def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeyp
 
 
 def test_the_kernel_that_a_capture_needs_is_launched_before_the_first_of_several_blocks(monkeypatch) -> None:
-    """No kernel can be loaded during a capture. There, lengths without a table need the one of one block."""
+    """No kernel can be loaded during a capture. There, lengths without a table need one of those of one block."""
     import torch
 
     found: list[tuple[object, bool]] = []
@@ -168,5 +168,31 @@ def test_the_kernel_that_a_capture_needs_is_launched_before_the_first_of_several
     q = torch.zeros(1, 256, 2, 64, dtype=torch.bfloat16)
     hopper.forward(q, q, q)
     hopper.forward(q, q, q)
-    assert [of_one_block for _, of_one_block in found] == [True, False, False]
-    assert [key[-1] for key, _ in found] == [True, False, False]
+    assert [of_one_block for _, of_one_block in found] == [True, True, False, False]
+    assert [key[-2:] for key, _ in found] == [
+        (2, True),
+        (3, True),
+        (2, False),
+        (2, False),
+    ]  # by how many share a block
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "causal", "tokens", "heads", "sharing"),
+    [
+        (64, False, 2048, 256, 3),
+        (
+            64,
+            False,
+            2048,
+            16,
+            2,
+        ),  # 176 blocks of 192 queries on 132 processors: the second round is nearly empty
+        (64, True, 8192, 32, 3),
+        (64, True, 2048, 256, 2),
+        (128, False, 8192, 64, 2),
+        (256, True, 8192, 64, 2),
+    ],
+)
+def test_three_warpgroups_share_a_block_where_that_pays(head_dim, causal, tokens, heads, sharing) -> None:
+    assert hopper._forward.consumers(head_dim, causal, tokens, tokens, heads, 132) == sharing

@@ -27,6 +27,8 @@ CAUSAL = {**BF16, "head_dim": 128, "causal": True}
 WIDE = {**CAUSAL, "head_dim": 256}
 HUGE = {**CAUSAL, "alike": True, "logits": 1e7}
 ONE_AFTER_THE_OTHER = {**FP16, "head_dim": 64, "causal": False, "lengths": [300, 500], "heads": [1, 1]}
+# Warpgroups share a block of queries.
+THREE = {**BF16, "head_dim": 64, "causal": False, "lengths": [400, 700], "consumers": 3}
 SEEDS = range(4)
 
 
@@ -57,6 +59,13 @@ def test_the_kernels_compute_attention_whatever_comes_late(head_dim: int) -> Non
         assert wrong(case, found) == [], case
 
 
+def test_three_warpgroups_share_a_block_whichever_is_late() -> None:
+    cases = [{**THREE, "late": late} for late in ("stores", "copies", "products", "warps")]
+    cases += [{**THREE, "causal": True, "query_offset": offset} for offset in (0, 300)]
+    for case, found in zip(cases, simulated(cases), strict=True):
+        assert wrong(case, found) == [], case
+
+
 def test_very_large_logits_keep_their_gradients() -> None:
     """A maximum of 1e7 and log2 of a sum would not fit into one float32 number."""
     cases = [{**HUGE, "head_dim": head_dim} for head_dim in HEAD_DIMS]
@@ -77,8 +86,8 @@ def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run() 
 # (file, what is replaced, by what, where it shows)
 FAULTS = [
     # Tiles that are overwritten before all have read them.
-    ("_forward", "meet_at(_K_FREE + stage)", "pass", {**CAUSAL, "late": "copies"}),
-    ("_forward", "arrive_after(_of_first_columns(p), _K_FREE + stage)", "pass", CAUSAL),
+    ("_forward", "meet_at(_K_FREE + stage, ALL)", "pass", {**CAUSAL, "late": "copies"}),
+    ("_forward", "arrive_after(_of_first_columns(p), _K_FREE + stage, ALL)", "pass", CAUSAL),
     ("_forward", "tma.store_wait(0)  # the output", "# the output", {**CAUSAL, "late": "stores"}),
     ("_forward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**WIDE, "late": "stores"}),
     ("_forward", "if D < 256:\n            mbarrier", "if D < 512:\n            mbarrier", WIDE),
@@ -92,7 +101,9 @@ FAULTS = [
     ("_forward", "fence_async_shared()\n        tma", "tma", CAUSAL),
     ("_backward", "fence_async_shared()\n        block_barrier()  # dS", "block_barrier()  # dS", CAUSAL),
     ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            mbarrier", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            mbarrier", CAUSAL),
-    ("_forward", "arrive_at(OTHERS, _CONSUMERS)\n        acc = ", "acc = ", CAUSAL),
+    ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", CAUSAL),
+    ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", THREE),
+    ("_forward", "meet_at(_V_FREE + stage, ALL)", "pass", {**THREE, "late": "copies"}),
     # Numbers.
     ("_forward", "if SKEWED and cut", "if False and cut", {**CAUSAL, "query_offset": 30, "lengths": [170, 200]}),
     ("_forward", "column[None, :] < seen", "column[None, :] <= seen", CAUSAL),
