@@ -280,8 +280,8 @@ def test_a_step_on_the_gpu_waits_for_the_device_only_where_it_is_recorded_and_ta
 
     def step():
         batch = meter.count(next(stream))
-        for inputs_BT, labels_BT in batch.parts(2):
-            cross_entropy(model(inputs_BT), labels_BT, batch.training_tokens).backward()
+        for part in batch.parts(2):
+            cross_entropy(model(part.inputs_BT), part.labels_BT, batch.training_tokens).backward()
         norm = torch.linalg.vector_norm(optimizer.gradient_norms())
         optimizer.step(1e-3, clip_divisor(norm, 1.0))
         optimizer.zero_grad()
