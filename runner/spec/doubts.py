@@ -11,7 +11,7 @@ from runner.spec.problems import Problem
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
     """One problem for each line that is doubtful in some cell, in the order of the file."""
-    return sorted({doubt for cell in cells if (doubt := _endless_warm_up(cell))})
+    return sorted({doubt for cell in cells if (doubt := _endless_warm_up(cell))} | _nothing_summed(cells))
 
 
 def _endless_warm_up(cell: Cell) -> Problem | None:
@@ -28,3 +28,17 @@ def _endless_warm_up(cell: Cell) -> Problem | None:
     settings = ("train.warmup_steps", "train.steps")
     mark = next((cell.marks[each] for each in settings if each in cell.marks), cell.origin)
     return Problem(mark, f"warning: {text}")
+
+
+def _nothing_summed(cells: Sequence[Cell]) -> set[Problem]:
+    """Gradients are summed across processes that have data of their own, and no run of the study has any."""
+    training = [cell for cell in cells if cell.config.task == "training"]
+    wide = [cell for cell in training if cell.config.train.reduce == "float32"]
+    parallel = [cell.config.parallel for cell in wide]
+    if any(each.replicate * each.shard * each.context > 1 for each in parallel):
+        return set()
+    text = (
+        "train.reduce float32 changes nothing: no run sums gradients across processes; "
+        "leave it out, or set parallel.shard or parallel.replicate"
+    )
+    return {Problem(cell.marks.get("train.reduce", cell.origin), f"warning: {text}") for cell in wide}

@@ -24,7 +24,7 @@ from model.units import counted
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_NAMED = 12  # groups, beyond which a caption counts them and does not name them
+_NAMED = 160  # characters of names, above which a caption counts the groups and does not name them
 _IN_CAPTION = ("Runs", "Interval", "Warm-up", "Imported", "Left out", "Device", "Commit")
 
 
@@ -171,7 +171,7 @@ def sizes(shown: list[Row]) -> str:
 
 
 def _names(names: list[str]) -> str:
-    return f" ({in_a_row(names)})" if len(names) <= _NAMED else ""
+    return f" ({said})" if len(said := in_a_row(names)) <= _NAMED else ""
 
 
 def _warmup(chart: Chart, shown: list[Row]) -> list[tuple[str, str]]:

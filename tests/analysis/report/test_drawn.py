@@ -21,7 +21,10 @@ def rows(labels: Iterable[str]) -> list[dict[str, object]]:
         ("aaa", "n = 3"),
         ("abc", "n = 1 in each of 3 groups (a, b, c)"),
         ("aabbc", "n = 2 in 2 (a, b); n = 1 in 1 (c)"),
-        ("abcdefghijklm", "n = 1 in each of 13 groups"),
+        (
+            ["causal=true, shape=B1 T16384 H16 D128"] * 2 + ["b" * 90, "c" * 90],
+            "n = 2 in 1 (causal=true, shape=B1 T16384 H16 D128); n = 1 in 2",
+        ),
         ("", "no run"),
     ],
 )

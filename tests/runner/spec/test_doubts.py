@@ -34,6 +34,14 @@ def test_a_warm_up_that_ends_is_not_doubted(study, steps):
     assert doubts(expand(read_study(study("", base=WARM)), sets=[f"train.steps={steps}"])) == []
 
 
+def test_a_precision_of_sums_is_doubted_where_nothing_is_summed(study):
+    base = TINY.replace("warmup_steps: 0, ", "warmup_steps: 0, reduce: float32, ")
+    (doubt,) = doubts(expand(read_study(study("matrix: {seed: [0, 1]}\n", base=base))))
+    assert "tiny.yaml:6:" in str(doubt)
+    assert "train.reduce float32 changes nothing" in str(doubt)
+    assert doubts(expand(read_study(study("matrix: {parallel.replicate: [1, 2]}\n", base=base)))) == []
+
+
 @pytest.mark.parametrize("verb", ["expand", "validate", "launch"])
 def test_the_verbs_that_read_a_study_say_their_doubts(study, verb, capsys):
     from runner.commands._study import cells_of
