@@ -10,8 +10,7 @@ from model.disk.folder import Attempt
 from model.disk.record import LedgerEvent, StepRecord
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
-from runner.execute.reconcile import reconciled
-from runner.execute.slurm import client
+from runner.execute.reconcile import reconciled, waits_for
 from runner.state.ledger import RunState
 from runner.state.runs import find
 
@@ -60,7 +59,7 @@ def _history(state: RunState) -> dict[str, Any]:
         "phase": state.phase,
         "outcome": state.outcome,
         "reason": state.reason,
-        "waits_for": client.waits_for(state.job_id) if state.phase == "queued" and state.job_id else None,
+        "waits_for": waits_for([state]).get(state.job_id or ""),
         "attempts": [_attempt(attempt) for attempt in state.folder.attempts()],
         "ledger": [_line(event) for event in state.folder.ledger],
         "folder": str(state.folder.path),

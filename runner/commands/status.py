@@ -23,7 +23,7 @@ from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
-from runner.execute.reconcile import reconciled
+from runner.execute.reconcile import reconciled, waits_for
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of
 
@@ -78,6 +78,7 @@ def command(
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
     """One mapping per run, as `status --json` prints it."""
+    waiting = waits_for(states)
     found = []
     for state in states:
         last = last_step(state)
@@ -91,6 +92,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "outcome": state.outcome,
             "expected_outcome": state.brief.expected_outcome,
             "reason": state.reason,
+            "waits_for": waiting.get(state.job_id or "") if state.phase == "queued" else None,
             "attempt": state.attempt,
             "job_id": state.job_id,
             "step": (last.step if last else 0) if counts else None,
@@ -146,7 +148,7 @@ def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
         f"{state.outcome or state.phase}{mark}{' (imported)' if row['imported'] else ''}",
         f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
-        state.reason or "",
+        state.reason or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
     ]
 
 

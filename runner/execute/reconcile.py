@@ -10,7 +10,7 @@ from model.disk.folder import RunFolder, run_folders
 from model.disk.record import Outcome, now
 from model.errors import UserError
 from runner.execute.repair import repair
-from runner.execute.slurm.client import Poll, poll
+from runner.execute.slurm.client import Poll, poll, waiting
 from runner.execute.slurm.ours import job_of
 from runner.state import culprit, ledger
 from runner.state.endings import Ending
@@ -42,6 +42,14 @@ def reconciled_runs(folders: Sequence[RunFolder]) -> list[RunState]:
     except UserError as error:  # the disk may be full, which `gc` can mend
         warn_once(f"{error}; until that can be done, runs are shown as last known")
     return states_of(folders)
+
+
+def waits_for(states: Sequence[RunState]) -> dict[str, str]:
+    """By job id, why queued runs have not started, in Slurm's words. Nothing while it does not say."""
+    try:
+        return waiting({state.job_id for state in states if state.phase == "queued" and state.job_id})
+    except NoAnswer:
+        return {}
 
 
 def _settle(found: list[RunState]) -> bool:

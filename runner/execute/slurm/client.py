@@ -263,24 +263,20 @@ def _elements(job_id: str) -> list[str]:
 _STUCK = frozenset({"PartitionConfig", "PartitionNodeLimit", "BadConstraints"})
 
 
-def waits_for(job_id: str) -> str | None:
-    """Why a job has not started, in Slurm's word such as `PartitionNodeLimit`; None if it does not say."""
-    try:
-        said = ask("squeue", "-h", "-j", job_id, "-t", "PENDING", "-o", "%r").split()
-    except NoAnswer:  # the job may be forgotten since
-        return None
-    return said[0] if said and said[0] != "None" else None
-
-
-def stuck(job_ids: Iterable[str]) -> dict[str, str]:
-    """Of jobs, those that Slurm will not start on the cluster as it is, each with its word for why.
+def waiting(job_ids: Iterable[str]) -> dict[str, str]:
+    """Why jobs have not started, in Slurm's words, such as `Priority`; without those it says nothing of.
 
     Raises:
-        NoAnswer: Slurm cannot be reached.
+        NoAnswer: Slurm cannot be reached, or has forgotten a job.
     """
     question = ["squeue", "-h", "-r", "-t", "PENDING", "-o", "%i %r", "-j"]
     said = [line.partition(" ") for some in _calls(job_ids) for line in ask(*question, some).splitlines()]
-    return {job: why for job, _, why in said if why in _STUCK}
+    return {job: why for job, _, why in said if why != "None"}
+
+
+def stuck(job_ids: Iterable[str]) -> dict[str, str]:
+    """Of jobs, those that Slurm will not start on the cluster as it is. Raises as `waiting`."""
+    return {job: why for job, why in waiting(job_ids).items() if why in _STUCK}
 
 
 def queued(partition: str | None) -> int:

@@ -12,6 +12,7 @@ from model.disk.folder import RunFolder
 from model.disk.record import Outcome, now
 from runner.cli.app import app
 from runner.commands.explain import explain
+from runner.commands.status import _lines, rows
 from runner.execute import repair
 from runner.execute.cancel import cancel
 from runner.execute.reconcile import reconciled
@@ -213,16 +214,20 @@ def test_the_attempt_of_a_requeued_job_is_known_by_the_name_of_the_first(root, s
     )
 
 
-def test_what_a_queued_run_waits_for_is_explained_and_of_no_other(root, says):
-    says("squeue", "PartitionNodeLimit")
+def test_what_a_queued_run_waits_for_is_explained_and_shown_and_of_no_other(root, says):
+    says("squeue", "7 PartitionNodeLimit")
     queued, running = Folder(root, plan("r1")), Folder(root, plan("r2"))
     for folder in (queued, running):
         folder.event("claimed", executor="slurm")
         folder.event("submitted", executor="slurm", job_id="7")
     (queued.path / "attempt-1").mkdir()
     running.start()
-    told = [explain(ledger.state(RunFolder(folder.path)))["waits_for"] for folder in (queued, running)]
-    assert told == ["PartitionNodeLimit", None]
+    states = [ledger.state(RunFolder(folder.path)) for folder in (queued, running)]
+    for shown in (rows(states), map(explain, states)):
+        assert [each["waits_for"] for each in shown] == ["PartitionNodeLimit", None]
+    assert [line[-1] for line in _lines(states)] == ["waits: PartitionNodeLimit", ""]
+    says("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)  # the job is forgotten
+    assert explain(states[0])["waits_for"] is None
 
 
 @pytest.mark.parametrize("told", [False, True])

@@ -110,18 +110,17 @@ def test_a_step_that_somebody_cancelled_is_why_its_job_failed(sacct):
     assert client.poll(jobs("9")).endings["9"].outcome == "failed"
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"), [("PartitionNodeLimit\n", "PartitionNodeLimit"), ("None\n", None), ("", None)]
-)
-def test_why_a_job_waits_is_slurms_word(says, tmp_path, answer, reason):
-    says("squeue", answer)
-    assert client.waits_for("12_3") == reason
-    assert "-j 12_3 -t PENDING" in (tmp_path / "asked").read_text()
+def test_why_jobs_wait_is_slurms_word_and_some_can_never_start(says, tmp_path):
+    says("squeue", "12_3 PartitionNodeLimit\n12_4 None\n13 Priority")
+    assert client.waiting(["12_3", "12_4", "13"]) == {"12_3": "PartitionNodeLimit", "13": "Priority"}
+    assert client.stuck(["12_3", "12_4", "13"]) == {"12_3": "PartitionNodeLimit"}
+    assert "-t PENDING -o %i %r -j 12_3,12_4,13" in (tmp_path / "asked").read_text()
 
 
-def test_a_job_that_slurm_has_forgotten_waits_for_nothing_known(says):
-    says("squeue", "slurm_load_jobs error: Invalid job id specified", code=1)
-    assert client.waits_for("12") is None
+def test_nothing_is_asked_of_no_job(says, tmp_path):
+    says("squeue")
+    assert client.waiting([]) == {}
+    assert not (tmp_path / "asked").exists()
 
 
 def test_nothing_is_asked_about_no_jobs(monkeypatch):
