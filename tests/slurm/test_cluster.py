@@ -120,6 +120,12 @@ def test_cancel_ends_running_and_waiting_jobs(slurm, root, study, outcomes):
     path = study("matrix: {train.steps: [1000000], seed: [0, 1, 2, 3, 4, 5]}\n")
     slurm("launch", path, "--profile", SANDBOX, rc=0)
     until(lambda: training(root))
+
+    def waiting():
+        return [row["waits_for"] for row in json.loads(slurm("status", "--json").stdout) if row["waits_for"]]
+
+    until(lambda: waiting() == ["JobArrayTaskLimit"] * 2)  # beyond max_parallel
+    assert slurm("status").stdout.count("waits: JobArrayTaskLimit") == 2
     assert "cancelling 6 runs in flight, of 6" in slurm("cancel", path, rc=0).stderr
     until(lambda: set(outcomes().values()) == {"cancelled"})
 
