@@ -148,7 +148,8 @@ def shared(case: Case) -> Case:
 def sizes(case: Case, compiled: bool) -> list[Variant]:
     """The sizes that a shared certificate adds to those `around` a call: multiples of tiles, and others.
 
-    PyTorch's CPU kernel takes queries in blocks of 32, from 192 tokens on of 64, and from 768 on of 256.
+    PyTorch's CPU kernel takes queries in blocks of 32, from 192 tokens on of 64, and from 768 on of 256. On a GPU
+    `custom` has larger blocks where sequences are long and heads are many.
     """
     few = replace(case, heads=_few(case), kv_heads=_few_kv(case))
     one = replace(few, batch=1, heads=few.heads // few.kv_heads, kv_heads=1)
@@ -160,6 +161,8 @@ def sizes(case: Case, compiled: bool) -> list[Variant]:
         Variant(replace(few, batch=1, sequence_length=1024), "needle"),
         Variant(replace(one, sequence_length=long), "offset"),
     ]
+    if case.device == "cuda":
+        more.append(Variant(replace(case, batch=1, sequence_length=4352)))
     return found if compiled else [*found, *more]
 
 

@@ -66,9 +66,15 @@ def forward(
         skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
         return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
 
-    # No kernel can be loaded while a graph is captured, and one of other lengths may need any of these (`_dealt`).
-    missing = [(each, None) for each in _forward.CONSUMERS[D] if not launched(kernel, variant(each, None))]
-    for consumers, table in [*missing, (chosen, dealt)]:
+    wanted, plain = (chosen, dealt), (2, None)
+    if torch.cuda.is_current_stream_capturing():
+        # No kernel can be loaded now. All compute the same, some more slowly.
+        choices = (each for each in (wanted, (chosen, None), plain) if launched(kernel, variant(*each)))
+        todo = [next(choices, wanted)]
+    else:  # a capture of other lengths may need the plain one
+        once = [] if variant(*wanted) == variant(*plain) or launched(kernel, variant(*plain)) else [plain]
+        todo = [*once, wanted]
+    for consumers, table in todo:
         key = variant(consumers, table)
         programs, places = (-(-T // (consumers * ROWS)) * B * H, 0) if table is None else table.shape
         launch(
@@ -161,8 +167,9 @@ def _dealt(
         Then each block has a program of its own, which is slower. The output is the same.
     """
     blocks = -(-T // queries)
-    # Lengths with as many tiles have the same work: they share a table, or each prompt's length would leave one behind.
-    T_K, offset = (-(-length // keys) * keys for length in (T_K, offset))
+    # Lengths with as many tiles have about the same work: they share a table, or each prompt's length would leave one
+    # behind. Without a mask all blocks have the same.
+    T_K, offset = (-(-length // keys) * keys if causal else 0 for length in (T_K, offset))
     key = device, blocks, T_K, offset, heads, at_once, queries, keys, causal
     if key not in _tables:
         if torch.cuda.is_current_stream_capturing():

@@ -31,18 +31,21 @@ _ROWS = gl.constexpr(ROWS)
 KEYS = {64: 128, 128: 128, 256: 64}  # of a tile, by head dim: as many as shared memory holds twice
 
 
-# That can share a block. Three hide more of each one's softmax; only at head dim 64 are there registers for them.
-CONSUMERS = {64: (2, 3), 128: (2,), 256: (2,)}
-
-
 def consumers(D: int, causal: bool, T_Q: int, T_K: int, heads: int, processors: int) -> int:
-    """How many share a block: three if their blocks, which are longer, keep all processors busy for long enough.
+    """How many share a block: two, or three, which hide more of each one's softmax.
 
-    Under a mask those blocks start and end more slowly, which pays above 4,096 keys.
+    Three have registers at head dim 64 only, and as a block of theirs is longer, they fill processors less evenly. Under a
+    mask such blocks also start and end more slowly, which pays above 4,096 keys (docs/kernel-log.md, "custom", 17).
     """
-    most = CONSUMERS[D][-1]
-    blocks = -(-T_Q // (most * ROWS)) * heads
-    return most if blocks >= 2 * processors and (T_K > 4096 or not causal) else 2
+    if D != 64 or (causal and T_K <= 4096):
+        return 2
+
+    def rows(count: int) -> int:
+        """Of all rounds of blocks together."""
+        blocks = -(-T_Q // (count * ROWS)) * heads
+        return -(-blocks // processors) * count * ROWS
+
+    return 3 if rows(3) < 1.16 * rows(2) else 2  # rows are so much faster where three share a block
 
 
 # Of rows that have seen no key yet. Finite: -inf less -inf would be NaN.

@@ -33,7 +33,7 @@ def reduce_add(desc, coord, src, _semantic=None):
     _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, desc.handle, coord, src.handle)
 
 
-# Named hardware barriers (CUTLASS's, in FA3) with numbers that Triton leaves alone (it uses 0 to 3 here). They count
+# Named hardware barriers (CUTLASS's, in FA3) with numbers that Triton leaves alone (it uses 0 to 4 here). They count
 # the threads of both sides; those who hand something over only arrive, and do not wait.
 _ARRIVES = gl.constexpr("bar.arrive $1, $2; mov.b32 $0, 0;")
 _MEETS = gl.constexpr("bar.sync $1, $2; mov.b32 $0, 0;")

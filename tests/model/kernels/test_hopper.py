@@ -67,6 +67,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(hopper, "launch", launch)
     monkeypatch.setattr(hopper, "_processors", lambda device: 132)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
 
 SHAPES = {"q": (2, 8, 4, 64), "k": (2, 9, 2, 64), "v": (2, 9, 2, 64)}
@@ -152,29 +153,71 @@ def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeyp
     assert len(hopper._tables) <= 3
 
 
-def test_the_kernel_that_a_capture_needs_is_launched_before_the_first_of_several_blocks(monkeypatch) -> None:
-    """No kernel can be loaded during a capture. There, lengths without a table need one of those of one block."""
+def test_without_a_mask_all_lengths_of_keys_share_a_table(monkeypatch) -> None:
     import torch
 
-    found: list[tuple[object, bool]] = []
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
+    monkeypatch.setattr(hopper, "_processors", lambda device: 3)
+    monkeypatch.setattr(hopper, "_tables", {})
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    tables = [
+        hopper._dealt(torch.device("cpu"), 500, T, 0, 4, 2, 128, 128, False) for T in range(1, 2000, 100)
+    ]
+    assert all(each is tables[0] for each in tables)
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch):
+    """What is launched: (consumers, whether each block has a program of its own). `capture` begins a CUDA graph."""
+    import torch
+
+    found: list[tuple[object, ...]] = []
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(hopper, "_processors", lambda device: 2)
     monkeypatch.setattr(hopper, "_tables", {})
-    monkeypatch.setattr(hopper, "launched", lambda kernel, key: key in [each for each, _ in found])
-    monkeypatch.setattr(
-        hopper, "launch", lambda kernel, key, grid, *args, **_: found.append((key, args[12] is None))
-    )
-    q = torch.zeros(1, 256, 2, 64, dtype=torch.bfloat16)
-    hopper.forward(q, q, q)
-    hopper.forward(q, q, q)
-    assert [of_one_block for _, of_one_block in found] == [True, True, False, False]
-    assert [key[-2:] for key, _ in found] == [
-        (2, True),
-        (3, True),
-        (2, False),
-        (2, False),
-    ]  # by how many share a block
+    monkeypatch.setattr(hopper, "launched", lambda kernel, key: key in found)
+
+    def launch(kernel, key, grid, *args, **_):
+        assert key[-1] == (args[12] is None)
+        found.append(key)
+
+    monkeypatch.setattr(hopper, "launch", launch)
+
+    def of(
+        tokens: int, causal: bool = True, capture: bool = False, dtype: str = "bfloat16", head_dim: int = 64
+    ):
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capture)
+        before = len(found)
+        q = torch.zeros(1, tokens, 2, head_dim, dtype=getattr(torch, dtype))
+        hopper.forward(q, q, q, causal)
+        return [key[-2:] for key in found[before:]]
+
+    return of
+
+
+def test_the_kernel_that_a_capture_needs_is_launched_before_the_first_of_several_blocks(launches) -> None:
+    """No kernel can be loaded during a capture. There, lengths without a table need the one of one block."""
+    assert launches(256) == [(2, True), (2, False)]
+    assert launches(256) == [(2, False)]
+    assert launches(600, capture=True) == [(2, True)]
+
+
+def test_a_capture_takes_a_kernel_that_is_loaded(launches) -> None:
+    assert launches(256) == [(2, True), (2, False)]
+    assert launches(100, dtype="float16") == [(2, True)]
+    assert launches(256, dtype="float16", capture=True) == [
+        (2, True)
+    ]  # the table is there, its kernel is not
+    assert launches(100, causal=False) == [(2, True)]
+    assert launches(1152, causal=False, capture=True) == [(2, True)]  # three would share a block
+    assert launches(1152, causal=False) == [(3, False)]
+    assert launches(1152, causal=False, capture=True) == [(3, False)]
+
+
+def test_nothing_is_launched_twice_in_the_first_call(launches) -> None:
+    assert launches(64) == [(2, True)]
+    assert launches(64, causal=False, capture=True) == [
+        (2, True)
+    ]  # a capture without a call before cannot load it
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,21 @@ def test_lengths_on_and_off_the_multiples_of_tiles_and_several_batches_are_tried
     assert {1, 2, 3, 5} <= {case.batch for case in tried}
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_sizes_make_custom_run_with_two_and_with_three_warpgroups_to_a_block(causal):
+    forward = pytest.importorskip("model.kernels.hopper._forward", reason="needs triton")
+    mine = cases.shared(replace(CASE, device="cuda", dtype="bfloat16", head_dim=64, causal=causal))
+    mine = replace(mine, any_size=False)
+    tried = [each.case for each in (*cases.around(mine, False), *cases.sizes(mine, False))]
+    found = {
+        forward.consumers(
+            64, causal, each.sequence_length, each.sequence_length, each.batch * each.heads, 132
+        )
+        for each in tried
+    }
+    assert found == {2, 3}
+
+
 def only_at(lengths, spoil):
     """Right, except at some lengths."""
 
