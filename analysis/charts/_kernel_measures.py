@@ -26,6 +26,7 @@ REFERENCE = "math"  # attention by PyTorch's own operators, which every device h
 _BOTH = "a forward and its backward together"
 _RATIO = "the ratio of two medians of a shape's calls"
 _NO_INTERVAL = "no interval: a ratio of two medians"
+_COUNTED = "no interval: counted, not sampled"
 _RATE = (
     "Kernel TFLOP/s: {}4 B H S^2 D FLOP in the median time of a call. A causal mask halves the FLOP. Not "
     "comparable with MFU or a model's TFLOP/s, which discount nothing."
@@ -60,14 +61,15 @@ def _within(over: list[Row], under: list[Row], column: str = "milliseconds") -> 
     if not pairs:
         return None
     found = over_runs([a / b for a, b in pairs])
-    return replace(found, method=_NO_INTERVAL) if found.n == 1 else found
+    method = _COUNTED if column == "memory_bytes" else _NO_INTERVAL
+    return replace(found, method=method) if found.n == 1 else found
 
 
 def _memory(point: Point) -> Estimate | None:
     found = point.of("memory_bytes", "both", "eager")
     if found is None:
         return None
-    return Estimate(found / 2**20, None, None, len(point.runs), "no interval: counted, not sampled")
+    return Estimate(found / 2**20, None, None, len(point.runs), _COUNTED)
 
 
 def _speedup(found: list[Point]) -> Value:

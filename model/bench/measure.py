@@ -25,6 +25,7 @@ from model.verify.call import is_out_of_memory
 WARM_UP = 2  # calls before the first that counts, beside those that measure memory
 _PRODUCT = ""  # its name among the backends'
 Key = tuple[str, Direction, Mode]
+Tell = Callable[[str, int, int, Mode], None]  # of a call: the backend, the round, of how many, the mode
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class _Bench:
     seed: int
     rng: Random
     should_stop: Callable[[], bool]
+    tell: Tell
     timed: dict[Key, Timed] = field(default_factory=dict)
     ended: dict[tuple[str, Mode], tuple[Ending, str]] = field(default_factory=dict)
     memory: dict[tuple[str, Direction], int] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class _Bench:
             for name in _shuffled(self.rng, [*left, *([_PRODUCT] if multiply else [])]):
                 if self.should_stop():
                     raise Interrupted(number, saved=False, unit=f"{mode} rounds")
+                self.tell(name or "the large product", number + 1, count, mode)
                 if name == _PRODUCT and multiply:
                     self.device.time(multiply, self.product)
                 else:
@@ -132,6 +135,7 @@ def measure(
     seed: int,
     rounds: int,
     should_stop: Callable[[], bool] = lambda: False,
+    tell: Tell = lambda *_: None,
 ) -> Found:
     """Time each backend forward and backward, on a GPU also in CUDA graphs.
 
@@ -140,12 +144,13 @@ def measure(
         seed: of the numbers and of the orders.
         rounds: calls of each backend in each direction and mode.
         should_stop: asked before each call.
+        tell: told before each call what it is.
 
     Raises:
         Interrupted: asked to stop. Nothing is kept.
     """
     inputs = Inputs(case, seed)
-    bench = _Bench(case, device(case.device), inputs, seed, Random(seed), should_stop)  # noqa: S311  no secret
+    bench = _Bench(case, device(case.device), inputs, seed, Random(seed), should_stop, tell)  # noqa: S311  no secret
     inputs.renew()
     eager = {name: Eager(backend, case, inputs) for name, backend in backends.items()}
     modes = MODES[case.device]

@@ -148,8 +148,8 @@ def shared(case: Case) -> Case:
 def sizes(case: Case, compiled: bool) -> list[Variant]:
     """The sizes that a shared certificate adds to those `around` a call: multiples of tiles, and others.
 
-    PyTorch's CPU kernel takes queries in blocks of 32, from 192 tokens on of 64, and from 768 on of 256. On a GPU
-    `custom` has larger blocks where sequences are long and heads are many.
+    PyTorch's CPU kernel takes queries in blocks of 32, from 192 tokens on of 64, and from 768 on of 256.
+    On a GPU `custom` has larger blocks where sequences are long and heads are many.
     """
     few = replace(case, heads=_few(case), kv_heads=_few_kv(case))
     one = replace(few, batch=1, heads=few.heads // few.kv_heads, kv_heads=1)

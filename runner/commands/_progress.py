@@ -74,8 +74,8 @@ class Lines(Watcher):
         self.line(task, f"started, {task.folder.attempt(task.attempt).path}")
 
     def certifying(self, task: Task, stage: Stage) -> None:
-        """Print when it begins, every fifth stage after that, and when it waits."""
-        if stage.begun == 1 or stage.begun % 5 == 0:
+        """Print when a trial begins, every fifth stage after that, when it waits, and slow timing."""
+        if stage.begun == 1 or stage.begun % 5 == 0 or stage.doing == "timing":
             self.line(task, str(stage))
 
     def stepped(self, task: Task, record: StepRecord) -> None:

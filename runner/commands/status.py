@@ -24,6 +24,7 @@ from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
 from runner.execute.reconcile import reconciled, waits_for
+from runner.job.phase import current
 from runner.state.ledger import RunState
 from runner.state.runs import last_step, name_of
 
@@ -92,6 +93,7 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "outcome": state.outcome,
             "expected_outcome": state.brief.expected_outcome,
             "reason": state.reason,
+            "stage": _stage(state),
             "waits_for": waiting.get(state.job_id or "") if state.phase == "queued" else None,
             "attempt": state.attempt,
             "job_id": state.job_id,
@@ -103,6 +105,12 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "imported": state.brief.imported and state.brief.imported["file"],
         })  # fmt: skip
     return found
+
+
+def _stage(state: RunState) -> str | None:
+    """What a running run does where it has no steps: a backend's trial, or the timing of attention alone."""
+    found = current(state.folder.attempt(state.attempt).path) if state.phase == "running" else None
+    return str(found) if found else None
 
 
 def show(states: Sequence[RunState]) -> None:
@@ -148,7 +156,7 @@ def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
         f"{state.outcome or state.phase}{mark}{' (imported)' if row['imported'] else ''}",
         f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
-        state.reason or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
+        state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a run is doing before its first step: printed to its log, and written to a file for launchers."""
+"""What a run is doing where it has no steps: printed to its log, and written to a file for launchers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from model.config import Frozen
 from model.disk.files import Unreadable, read, write_text
@@ -14,16 +15,22 @@ FILE = "phase.json"
 
 
 class Stage(Frozen):
-    """How far a trial is: the stage that it has begun (0: it waits), of how many, and what it checks."""
+    """How far a trial is, or the timing of attention alone.
+
+    Attributes:
+        begun: the stage, or round, that it has begun (0: it waits), of how many.
+        what: is checked, or called.
+    """
 
     backend: str
     begun: int
     total: int
     what: str
+    doing: Literal["certifying", "timing"] = "certifying"
 
     def __str__(self) -> str:
         of = f" ({self.begun} of {self.total})" if self.total else ""
-        return f"certifying {self.backend}{of}: {self.what}"
+        return f"{self.doing} {self.backend}{of}: {self.what}"
 
 
 Tell = Callable[[Stage], None]

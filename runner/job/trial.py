@@ -115,8 +115,7 @@ def hold(trials: Sequence[Trial], device: str, options: Options) -> Iterator[Cer
 
 
 def _environment(side_by_side: int) -> Mapping[str, str]:
-    """Threads that wait without spinning: on a busy machine, spinning made trials fifty times slower."""
-    environment = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", **os.environ}
+    environment = {**machine.PATIENT, **os.environ}
     if side_by_side > 1:
         environment.setdefault("OMP_NUM_THREADS", str(max(1, machine.cores() // side_by_side)))
     return environment

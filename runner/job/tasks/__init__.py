@@ -8,6 +8,7 @@ none of their files.
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from model.disk.files import write
 from model.disk.folder import RunFolder
 from model.disk.record import Manifest, RunRecord
 from model.errors import Unsupported, UserError
+from model.measure import machine
 from model.text import Source
 from runner.job.stop import Stop
 from runner.job.tasks._compared import Row
@@ -142,6 +144,8 @@ def prepared(config: RunConfig) -> Work:
     Raises:
         Unsupported: there is no GPU, and the run needs one.
     """
+    if config.task == "attention" and config.device == "cpu":  # OpenMP reads it once, as torch is imported
+        os.environ.update(machine.PATIENT | os.environ)
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
     import torch
 

@@ -7,11 +7,14 @@ say so, without times.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from model import attention
 from model.attention import Case
 from model.config import RunConfig
 from model.disk.files import write
-from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes
+from model.disk.kernels import DIRECTIONS, FILE, MODES, Ending, KernelTime, KernelTimes, Mode
 from model.disk.record import now
 from model.errors import AssayError, Unsupported, UserError, one_line
 from model.verify import cases
@@ -21,6 +24,8 @@ from runner.job.admission import Killed, Refused
 from runner.job.tasks import Given, Work
 from runner.job.tasks._compared import DIFFERS, Row, row
 from runner.state.ledger import RunState
+
+_TELL_SECONDS = 5.0
 
 
 class Untimed(AssayError):
@@ -41,7 +46,9 @@ def run(given: Given) -> None:
     admitted = _admitted(given)
     certified = {name: each.key for name, each in admitted.items() if isinstance(each, Certificate)}
     backends = {name: attention.load(name) for name in certified}
-    found = measure(backends, case, config.seed, config.call.steps, given.stop.requested)
+    with phase.shown(given.attempt) as tell:
+        asked = given.stop.requested
+        found = measure(backends, case, config.seed, config.call.steps, asked, _told(tell))
     times = [each.model_copy(update={"certificate": certified[each.attention]}) for each in found.times]
     for name, error in admitted.items():
         times += _rows(name, error, config) if isinstance(error, Exception) else []
@@ -59,6 +66,24 @@ def run(given: Given) -> None:
     write(given.attempt / FILE, record)
     _refuse_nothing(record)
     given.progress.steps = config.call.steps
+
+
+def _told(tell: phase.Tell) -> Callable[[str, int, int, Mode], None]:
+    """Says which call is timed, but not more often than every few seconds: it is no part of what is timed."""
+    last = time.monotonic()
+
+    def call(name: str, number: int, rounds: int, mode: Mode) -> None:
+        nonlocal last
+        if time.monotonic() - last > _TELL_SECONDS:
+            last = time.monotonic()
+            called = {"eager": "called from Python", "graph": "a CUDA graph"}[mode]
+            tell(
+                phase.Stage(
+                    backend=name, begun=number, total=rounds, what=f"round {number}, {called}", doing="timing"
+                )
+            )
+
+    return call
 
 
 def _admitted(given: Given) -> dict[str, Certificate | Exception]:

@@ -164,6 +164,21 @@ def test_the_summary_is_in_percent_of_the_product_that_was_timed_in_between(root
     assert "flash3 (wrong)" in figure.caption
 
 
+def test_a_share_far_above_the_ceiling_is_not_shown(tmp_path: Path) -> None:
+    """The product that gives the ceiling was disturbed."""
+    case = Case("cuda", "bfloat16", 1, 2048, 16, 16, 128)
+    folder = Folder(tmp_path, plan("r1", study="kernels"))
+    folder.start()
+    kernels(folder, case, flash=0.01, math=10.0)
+    folder.end()
+    collect(tmp_path)
+    figure = draw(tmp_path, "kernel_efficiency")
+    assert figure and figure.table
+    assert [row[0] for row in figure.table.rows] == ["math"]
+    assert "Not shown: flash forward (" in figure.caption
+    assert "flash" not in (figure.finding or "")
+
+
 def test_a_study_called_eagerly_alone_says_so_and_has_no_figure_of_the_hosts_share(tmp_path: Path) -> None:
     measured(tmp_path, "cpu", "float32")
     figure = draw(tmp_path, "kernel_time")

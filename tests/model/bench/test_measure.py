@@ -129,7 +129,7 @@ def test_a_backend_without_memory_enough_says_so_even_in_the_midst_of_the_rounds
 def test_a_lack_of_memory_that_makes_the_end_of_a_capture_raise_is_said_to_be_one():
     """As torch.cuda.graph does: a CPU has none."""
     inputs = Inputs(CASE, 0)
-    it = bench._Bench(CASE, Cpu(), inputs, 0, Random(0), lambda: False)
+    it = bench._Bench(CASE, Cpu(), inputs, 0, Random(0), lambda: False, lambda *_: None)
     with it.noting("greedy", "graph", otherwise="unsupported"):
         try:
             raise MemoryError("no room")

@@ -13,6 +13,7 @@ from runner.commands import _console
 from runner.commands._select import by_setting, setting
 from runner.commands._table import labels
 from runner.commands.status import summarize
+from runner.job.phase import FILE, Stage
 from runner.state.runs import states
 from tests.analysis.fabricate import Folder, completed, plan
 
@@ -210,6 +211,14 @@ def test_a_table_has_no_column_that_its_tasks_have_nothing_for(tmp_path, tasks, 
     head, *lines = status(tmp_path, "--all").splitlines()
     assert head.split() == ["run", "factors", "status", "step", *shown, "reason"]
     assert len(lines) == len(tasks) and all(line.endswith("broken") for line in lines)
+
+
+def test_what_a_run_without_steps_does_is_shown(tmp_path):
+    folder = Folder(tmp_path, plan("r1", study="several"))
+    folder.start()
+    stage = Stage(backend="math", begun=2, total=7, what="round 2, called from Python", doing="timing")
+    (folder.path / "attempt-1" / FILE).write_text(stage.model_dump_json())
+    assert status(tmp_path).splitlines()[1].endswith("timing math (2 of 7): round 2, called from Python")
 
 
 def test_json_says_which_process_was_slowest_of_late(tmp_path):

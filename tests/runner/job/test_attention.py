@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -19,7 +21,7 @@ from model.verify.certify import certify_case
 from runner.job import admission
 from runner.job.manifest import first_manifest
 from runner.job.stop import Stop
-from runner.job.tasks import Given, Progress
+from runner.job.tasks import Given, Progress, prepared
 from runner.job.tasks import attention as task
 from runner.job.trial import Crashed, Trial
 from tests.analysis.fabricate import plan
@@ -299,3 +301,29 @@ def test_a_shape_beyond_any_memory_runs_out_of_it(runner, root, tmp_path):
     )
     done = runner("launch", path, rc=1, RUNNER_CERTIFICATES=str(tmp_path / "cache"))
     assert "oom_host" in done.stdout and "larger than any memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("task", "device", "waits"),
+    [("attention", "cpu", True), ("attention", "cuda", False), ("training", "cpu", False)],
+)
+def test_threads_of_what_is_timed_on_a_cpu_wait_without_spinning(monkeypatch, task, device, waits):
+    """Beside a busy process, calls took 20 to 50 times as long."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("KMP_BLOCKTIME", "7")  # the user's own
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    call = {"call": CALL} if task == "attention" else {"data": {"path": "x.parquet"}}
+    prepared(RunConfig.model_validate({"task": task, "device": device, **call}))
+    assert os.environ.get("OMP_WAIT_POLICY") == ("passive" if waits else None)
+    assert os.environ["KMP_BLOCKTIME"] == "7"
+
+
+def test_slow_timing_says_where_it_is_but_not_all_the_time(monkeypatch):
+    clock, said = iter([0.0, 1.0, 6.0, 6.0, 7.0, 12.0, 12.0]), []
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    call = task._told(said.append)
+    for number in range(1, 5):
+        call("math", number, 7, "eager")
+    assert [str(stage) for stage in said] == [
+        f"timing math ({number} of 7): round {number}, called from Python" for number in (2, 4)
+    ]
