@@ -12,7 +12,7 @@ from analysis.charts._kernels import BATCH, HOW, SEQUENCE, Over, Point, Slice, m
 from analysis.charts._quantities import fitted
 from analysis.charts._sweep import Cell, Sweep
 from analysis.charts._sweep_map import over as maps_over
-from analysis.query.kernels import KERNEL_TIMES
+from analysis.query.kernels import KERNEL_TIMES_AND_GONE
 
 if TYPE_CHECKING:
     from analysis.charts import Row, Styles
@@ -64,7 +64,7 @@ chart = Chart(
     page="kernels",
     order=73,
     question="From which batch and sequence length on is the device well used?",
-    sql=KERNEL_TIMES,
+    sql=KERNEL_TIMES_AND_GONE,
     build=_build,
     applies=lambda rows: _shown(rows) is not None,
     empty="No backend was timed at several batches and sequence lengths.",

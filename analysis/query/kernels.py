@@ -1,4 +1,4 @@
-"""SQL of the figures of attention alone: they all read the same rows."""
+"""SQL of the figures of attention alone: all read the same rows, and the map also how other runs ended."""
 
 from __future__ import annotations
 
@@ -9,3 +9,27 @@ FROM kernels k JOIN deciding_attempts d USING (study, run_id, attempt)
 WHERE k.study = $study
 ORDER BY k.sequence_length, k.batch, k.heads, k.kv_heads, k.head_dim, k.causal DESC, k.dtype, k.attention,
   k.mode, k.direction, k.run_id"""
+
+
+# A run that ended before it wrote its times has a row for each backend of the study, which says how it ended.
+KERNEL_TIMES_AND_GONE = f"""\
+WITH known AS (
+  {KERNEL_TIMES.partition("ORDER BY")[0].strip()}
+), gone AS (
+  SELECT run_id, coalesce(outcome, 'not run') AS outcome, (config ->> '$.call.causal')::BOOLEAN AS causal,
+    config ->> '$.call.dtype' AS dtype, config ->> '$.call.shape' AS shape
+  FROM runs
+  WHERE study = $study AND task = 'attention' AND run_id NOT IN (SELECT run_id FROM known)
+)
+FROM known
+UNION ALL BY NAME
+SELECT w.*, g.run_id, g.outcome, g.causal, g.dtype,
+  regexp_extract(g.shape, 'B([0-9]+)', 1)::BIGINT AS batch,
+  regexp_extract(g.shape, 'T([0-9]+)', 1)::BIGINT AS sequence_length,
+  regexp_extract(g.shape, 'H([0-9]+)', 1)::BIGINT AS heads,
+  coalesce(nullif(regexp_extract(g.shape, 'K([0-9]+)', 1), ''), regexp_extract(g.shape, 'H([0-9]+)', 1))
+    ::BIGINT AS kv_heads,
+  regexp_extract(g.shape, 'D([0-9]+)', 1)::BIGINT AS head_dim
+FROM gone g, (SELECT DISTINCT attention, mode, direction, device FROM known) w
+ORDER BY sequence_length, batch, heads, kv_heads, head_dim, causal DESC, dtype, attention, mode, direction,
+  run_id"""

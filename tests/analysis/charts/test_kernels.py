@@ -44,7 +44,7 @@ def measured(root: Path, device: str = "cuda", dtype: str = "bfloat16") -> None:
     collect(root)
 
 
-def timed(root: Path, run_id: str, case: Case) -> None:
+def planned(root: Path, run_id: str, case: Case) -> Folder:
     shape = f"B{case.batch} T{case.sequence_length} H{case.heads} D{case.head_dim}"
     call = CallConfig(shape=shape, causal=case.causal, dtype=case.dtype, steps=7)
     config = RunConfig(task="attention", device=case.device, call=call)
@@ -52,7 +52,11 @@ def timed(root: Path, run_id: str, case: Case) -> None:
         "group": f"g-{shape}-{case.causal}", "factors": {"call.shape": shape, "call.causal": case.causal, "seed": 0},
         "config": config, "data_file": None, "tokenizer": None, "data_fingerprint": None,
     }  # fmt: skip
-    folder = Folder(root, plan(run_id, study="kernels", **about))
+    return Folder(root, plan(run_id, study="kernels", **about))
+
+
+def timed(root: Path, run_id: str, case: Case) -> None:
+    folder = planned(root, run_id, case)
     folder.start(flop_per_token=None, parameter_count=None)
     fast = (
         case.batch * case.heads * case.sequence_length**2 * case.head_dim / (2e11 if case.causal else 1.1e11)
@@ -177,6 +181,27 @@ def test_a_share_far_above_the_ceiling_is_not_shown(tmp_path: Path) -> None:
     assert [row[0] for row in figure.table.rows] == ["math"]
     assert "Not shown: flash forward (" in figure.caption
     assert "flash" not in (figure.finding or "")
+
+
+def test_the_map_says_what_became_of_shapes_that_were_not_timed(tmp_path: Path) -> None:
+    """A run that was cancelled, and one that never ran, have no times at all."""
+    for batch in (1, 2):
+        for length in (512, 1024, 2048):
+            case = Case("cuda", "bfloat16", batch, length, 16, 16, 128)
+            if (batch, length) == (2, 2048):
+                planned(tmp_path, "r1", case)
+            elif (batch, length) == (2, 1024):
+                folder = planned(tmp_path, "r2", case)
+                folder.start(flop_per_token=None, parameter_count=None)
+                folder.end("cancelled", reason="by hand", steps=0, final_loss=None)
+            else:
+                timed(tmp_path, f"r{batch}{length}", case)
+    collect(tmp_path)
+    figure = draw(tmp_path, "kernel_map")
+    assert figure and figure.table
+    found = [cell for row in figure.table.rows for cell in row if "cancelled" in cell or "not run" in cell]
+    assert sorted(found) == ["cancelled"] * 2 + ["not run"] * 2  # of flash and math
+    assert figure.caption.count("A cell with a dashed edge has no value, and says how its runs ended.") == 1
 
 
 def test_a_study_called_eagerly_alone_says_so_and_has_no_figure_of_the_hosts_share(tmp_path: Path) -> None:
