@@ -77,7 +77,7 @@ def summary(plan: Plan) -> int:
         ]
         for state, label in zip(states, labels(states), strict=True)
     ]
-    table(*filled(["run", "factors", "outcome", "loss", "tokens/s", "reason"], rows, states))
+    table(*filled(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states))
     if not plan.study.name.endswith(REHEARSAL):
         _say_next(states)
     return 0 if all(state.as_expected for state in states) else 1

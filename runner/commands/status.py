@@ -30,8 +30,8 @@ from runner.state.runs import last_step, name_of
 
 REFRESH_SECONDS = 2.0
 MOST_ROWS = 40  # above that, a table has a row for each group
-HEADS = ("run", "factors", "status", "step", "loss", "tokens/s", "reason")
-GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median tokens/s")
+HEADS = ("run", "factors", "status", "step", "loss", "last tokens/s", "reason")
+GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median last tokens/s")
 
 
 def command(
