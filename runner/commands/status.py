@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from statistics import mean, median
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from runner.commands._console import live, print_json, say, table
 from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
+from runner.execute import queue
 from runner.execute.reconcile import reconciled, waits_for
 from runner.job.phase import current
 from runner.state.ledger import RunState
@@ -57,7 +59,10 @@ def command(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until nothing is in flight.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    root, name = Settings.root, study and study_name(study)
+    root = Settings.root
+    if not as_json:
+        _say_who_waits(root, study and Path(study).stem)
+    name = study and study_name(study)
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
@@ -75,6 +80,14 @@ def command(
         show(chosen())
     else:
         summarize(chosen())
+
+
+def _say_who_waits(root: Path, study: str | None) -> None:
+    """Name launches that wait for another one: their runs are planned, or not written yet."""
+    for launch, holder in queue.waiting().items():
+        mine, _, where = launch.rpartition(" (process ")[0].partition(" in ")
+        if Path(where) == root.absolute() and study in (None, mine):
+            say(f"{launch} waits for its turn, after {holder}")
 
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:

@@ -11,9 +11,10 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from model.disk.files import write_text
 from model.disk.home import user_folder
 from model.disk.locks import hold
 from runner.state import process
@@ -64,12 +65,38 @@ def _file() -> Path:
     return folder / f"{socket.gethostname()}{f'-job-{job}' if job else ''}.queue"
 
 
+def waiting() -> dict[str, str]:
+    """This user's launches that wait on this machine, and for which: by name, with their processes."""
+    found = {}
+    with suppress(OSError):
+        file = _file()
+        for note in file.parent.glob(f"{file.name}.*"):
+            launch, _, started = note.read_text().partition("\n")
+            if process.runs(int(note.suffix[1:]), float(started)):
+                found[f"{launch} (process {note.suffix[1:]})"] = file.read_text() or "another launch"
+    return found
+
+
+@contextmanager
+def _noted(launch: str) -> Iterator[None]:
+    """While a launch waits, a note says so to `waiting`. That of a process that was killed says nothing."""
+    file = _file()
+    note = file.with_name(f"{file.name}.{os.getpid()}")
+    with suppress(OSError):
+        write_text(note, f"{launch}\n{process.started(os.getpid())}", sync=False)
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+
+
 def _acquire(descriptor: int, launch: str) -> bool:
     waited = False
 
     def tell() -> None:
         nonlocal waited
         waited = True
+        notes.enter_context(_noted(launch))
         holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another launch"
         log.info(
             "waiting for %s to finish, so that neither spoils the other's timings; "
@@ -79,7 +106,8 @@ def _acquire(descriptor: int, launch: str) -> bool:
             _hint(holder),
         )
 
-    hold(descriptor, waiting=tell)
+    with ExitStack() as notes:
+        hold(descriptor, waiting=tell)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{launch} (process {os.getpid()})".encode(), 0)
     return waited

@@ -1,6 +1,7 @@
 """Local launches of one user run one after another on a machine, and nothing that dies blocks the next."""
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.execute import launch, local
-from runner.execute.queue import turn
+from runner.execute.queue import turn, waiting
 from runner.plan.plan import Plan, plan
 from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
@@ -48,10 +49,35 @@ def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
         got = second()
         (said,) = until(lambda: waits(caplog), 0.01)
         assert said.startswith("waiting for first in /a (process ")
+        assert waiting() == {f"second in /b (process {os.getpid()})": f"first in /a (process {os.getpid()})"}
         assert "Ctrl-C or `kill" in said
         assert not got
     until(lambda: got, 0.01)
     assert (waited, got, len(waits(caplog))) == (False, [True], 1)
+    assert waiting() == {}
+
+
+def test_a_launch_that_was_killed_while_it_waited_is_not_said_to_wait(tmp_path):
+    with turn("first in /a"):
+        (file,) = (tmp_path / "state").glob("*.queue")
+        file.with_name(f"{file.name}.{os.getpid()}").write_text("second in /b\n0.0")
+        assert waiting() == {}, "that process began at another time"
+
+
+def test_status_names_a_launch_that_waits(holder, runner, study, root, tmp_path):
+    state = {"RUNNER_STATE": str(tmp_path / "state")}
+    launch = subprocess.Popen(
+        [sys.executable, "-m", "runner", "--root", str(root), "launch", str(study())],
+        env=environment(**state), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        says = f"tiny in {root} (process {launch.pid}) waits for its turn, after dead in /a (process {holder.pid})"
+        until(lambda: says in runner("status", "tiny", **state).stderr or launch.poll())
+        assert launch.poll() is None
+    finally:
+        launch.kill()
+        launch.wait()
+    assert "waits for its turn" not in runner("status", "tiny", **state).stderr
 
 
 def test_launches_in_different_slurm_jobs_do_not_wait_for_each_other(monkeypatch):
