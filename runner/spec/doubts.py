@@ -11,7 +11,8 @@ from runner.spec.problems import Problem
 
 def doubts(cells: Sequence[Cell]) -> list[Problem]:
     """One problem for each line that is doubtful in some cell, in the order of the file."""
-    return sorted({doubt for cell in cells if (doubt := _endless_warm_up(cell))} | _nothing_summed(cells))
+    of_one = {doubt for cell in cells for doubt in (_endless_warm_up(cell), _unnamed_shape(cell)) if doubt}
+    return sorted(of_one | _nothing_summed(cells))
 
 
 def _endless_warm_up(cell: Cell) -> Problem | None:
@@ -28,6 +29,14 @@ def _endless_warm_up(cell: Cell) -> Problem | None:
     settings = ("train.warmup_steps", "train.steps")
     mark = next((cell.marks[each] for each in settings if each in cell.marks), cell.origin)
     return Problem(mark, f"warning: {text}")
+
+
+def _unnamed_shape(cell: Cell) -> Problem | None:
+    """Attention alone is timed at a shape, and nobody chose that of the default."""
+    if cell.config.task != "attention" or "call.shape" in cell.marks:
+        return None
+    shape = cell.config.call.shape
+    return Problem(cell.origin, f"warning: without call.shape, attention is timed at {shape}, an 8B llama's")
 
 
 def _nothing_summed(cells: Sequence[Cell]) -> set[Problem]:

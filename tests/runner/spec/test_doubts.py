@@ -34,6 +34,14 @@ def test_a_warm_up_that_ends_is_not_doubted(study, steps):
     assert doubts(expand(read_study(study("", base=WARM)), sets=[f"train.steps={steps}"])) == []
 
 
+def test_a_shape_that_nobody_chose_is_doubted(study):
+    base = "title: t\nbase: {task: attention, device: cpu, call: {dtype: float32}}\n"
+    (doubt,) = doubts(expand(read_study(study("", base=base))))
+    assert "without call.shape, attention is timed at B1 T4096 H32 K8 D128" in str(doubt)
+    chosen = "matrix: {call.shape: [B1 T64 H2 D16, B2 T64 H2 D16]}\n"
+    assert doubts(expand(read_study(study(chosen, base=base)))) == []
+
+
 def test_a_precision_of_sums_is_doubted_where_nothing_is_summed(study):
     base = TINY.replace("warmup_steps: 0, ", "warmup_steps: 0, reduce: float32, ")
     (doubt,) = doubts(expand(read_study(study("matrix: {seed: [0, 1]}\n", base=base))))
