@@ -90,12 +90,12 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     )
 
 
-def _advice(runs: Sequence[Row]) -> str:
-    """The line that would declare the study's first group to be the baseline."""
+def _advice(runs: Sequence[Row]) -> str | None:
+    """The line that would declare the study's first group to be the baseline; None if it has no other."""
     factors = [run["factors"] for run in runs]
     axes = [name for name in factors[0] if name != "seed"]
-    name = next((it for it in axes if len({str(each.get(it)) for each in factors}) > 1), "attention")
-    return f"baseline: {{{name}: {factors[0].get(name, runs[0]['attention'])}}}"
+    name = next((it for it in axes if len({str(each.get(it)) for each in factors}) > 1), None)
+    return f"baseline: {{{name}: {factors[0][name]}}}" if name else None
 
 
 def tables(found: Comparison) -> dict[str, bytes]:

@@ -52,9 +52,13 @@ def _at_each(ordered: list[_Times], how: str) -> Sentence:
         Number(f"shapes at which {backend} is the fastest", count, None, None, "shapes")
         for backend, count in at.items()
     )
+    observed = f"Observed ({how[:1].lower()}{how[1:]})"
+    if not said:
+        shapes = counted(len(ordered), "shape")
+        text = f"{observed}: at none of {shapes} is one backend the fastest of {_BOTH}. Intervals overlap."
+        return Sentence(text, (), "observed", "calls of one process each", "")
     text = (
-        f"Observed ({how[:1].lower()}{how[1:]}): of {counted(len(ordered), 'shape')}, the fastest backend of "
-        f"{_BOTH} is {listed(said) or 'none'}."
+        f"{observed}: of {counted(len(ordered), 'shape')}, the fastest backend of {_BOTH} is {listed(said)}."
     )
     if overlap := len(ordered) - len(clear):
         text += f" At {overlap:,d}, the intervals of the fastest overlap."
@@ -70,7 +74,7 @@ def _tied(first: _Time, second: _Time) -> bool:
 
 def _at_one_shape(times: _Times, point: Point, how: str) -> Sentence:
     ends = [times[0], times[-1]] if len(times) > 1 else times
-    each = [f"{milliseconds:,.3g} ms with {name(backend)}" for milliseconds, backend, *_ in ends]
+    each = [f"{_took(milliseconds)} with {name(backend)}" for milliseconds, backend, *_ in ends]
     if len(times) > 2:
         each = [f"{each[0]}, the fastest of {len(times)} backends,", f"{each[1]}, the slowest"]
     text = f"Observed at {said(point)} ({how[:1].lower()}{how[1:]}): {_BOTH} take {listed(each)}."
@@ -79,6 +83,11 @@ def _at_one_shape(times: _Times, point: Point, how: str) -> Sentence:
         for milliseconds, backend, *_ in ends
     )
     return Sentence(text, tuple(numbers), "observed", "calls of one process", "")
+
+
+def _took(milliseconds: float) -> str:
+    """With three digits: in seconds from a second on."""
+    return f"{milliseconds / 1e3:,.3g} s" if milliseconds >= 1e3 else f"{milliseconds:.3g} ms"
 
 
 def _times(found: list[Point]) -> _Times:

@@ -258,6 +258,15 @@ def test_where_no_run_completed_the_declared_baseline_and_order_are_still_told(
     assert found.order.startswith("interleaved")
 
 
+def test_a_study_of_one_group_is_not_told_to_declare_a_baseline(root: Path, tmp_path: Path) -> None:
+    """No factor could name it."""
+    completed(root, "r1")
+    collect(root)
+    with open_for_reading(root) as connection:
+        found = comparison.of_study(connection, "backends", facts.gather(connection, "backends").runs)
+    assert found.advice is None
+
+
 def test_runs_on_two_devices_are_flagged_before_they_are_compared(root: Path, tmp_path: Path) -> None:
     completed(root, "r1")
     other = Folder(root, plan("r2", attention="flash"))

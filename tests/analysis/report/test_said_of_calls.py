@@ -57,3 +57,17 @@ def test_of_two_whose_intervals_overlap_neither_is_the_fastest() -> None:
         "Observed (replayed from CUDA graphs, which leave the host's share out): of 3 shapes, the fastest backend of "
         "a forward and its backward is `cudnn` at 1. At 2, the intervals of the fastest overlap."
     )
+
+
+def test_where_intervals_overlap_at_every_shape_no_backend_is_named_the_fastest() -> None:
+    rows = [
+        row | {"milliseconds_low": 0.9 * row["milliseconds"], "milliseconds_high": 1.1 * row["milliseconds"]}
+        for length in (512, 1024)
+        for backend, times in (("cudnn", 1000.0), ("auto", 1001.0))
+        for row in called(backend, times, length)
+    ]
+    first, said = sentences(SimpleNamespace(kernels=rows))  # type: ignore[arg-type]
+    assert said.text.endswith(
+        ": at none of 2 shapes is one backend the fastest of a forward and its backward. Intervals overlap."
+    )
+    assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in first.text
