@@ -80,9 +80,14 @@ class Daemons:
         for name in ("slurmdbd", "slurmctld", *(f"slurmd.{node}" for node in NODES)):
             if not self.lives(name):
                 self.start(name)
-        for job in self.ask("squeue", "-h", "-o", "%A", "-t", "pending,running,suspended").split():
+        until(lambda: self.all_work() and self.is_empty(), 1.0)
+
+    def is_empty(self):
+        """Cancel what is in the queue; whether there was nothing. A job that completes can be requeued, and go on."""
+        jobs = set(self.ask("squeue", "-h", "-o", "%A").split())
+        for job in jobs:
             self.ask("scancel", job, check=False)
-        until(lambda: self.all_work() and not self.ask("squeue", "-h"))
+        return not jobs
 
     def all_work(self):
         """Resume the nodes that are down or draining; whether the controller now gives jobs to all nodes."""
