@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 # The attempt that decides each run, of any outcome: a run may have rows though it timed nothing.
-KERNEL_TIMES = """\
+_TIMES = """\
 SELECT k.* EXCLUDE (study, attempt, measured_at, reason, certificate)
 FROM kernels k JOIN deciding_attempts d USING (study, run_id, attempt)
-WHERE k.study = $study
+WHERE k.study = $study"""
+KERNEL_TIMES = f"""\
+{_TIMES}
 ORDER BY k.sequence_length, k.batch, k.heads, k.kv_heads, k.head_dim, k.causal DESC, k.dtype, k.attention,
   k.mode, k.direction, k.run_id"""
-
-
 # A run that ended before it wrote its times has a row for each backend of the study, which says how it ended.
 KERNEL_TIMES_AND_GONE = f"""\
 WITH known AS (
-  {KERNEL_TIMES.partition("ORDER BY")[0].strip()}
+  {_TIMES}
 ), gone AS (
   SELECT run_id, coalesce(outcome, 'not run') AS outcome, (config ->> '$.call.causal')::BOOLEAN AS causal,
     config ->> '$.call.dtype' AS dtype, config ->> '$.call.shape' AS shape

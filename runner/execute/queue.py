@@ -70,10 +70,11 @@ def waiting() -> dict[str, str]:
     found = {}
     with suppress(OSError):
         file = _file()
+        holder = file.read_text() or "another launch"
         for note in file.parent.glob(f"{file.name}.*"):
             launch, _, started = note.read_text().partition("\n")
             if process.runs(int(note.suffix[1:]), float(started)):
-                found[f"{launch} (process {note.suffix[1:]})"] = file.read_text() or "another launch"
+                found[f"{launch} (process {note.suffix[1:]})"] = holder
     return found
 
 

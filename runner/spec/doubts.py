@@ -44,7 +44,7 @@ def _nothing_summed(cells: Sequence[Cell]) -> set[Problem]:
     training = [cell for cell in cells if cell.config.task == "training"]
     wide = [cell for cell in training if cell.config.train.reduce == "float32"]
     parallel = [cell.config.parallel for cell in wide]
-    if any(each.replicate * each.shard * each.context > 1 for each in parallel):
+    if any(each.processes > each.tensor for each in parallel):
         return set()
     text = (
         "train.reduce float32 changes nothing: no run sums gradients across processes; "
