@@ -99,7 +99,7 @@ def backward(
     T_K, K = k_BTKD.shape[1:3]
     own = _backward if D <= 128 else _backward_wide
     queries = _backward.queries(D, deterministic)  # head dim 256 has as many as 128
-    packed = D <= 128 and queries == 64  # the statistics of a tile in one place
+    packed = queries == 64  # the statistics of a tile in one place
     passes_grid = (-(-T // queries), H, B)
     padded = queries * passes_grid[0]
     delta_BHS = stats_2BHS.new_empty(B, H, 4 * padded if packed else _padded(T))
@@ -117,7 +117,10 @@ def backward(
     blocks = -(-T_K // own.KEYS)
     heads = 1 if deterministic else schedule.heads_per_block(blocks, B * K, H // K, processors)
     parts = H // heads
-    turn = schedule.at_once(blocks, B * parts, 4 * _bytes(q_BTHD) // (B * parts), processors)  # Q, dO, dQ32
+    turn = schedule.in_step(blocks, B * parts, processors)
+    if deterministic:  # blocks of one head wait for each other
+        of_head = 4 * _bytes(q_BTHD) // (B * parts)  # Q, dO and dQ in float32
+        turn = schedule.at_once(blocks, B * parts, of_head, processors)
     dk_BTPD, dv_BTPD = (
         torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
     )
@@ -125,7 +128,7 @@ def backward(
     launch(
         own._backward_kernel, (*key, causal), (blocks * B * parts, 1, 1),
         tiles(q_BTHD, queries), tiles(k_BTKD, own.BOX), tiles(v_BTKD, own.BOX),
-        tiles(do_BTHD, queries), tiles(dq_BHTD.transpose(1, 2), queries, D // own.DQ_BOXES),
+        tiles(do_BTHD, queries), tiles(dq_BHTD.transpose(1, 2), queries) if own is _backward else dq_BHTD,
         tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
         rows(stats_2BHS.view(2 * B, H, -1), T, queries), of_delta, turns,
         T, T_K, query_offset, H // K, heads, parts, B, turn, D**-0.5 * LOG2_E, D**-0.5, causal, D, deterministic, queries,

@@ -36,7 +36,6 @@ from model.kernels.hopper.schedule import (
 
 KEYS = 128  # of a block, 64 to a warpgroup
 BOX = 128  # of them in one TMA instruction
-DQ_BOXES = 1  # that the columns of a tile of dQ are moved in
 _KEYS = gl.constexpr(KEYS)
 
 
@@ -72,9 +71,10 @@ def in_register_order(dq, D: gl.constexpr, QUERIES: gl.constexpr):
 def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUERIES: gl.constexpr):
     """Of a tile's rows: 0 and 1 are the LSE and what its rounding lost, or the maximum and log2 of the sum; 2 is delta."""
     if QUERIES == 64:
+        EACH_WARP: gl.constexpr = [[0]] * 3 if gl.num_warps() == 8 else [[0]] * 2
         # Threads read 16 bytes at a time; then every 16 values get the order of rows.
         READ: gl.constexpr = gl.DistributedLinearLayout(
-            [[1], [2], [16], [32]], [[4], [8], [0], [0], [0]], [[0], [0], [0]], [], [QUERIES]
+            [[1], [2], [16], [32]], [[4], [8], [0], [0], [0]], EACH_WARP, [], [QUERIES]
         )
         x = stats_smem.index(stage).slice(which * QUERIES, QUERIES).load(READ)
         x = x.reshape([QUERIES // 16, 4, 2, 2]).permute((0, 2, 1, 3)).reshape([QUERIES])
@@ -86,7 +86,8 @@ def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUER
 @gluon.jit
 def is_large(stats_smem, stage, QUERIES: gl.constexpr):
     """Whether some row of the tile needs two numbers, in every thread."""
-    ONE: gl.constexpr = gl.DistributedLinearLayout([], [[0]] * 5, [[0]] * 3, [], [1])
+    EACH_WARP: gl.constexpr = [[0]] * 3 if gl.num_warps() == 8 else [[0]] * 2
+    ONE: gl.constexpr = gl.DistributedLinearLayout([], [[0]] * 5, EACH_WARP, [], [1])
     return gl.max(stats_smem.index(stage).slice(3 * QUERIES, 1).load(ONE), 0) > 0
 
 

@@ -121,22 +121,22 @@ _TILES = {
 _ROWS = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=3)
 
 
-def tiles(x_BTHD: Tensor, rows: int, columns: int = 0) -> TensorDescriptor:
-    """A descriptor that moves `rows` positions of one head, all columns or some of them. Any strides will do.
+def tiles(x_BTHD: Tensor, rows: int) -> TensorDescriptor:
+    """A descriptor that moves `rows` positions of one head. Any strides will do.
 
     Its coordinates are (batch, head, position, column).
     """
-    return _Checked(x_BTHD, *_geometry(x_BTHD.shape, x_BTHD.stride(), x_BTHD.element_size(), rows, columns))
+    return _Checked(x_BTHD, *_geometry(x_BTHD.shape, x_BTHD.stride(), x_BTHD.element_size(), rows))
 
 
 @lru_cache(maxsize=4096)
 def _geometry(
-    shape: torch.Size, strides: tuple[int, ...], size: int, rows: int, columns: int
+    shape: torch.Size, strides: tuple[int, ...], size: int, rows: int
 ) -> tuple[list[int], list[int], list[int], gl.NVMMASharedLayout]:
     """Shape, strides, box and layout of a descriptor. Descriptors share them: an eager call has no time to make them anew."""
     B, T, H, D = shape
     b, t, h, _ = (stride if length > 1 else D for stride, length in zip(strides, shape, strict=True))
-    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns or D], _TILES[size]
+    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, D], _TILES[size]
 
 
 def rows(x_BHS: Tensor, T: int, length: int) -> TensorDescriptor:

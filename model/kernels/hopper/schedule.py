@@ -164,6 +164,21 @@ def at_once(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
     return max((each for each in enough if each * head_bytes <= L2_BYTES), default=enough[0])
 
 
+@cache
+def in_step(blocks: int, heads: int, processors: int) -> int:
+    """Heads to a turn of the backward: as few as keep nearly all processors busy.
+
+    The blocks that run side by side then go through the same queries in step. That the L2 cache adds to the same few tiles
+    of dQ for all of them counts for more than that the last processors wait.
+
+    Args:
+        blocks: of one head.
+        heads: of all batches.
+    """
+    equal = (each for each in range(1, heads + 1) if heads % each == 0)
+    return next((each for each in equal if 10 * each * blocks >= 9 * processors), heads)
+
+
 def deal(work: Iterable[int], programs: int) -> list[list[int]]:
     """The numbers of the blocks that each program does: in their order, each goes to the program that is free first.
 

@@ -46,6 +46,9 @@ class Pointer:
     def __add__(self, offset: Any) -> Pointer:
         return Pointer(self.memory, self.at + offset)
 
+    def to(self, dtype: object, bitcast: bool) -> Pointer:
+        return self
+
 
 @dataclass(eq=False)
 class Allocation:
@@ -70,6 +73,11 @@ class Shared:
 
     def slice(self, start: int, length: int, dim: int = 0) -> Shared:
         return Shared(self.part.narrow(dim, start, length), self.of)
+
+    def _reinterpret(self, dtype: torch.dtype, shape: list[int], layout: object) -> Shared:
+        """The columns of a swizzled tile in parts."""
+        parts, rows, columns = shape
+        return Shared(self.part.view(rows, parts, columns).transpose(0, 1), self.of)
 
     def load(self, layout: object) -> Values:
         return self.part.clone().as_subclass(Values)
@@ -315,9 +323,24 @@ def _asm(instruction: str, constraints: str, given: list[Any], *_: object, **__:
         mine = barrier.arrive(int(given[1]))
         me.wait((lambda: barrier.rounds > mine) if what == "bar.sync" else lambda: True)
         return 0
+    if what == "red.relaxed.gpu.global.add.v4.f32":
+        _add_in_register_order(*given)
+        me.wait()
+        return 0
     assert what == "cp.async.bulk.wait_group", instruction
     me.wait(lambda: not me.stores)
     return 0
+
+
+def _add_in_register_order(x: Tensor, pointer: Pointer) -> None:
+    """A thread's first address counts, and what follows from it for its 32 numbers (`_backward_wide._add`)."""
+    row, column = torch.arange(x.shape[0])[:, None], torch.arange(x.shape[1])
+    stride = pointer.memory.shape[-1]
+    more = (row % 2 + row // 8 % 2 * 8) * stride + column // 32 * 32 + column % 4
+    at = pointer.at.as_subclass(Tensor) + more
+    if at.max() >= pointer.memory.numel():
+        raise Fault("numbers are added beyond a tensor's end")
+    pointer.memory.view(-1).index_add_(0, at.flatten(), x.flatten().as_subclass(Tensor))
 
 
 class _Barriers(list):
@@ -426,11 +449,11 @@ def _jit(function: Any) -> Any:
 
 GLUON = {
     "float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
-    "constexpr": _same, "static_range": range, "to_tensor": _same, "convert_layout": _same,
+    "constexpr": _same, "static_range": range, "to_tensor": _same, "cast": _same, "convert_layout": _same,
     **dict.fromkeys(
         ("NVMMASharedLayout", "NVMMADistributedLayout", "DotOperandLayout", "SliceLayout",
          "DistributedLinearLayout", "thread_barrier"), _nothing),
-    "program_id": lambda axis: now().block.number,
+    "program_id": lambda axis: now().block.number, "num_warps": lambda: now().warps,
     "zeros": lambda shape, dtype, layout: _values(torch.zeros(shape, dtype=dtype)),
     "arange": lambda start, end, layout: _values(torch.arange(start, end)),
     "exp2": torch.exp2, "log2": torch.log2, "where": torch.where,

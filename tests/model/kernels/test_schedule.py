@@ -133,12 +133,28 @@ def test_turns_are_equal_and_share_the_cache(blocks, heads, megabytes, to_a_turn
 
 
 @pytest.mark.parametrize(
+    ("blocks", "heads", "to_a_turn"),
+    [(16, 64, 8), (32, 64, 4), (32, 32, 4), (256, 8, 1), (8, 256, 16), (4, 512, 32), (4, 8, 8), (16, 7, 7)],
+)
+def test_few_heads_of_the_backward_keep_all_processors_busy(blocks, heads, to_a_turn) -> None:
+    assert schedule.in_step(blocks, heads, 132) == to_a_turn
+
+
+@pytest.mark.parametrize(
+    "turn_of",
+    [
+        lambda blocks, heads, tokens: schedule.at_once(blocks, heads, tokens * 128 * 4, 132),
+        lambda blocks, heads, _: schedule.in_step(blocks, heads, 132),
+    ],
+    ids=["forward", "backward"],
+)
+@pytest.mark.parametrize(
     ("tokens", "heads"), [(2048, 128), (4096, 32), (4096, 64), (8192, 16), (16384, 16), (16384, 32)]
 )
-def test_no_processor_waits_long_for_the_last_one(tokens: int, heads: int) -> None:
+def test_no_processor_waits_long_for_the_last_one(tokens: int, heads: int, turn_of) -> None:
     """A processor that comes free takes the next program; 3 % of the time is what they may idle at the end."""
     blocks = tokens // 128
-    turn = schedule.at_once(blocks, heads, tokens * 128 * 4, 132)
+    turn = turn_of(blocks, heads, tokens)
     busy_until = [0] * 132
     for number in range(blocks * heads):
         longer, _ = schedule.locate(number, blocks, heads, turn)

@@ -25,6 +25,7 @@ CASES = [
 ]  # fmt: skip
 CAUSAL = {**BF16, "head_dim": 128, "causal": True}
 WIDE = {**CAUSAL, "head_dim": 256}
+ONE_TILE = {**WIDE, "causal": False, "lengths": [64, 640], "heads": [1, 1], "late": "products"}  # of queries
 HUGE = {**CAUSAL, "alike": True, "logits": 1e7}
 ONE_AFTER_THE_OTHER = {**FP16, "head_dim": 64, "causal": False, "lengths": [300, 500], "heads": [1, 1]}
 # Warpgroups share a block of queries.
@@ -73,10 +74,12 @@ def test_very_large_logits_keep_their_gradients() -> None:
         assert wrong(case, found) == [], case
 
 
-def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run() -> None:
+@pytest.mark.parametrize(("head_dim", "module"), [(64, "_backward"), (256, "_backward_wide")])
+def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run(head_dim, module) -> None:
     """And blocks that do not wait for their turn give others: the float32 sums of dQ come in another order."""
-    no_turns = {"module": "_backward", "old": "wait_for_turn(turn, block)", "new": "pass"}
-    cases = [{**ONE_AFTER_THE_OTHER, "deterministic": True, "seed": seed} for seed in SEEDS]
+    no_turns = {"module": module, "old": "wait_for_turn(turn, block)", "new": "pass"}
+    case = {**ONE_AFTER_THE_OTHER, "head_dim": head_dim, "deterministic": True}
+    cases = [{**case, "seed": seed} for seed in SEEDS]
     found = simulated(cases + [{**case, **no_turns} for case in cases])
     bits = [[each["bits"] for each in one.values()] for one in found]
     assert all(each == bits[0] for each in bits[: len(SEEDS)])
@@ -93,13 +96,17 @@ FAULTS = [
     ("_forward", "if D < 256:\n            mbarrier", "if D < 512:\n            mbarrier", WIDE),
     ("_backward", "mbarrier.wait(dq_free.index(0), (n & 1) ^ 1)", "pass", {**CAUSAL, "late": "stores"}),
     ("_backward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**CAUSAL, "late": "stores"}),
-    ("_backward_wide", "mbarrier.wait(dq_free.index(0), 0)", "pass", WIDE),
+    ("_backward_wide", "meet_at(_FREE + 1 - stage, _READERS)", "pass", {**WIDE, "late": "copies"}),
+    ("_backward_wide", "meet_at(_P_FREE, _PAIR)\n        p_smem", "pass\n        p_smem", WIDE),
+    ("_backward_wide", "meet_at(_DS_FREE + stage, _PAIR)\n        ds_smem", "pass\n        ds_smem", WIDE),
+    ("_backward_wide", "meet_at(_P_FREE, _PAIR)\n    do_smem", "pass\n    do_smem", ONE_TILE),
     # Products that are used too early, or given back too early.
     ("_forward", "s = warpgroup_mma_wait(1,", "s = warpgroup_mma_wait(2,", {**CAUSAL, "late": "products"}),
     ("_backward", "dv, dk = warpgroup_mma_wait(0, deps", "arrive_at(_Q_FREE + stage)\n        dv, dk = warpgroup_mma_wait(0, deps", CAUSAL),
     # Fences, parities and turns.
     ("_forward", "fence_async_shared()\n        tma", "tma", CAUSAL),
     ("_backward", "fence_async_shared()\n        block_barrier()  # dS", "block_barrier()  # dS", CAUSAL),
+    ("_backward_wide", "fence_async_shared()\n        arrive_at(_DS_FULL", "arrive_at(_DS_FULL", WIDE),
     ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            mbarrier", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            mbarrier", CAUSAL),
     ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", CAUSAL),
     ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", THREE),
@@ -113,7 +120,9 @@ FAULTS = [
     ("_backward", "(0, 5, 2, 6, 4, 3, 7, 1, 8)", "(0, 5, 2, 6, 4, 3, 7, 8, 1)", CAUSAL),
     ("_backward", "- lost[None, :]", "", HUGE),
     ("_backward", "masked = masked | is_large", "masked = masked & is_large", CAUSAL),
-    ("_backward_wide", "row_max[None, :] - log_sum[None, :]", "(row_max + log_sum)[None, :]", {**HUGE, "head_dim": 256}),
+    ("_backward_wide", "- lost[None, :]", "", {**HUGE, "head_dim": 256}),
+    ("_backward_wide", "column % 32", "column", WIDE),
+    ("_backward_wide", "at + each * _PART", "at", WIDE),
 ]  # fmt: skip
 
 
