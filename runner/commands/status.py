@@ -84,10 +84,8 @@ def command(
 
 def _say_who_waits(root: Path, study: str | None) -> None:
     """Name launches that wait for another one: their runs are planned, or not written yet."""
-    for launch, holder in queue.waiting().items():
-        mine, _, where = launch.rpartition(" (process ")[0].partition(" in ")
-        if Path(where) == root.absolute() and study in (None, mine):
-            say(f"{launch} waits for its turn, after {holder}")
+    for launch in queue.waiting(root, study):
+        say(f"{launch} waits for its turn, after {queue.holder() or 'another launch'}")
 
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:

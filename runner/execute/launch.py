@@ -35,7 +35,7 @@ def run_here(plan: Plan, watcher: local.Watcher) -> None:
     if not refreshed(plan).left:
         _run(plan, watcher)
         return
-    with turn(f"{plan.study.name} in {plan.root}") as waited:
+    with turn(plan.study.name, plan.root) as waited:
         if waited:
             reconciled(plan.root, plan.study.name)
         _run(plan, watcher)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from model.disk.files import write_text
+from pydantic import BaseModel
+
+from model.disk.files import Unreadable, read, write_text
 from model.disk.home import user_folder
 from model.disk.locks import hold
 from runner.state import process
@@ -22,18 +23,29 @@ from runner.state import process
 log = logging.getLogger(__name__)
 
 
+class Launch(BaseModel):
+    """A launch that holds the queue or waits in it, as its file there says."""
+
+    study: str
+    root: Path
+    pid: int
+    pid_started: float
+
+    def __str__(self) -> str:
+        return f"{self.study} in {self.root} (process {self.pid})"
+
+
 @contextmanager
-def turn(launch: str) -> Iterator[bool]:
+def turn(study: str, root: Path) -> Iterator[bool]:
     """Hold this machine for one launch; yields whether it had to wait for another one.
 
     Where the queue cannot be used, this warns and continues.
 
-    Args:
-        launch: its name for the launches that wait, such as `tiny in /home/me/runs`.
-
     Raises:
         KeyboardInterrupt: the wait was interrupted.
     """
+    pid = os.getpid()
+    launch = Launch(study=study, root=root, pid=pid, pid_started=process.started(pid) or 0.0)
     descriptor = None
     try:
         try:
@@ -65,59 +77,64 @@ def _file() -> Path:
     return folder / f"{socket.gethostname()}{f'-job-{job}' if job else ''}.queue"
 
 
-def waiting() -> dict[str, str]:
-    """This user's launches that wait on this machine, and for which: by name, with their processes."""
-    found = {}
+def waiting(root: Path, study: str | None = None) -> list[Launch]:
+    """This user's launches under a root, or of one study, that wait on this machine."""
+    found = []
     with suppress(OSError):
         file = _file()
-        holder = file.read_text() or "another launch"
         for note in file.parent.glob(f"{file.name}.*"):
-            launch, _, started = note.read_text().partition("\n")
-            if process.runs(int(note.suffix[1:]), float(started)):
-                found[f"{launch} (process {note.suffix[1:]})"] = holder
-    return found
+            with suppress(Unreadable):
+                found.append(read(note, Launch))
+    mine = [each for each in found if each.root == root.absolute() and study in (None, each.study)]
+    return [each for each in mine if process.runs(each.pid, each.pid_started)]
+
+
+def holder() -> Launch | None:
+    """The launch that holds the queue, or held it last; None if its file does not say."""
+    with suppress(OSError, Unreadable):
+        return read(_file(), Launch)
+    return None
 
 
 @contextmanager
-def _noted(launch: str) -> Iterator[None]:
+def _noted(launch: Launch) -> Iterator[None]:
     """While a launch waits, a note says so to `waiting`. That of a process that was killed says nothing."""
     file = _file()
-    note = file.with_name(f"{file.name}.{os.getpid()}")
+    note = file.with_name(f"{file.name}.{launch.pid}")
     with suppress(OSError):
-        write_text(note, f"{launch}\n{process.started(os.getpid())}", sync=False)
+        write_text(note, launch.model_dump_json(), sync=False)
     try:
         yield
     finally:
         note.unlink(missing_ok=True)
 
 
-def _acquire(descriptor: int, launch: str) -> bool:
+def _acquire(descriptor: int, launch: Launch) -> bool:
     waited = False
 
     def tell() -> None:
         nonlocal waited
         waited = True
         notes.enter_context(_noted(launch))
-        holder = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another launch"
+        first = holder()
         log.info(
             "waiting for %s to finish, so that neither spoils the other's timings; "
             "Ctrl-C or `kill %d` stops waiting%s",
-            holder,
-            os.getpid(),
-            _hint(holder),
+            first or "another launch",
+            launch.pid,
+            _hint(first),
         )
 
     with ExitStack() as notes:
         hold(descriptor, waiting=tell)
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{launch} (process {os.getpid()})".encode(), 0)
+    os.pwrite(descriptor, launch.model_dump_json().encode(), 0)
     return waited
 
 
-def _hint(holder: str) -> str:
+def _hint(first: Launch | None) -> str:
     """What to type if the holder is suspended, for example by Ctrl-Z, and so would never finish."""
-    named = re.search(r"\(process (\d+)\)$", holder)
-    if not named or not process.suspended(int(named[1])):
+    if first is None or not process.suspended(first.pid):
         return ""
-    pid = named[1]
+    pid = first.pid
     return f". Process {pid} is suspended: `kill -CONT {pid}` continues it, `kill {pid}` before that ends it"

@@ -76,7 +76,7 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     expected = repeat.original.outcome or run.expected_outcome
     task = replace(next_task(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
-        with turn(name_of(repeat.state)):
+        with turn(repeat.study, repeat.root):
             local.run_queue([task], repeat.cluster, watcher)
     else:
         slurm.submit([task], profile, jobs_folder(repeat.folder.path.parent), repeat.study)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from runner.execute import launch, local
-from runner.execute.queue import turn, waiting
+from runner.execute.queue import Launch, turn, waiting
+from runner.execute.queue import holder as holder_of_the_queue
 from runner.plan.plan import Plan, plan
 from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
@@ -31,7 +32,7 @@ def second():
     got = []
 
     def wait():
-        with turn("second in /b") as waited:
+        with turn("second", Path("/b")) as waited:
             got.append(waited)
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -45,23 +46,28 @@ def waits(caplog):
 
 def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
     caplog.set_level(logging.INFO, "runner")
-    with turn("first in /a") as waited:
+    with turn("first", Path("/a")) as waited:
         got = second()
         (said,) = until(lambda: waits(caplog), 0.01)
         assert said.startswith("waiting for first in /a (process ")
-        assert waiting() == {f"second in /b (process {os.getpid()})": f"first in /a (process {os.getpid()})"}
+        (launch,) = waiting(Path("/b"), "second")
+        assert (launch.study, launch.root, launch.pid) == ("second", Path("/b"), os.getpid())
+        assert str(holder_of_the_queue()) == f"first in /a (process {os.getpid()})"
+        assert waiting(Path("/b")) == [launch]
+        assert waiting(Path("/a")) == waiting(Path("/b"), "first") == [], "of another root, or study"
         assert "Ctrl-C or `kill" in said
         assert not got
     until(lambda: got, 0.01)
     assert (waited, got, len(waits(caplog))) == (False, [True], 1)
-    assert waiting() == {}
+    assert waiting(Path("/b")) == []
 
 
 def test_a_launch_that_was_killed_while_it_waited_is_not_said_to_wait(tmp_path):
-    with turn("first in /a"):
+    with turn("first", Path("/a")):
         (file,) = (tmp_path / "state").glob("*.queue")
-        file.with_name(f"{file.name}.{os.getpid()}").write_text("second in /b\n0.0")
-        assert waiting() == {}, "that process began at another time"
+        dead = Launch(study="second", root=Path("/b"), pid=os.getpid(), pid_started=0.0)
+        file.with_name(f"{file.name}.{os.getpid()}").write_text(dead.model_dump_json())
+        assert waiting(Path("/b")) == [], "that process began at another time"
 
 
 def test_status_names_a_launch_that_waits(holder, runner, study, root, tmp_path):
@@ -81,14 +87,17 @@ def test_status_names_a_launch_that_waits(holder, runner, study, root, tmp_path)
 
 
 def test_launches_in_different_slurm_jobs_do_not_wait_for_each_other(monkeypatch):
-    with turn("on the machine"):
+    with turn("on the machine", Path("/a")):
         for job in ("7", "8"):
             monkeypatch.setenv("SLURM_JOB_ID", job)
-            with turn(f"in job {job}") as waited:
+            with turn(f"in job {job}", Path("/a")) as waited:
                 assert not waited
 
 
-HOLD = "from runner.execute.queue import turn\nwith turn('dead in /a'): print('held', flush=True); input()"
+HOLD = """
+from pathlib import Path
+from runner.execute.queue import turn
+with turn("dead", Path("/a")): print("held", flush=True); input()"""
 
 
 @pytest.fixture
@@ -111,7 +120,7 @@ def test_a_killed_launch_leaves_the_machine_to_the_next(second, holder, caplog):
     assert not got
     holder.kill()
     until(lambda: got, 0.01)
-    with turn("third in /c") as waited:
+    with turn("third", Path("/c")) as waited:
         assert not waited, "what the dead launch wrote blocks nobody"
 
 
@@ -128,7 +137,7 @@ def test_a_launch_that_waits_for_a_suspended_one_says_how_to_go_on(second, holde
 def test_a_launch_with_nothing_to_do_does_not_wait(study, root):
     parsed = read_study(study())
     nothing = Plan(parsed, "full", read_cluster("local"), root, [])
-    with turn("first in /a"):
+    with turn("first", Path("/a")):
         launch.run_here(nothing, local.Watcher())
 
 
@@ -139,7 +148,7 @@ def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkey
     monkeypatch.setattr(local, "run_queue", lambda tasks, *_: ran.append([task.attempt for task in tasks]))
     planned = plan(parsed, expand(parsed), "full", read_cluster("local"), root)
     thread = threading.Thread(target=launch.run_here, args=(planned, local.Watcher()), daemon=True)
-    with turn("first in /a"):
+    with turn("first", Path("/a")):
         thread.start()
         until(lambda: waits(caplog), 0.01)
         assert not list(root.rglob("run.json"))
@@ -151,7 +160,7 @@ def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkey
 def test_a_queue_that_cannot_be_used_is_said_and_stops_nobody(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "file"))
-    with turn("first in /a") as waited:
+    with turn("first", Path("/a")) as waited:
         assert not waited
     assert "set RUNNER_STATE to a folder of your own" in caplog.text
 
@@ -161,7 +170,7 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch, caplog):
     monkeypatch.delenv("RUNNER_STATE")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", _no_home)
-    with turn("first in /a") as waited:
+    with turn("first", Path("/a")) as waited:
         assert not waited
     assert "this user has no home folder; set RUNNER_STATE to a folder of your own" in caplog.text
 
