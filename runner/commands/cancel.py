@@ -1,8 +1,9 @@
-"""Cancel runs that are in flight."""
+"""Cancel runs that are in flight, and launches of a study that wait for their turn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from model.units import counted
 from runner.commands._console import say
 from runner.commands._options import Settings, is_file, study_name
+from runner.execute import queue
 from runner.state import process
 from runner.state.ledger import RunState
 from runner.state.runs import find, in_flight, study_names
@@ -26,8 +28,14 @@ def command(
     from runner.execute.cancel import cancel
     from runner.execute.reconcile import reconciled
 
-    root = Settings.root
-    if is_file(target) or target in study_names(root):
+    root, known = Settings.root, study_names(Settings.root)
+    name = Path(target).stem if is_file(target) else target
+    stopped = queue.leave(root, name)
+    for launch in stopped:
+        say(f"{launch} no longer waits for its turn")
+    if stopped and name not in known:
+        return
+    if is_file(target) or target in known:
         found = reconciled(root, study_name(target))
     else:
         found = [find(root, target)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -87,6 +88,16 @@ def waiting(root: Path, study: str | None = None) -> list[Launch]:
                 found.append(read(note, Launch))
     mine = [each for each in found if each.root == root.absolute() and study in (None, each.study)]
     return [each for each in mine if process.runs(each.pid, each.pid_started)]
+
+
+def leave(root: Path, study: str) -> list[Launch]:
+    """End the launches of a study that wait on this machine, and return them."""
+    found = waiting(root, study)
+    for launch in found:
+        with suppress(ProcessLookupError):
+            os.kill(launch.pid, signal.SIGTERM)
+            process.go_on(launch.pid)  # one that is suspended would not hear it
+    return found
 
 
 def holder() -> Launch | None:

@@ -70,20 +70,44 @@ def test_a_launch_that_was_killed_while_it_waited_is_not_said_to_wait(tmp_path):
         assert waiting(Path("/b")) == [], "that process began at another time"
 
 
-def test_status_names_a_launch_that_waits(holder, runner, study, root, tmp_path):
+@pytest.fixture
+def waiter(holder, runner, study, root, tmp_path):
+    """A launch of the study tiny that waits for the holder."""
     state = {"RUNNER_STATE": str(tmp_path / "state")}
     launch = subprocess.Popen(
         [sys.executable, "-m", "runner", "--root", str(root), "launch", str(study())],
         env=environment(**state), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        says = f"tiny in {root} (process {launch.pid}) waits for its turn, after dead in /a (process {holder.pid})"
-        until(lambda: says in runner("status", "tiny", **state).stderr or launch.poll())
+        until(lambda: waiting(root, "tiny") or launch.poll())
         assert launch.poll() is None
+        yield launch
     finally:
         launch.kill()
         launch.wait()
+
+
+def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path):
+    state = {"RUNNER_STATE": str(tmp_path / "state")}
+    says = (
+        f"tiny in {root} (process {waiter.pid}) waits for its turn, after dead in /a (process {holder.pid})"
+    )
+    assert says in runner("status", "tiny", **state).stderr
+    waiter.kill()
+    waiter.wait()
     assert "waits for its turn" not in runner("status", "tiny", **state).stderr
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_cancelling_a_study_ends_its_launch_that_waits(waiter, runner, root, tmp_path, suspended):
+    if suspended:
+        waiter.send_signal(signal.SIGSTOP)
+        until(lambda: process.suspended(waiter.pid), 0.01)
+    done = runner("cancel", "tiny", RUNNER_STATE=str(tmp_path / "state"))
+    assert done.stderr == f"tiny in {root} (process {waiter.pid}) no longer waits for its turn\n"
+    assert done.returncode == 0
+    assert waiter.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+    assert waiting(root) == []
 
 
 def test_launches_in_different_slurm_jobs_do_not_wait_for_each_other(monkeypatch):
