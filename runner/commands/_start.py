@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from model.disk.record import Outcome
@@ -48,10 +49,21 @@ def detached(plan: Plan, wait: bool | None) -> bool:
 def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
     """Start the plan's remaining runs; returns whether they were waited for.
 
+    Whoever interrupts it is told how to go on.
+
     Args:
         wait: whether to wait for all runs to end; None waits on this machine but not on a cluster.
         fail_fast: start no more runs after one that ended unexpectedly; on a cluster, only if waiting.
     """
+    try:
+        return _run(plan, wait, fail_fast)
+    except KeyboardInterrupt:
+        with suppress(OSError):  # the terminal may be gone
+            say(f"next: {_goes_on(plan)}")
+        raise
+
+
+def _run(plan: Plan, wait: bool | None, fail_fast: bool) -> bool:
     profile = plan.cluster.profile
     if profile.executor == "local":
         run_here(plan, watcher(Forecast([run for run, _ in plan.runs], profile.max_parallel), fail_fast))
@@ -61,6 +73,17 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
             return False
         wait_for(plan, left, fail_fast)
     return True
+
+
+def _goes_on(plan: Plan) -> str:
+    """What becomes of a launch that was interrupted."""
+    runner, name = _runner(), plan.study.name
+    if plan.cluster.profile.executor == "local":
+        return f"the same command takes up what is left, which `{runner} status {name}` shows"
+    return (
+        f"what is submitted goes on; `{runner} status {name}` shows it, `{runner} cancel {name}` ends it, "
+        "and the same command takes up the rest"
+    )
 
 
 def summary(plan: Plan) -> int:
@@ -85,14 +108,19 @@ def summary(plan: Plan) -> int:
 
 def _say_next(states: Sequence[RunState]) -> None:
     """Say what a user does next: look at the first surprise, then at the results."""
-    runner = "runner"
-    if Settings.root != Path.cwd() / "runs" and "RUNNER_ROOT" not in os.environ:
-        runner += f" --root {shlex.quote(str(Settings.root))}"
+    runner = _runner()
     for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
         say(f"next: `{runner} explain {name_of(state)}` shows what happened")
     if any(state.outcome is Outcome.COMPLETED for state in states):
         study = states[0].brief.study
         say(f"next: `{runner} collect`, then `{runner} sql QUERY`; or `{runner} report {study}`")
+
+
+def _runner() -> str:
+    """How a user types this program for the same root."""
+    if Settings.root == Path.cwd() / "runs" or "RUNNER_ROOT" in os.environ:
+        return "runner"
+    return f"runner --root {shlex.quote(str(Settings.root))}"
 
 
 def _verdict(state: RunState) -> str:

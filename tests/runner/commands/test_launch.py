@@ -275,6 +275,30 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
     assert "`runner collect`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("profile", "stopped", "says"),
+    [
+        ("local", "run_here", "takes up what is left, which `{} status tiny` shows"),
+        ("", "wait_for", "goes on; `{0} status tiny` shows it, `{0} cancel tiny` ends it"),
+    ],
+)
+def test_whoever_interrupts_a_launch_is_told_in_a_line_how_to_go_on(
+    study, root, slurm, monkeypatch, capsys, profile, stopped, says
+):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_start, "submit", lambda *_, **__: [])
+    monkeypatch.setattr(_start, stopped, interrupted)
+    monkeypatch.setattr(Settings, "root", root)
+    whole = planned(read_study(study()), [], "full", read_cluster(profile or str(slurm)), root)
+    with pytest.raises(KeyboardInterrupt):
+        _start.run(whole, wait=True)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("next: ")
+    assert says.format(f"runner --root {root}") in said
+
+
 def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
     study, root, slurm, monkeypatch
 ):
