@@ -169,12 +169,13 @@ def test_a_backend_that_fails_after_its_trial_has_no_time(given, in_process, mon
 
 
 @pytest.mark.refused
-def test_a_shape_that_no_backend_takes_is_unsupported_with_all_reasons(given):
+def test_a_shape_that_no_backend_takes_is_unsupported_with_all_reasons_and_no_trial(given, in_process):
     mine = given(CALL.model_copy(update={"backends": "cudnn efficient"}))
     with pytest.raises(Unsupported) as found:
         task.run(mine)
     assert [reason.partition(":")[0] for reason in found.value.reasons] == ["cudnn", "efficient"]
     assert outcomes(mine) == {"cudnn": "unsupported", "efficient": "unsupported"}
+    assert in_process["held"] == []
 
 
 @pytest.mark.fault
