@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from model.units import counted
+
 _PACKAGES = (
     "torch",
     "triton",
@@ -71,7 +73,7 @@ def device(device: str) -> tuple[str, str | None, dict[str, str]]:
     import torch
 
     if device == "cpu":
-        return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", None, {}
+        return f"CPU: {_cpu_name()}, {counted(torch.get_num_threads(), 'thread')}", None, {}
     properties = torch.cuda.get_device_properties(0)
     software = {
         "cuda": str(torch.version.cuda),
