@@ -60,7 +60,11 @@ def _whole(rows: Sequence[Row]) -> bool:
 
 
 def load_of(rows: Sequence[Row]) -> str:
-    """How busy the machines were before the runs, and who else was on the devices."""
+    """How busy the machines were before the runs, and who else was on the devices.
+
+    Args:
+        rows: the answer to LOADS.
+    """
     loads = [
         row["load_before"] / row["cores"] for row in rows if None not in (row["load_before"], row["cores"])
     ]
@@ -78,18 +82,23 @@ def load_of(rows: Sequence[Row]) -> str:
 
 
 def busy(rows: Sequence[Row]) -> str | None:
-    """A warning if other work may have taken time from the runs; None if nothing recorded says so."""
+    """A warning if other work may have taken time from the runs; None if nothing recorded says so.
+
+    Args:
+        rows: the answer to LOADS.
+    """
     loaded = [
         row
         for row in rows
-        if (row["load_before"] or 0) > _BUSY * (row["cores"] or 1) or (row["device_users"] or 0) > 0
+        if (row["load_of_others"] or 0) > _BUSY * (row["cores"] or 1) or (row["device_users"] or 0) > 0
     ]
     if not loaded:
         return None
     which = counted(len(loaded), "run")
     return (
         f"When {which} of {len(rows)} started, the machine was busy with something else (a load above "
-        f"{_BUSY} per core, or other processes on the device): their times may be too long."
+        f"{_BUSY} per core, beyond that of the study's run before, or other processes on the device): "
+        "their times may be too long."
     )
 
 

@@ -25,12 +25,19 @@ JOIN attempts a ON a.study = d.study AND a.run_id = d.run_id AND a.attempt = d.m
 LEFT JOIN times t ON t.run_id = d.run_id
 ORDER BY d.place, d.seed, d.repeat, d.run_id"""
 
-# One row per completed run that timed attention alone: it has no rate, and so is in none of the rows above.
-CALLED_RUNS = """\
-SELECT r.run_id, r.label, r.device_users, a.load_before, a.cores
+# One row per completed run with a rate or with times of attention alone: how busy its machine was before it.
+# What the study's attempt before it on the node left of its own load is taken off: after as many seconds as
+# passed, exp(-seconds / 60) of it remain in the kernel's average. Where that is unknown, so is the rest.
+LOADS = """\
+SELECT r.run_id, a.device_users, a.cores, a.load_before,
+  a.load_before - CASE WHEN b.ended_at IS NULL THEN 0
+    ELSE b.load_after * exp(-epoch(a.started_at - b.ended_at) / 60) END AS load_of_others
 FROM runs r
-JOIN attempts a ON a.study = r.study AND a.run_id = r.run_id AND a.attempt = r.deciding_attempt
-WHERE r.study = $study AND r.outcome = 'completed' AND r.task = 'attention'
+JOIN attempts a ON a.study = r.study AND a.run_id = r.run_id
+  AND a.attempt = coalesce(r.measured_attempt, r.deciding_attempt)
+ASOF LEFT JOIN attempts b ON b.study = a.study AND b.node = a.node AND b.ended_at <= a.started_at
+WHERE r.study = $study AND r.outcome = 'completed'
+  AND (r.task = 'attention' OR r.step_seconds > 0 AND r.tokens_per_step > 0)
 ORDER BY r.place, r.seed, r.repeat, r.run_id"""
 
 # Whether a step of a run has a loss; one that is not finite is NULL. Runs of other tasks have none,

@@ -12,7 +12,7 @@ from analysis.findings.groups import alone, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import lines
-from analysis.query.findings import CALLED_RUNS, FINAL_LOSSES, MEASURED_RUNS
+from analysis.query.findings import FINAL_LOSSES, LOADS, MEASURED_RUNS
 from analysis.report.facts import Row, literal, rows
 from analysis.stats.drift import Drift
 from analysis.stats.within import FEWEST
@@ -20,7 +20,7 @@ from analysis.stats.within import FEWEST
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-QUERIES = {"measured_runs": MEASURED_RUNS, "final_losses": FINAL_LOSSES, "called_runs": CALLED_RUNS}
+QUERIES = {"measured_runs": MEASURED_RUNS, "final_losses": FINAL_LOSSES, "loads": LOADS}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
     Args:
         runs: all of its runs, as the view `runs` has them.
     """
-    measured, logged, called = (rows(connection, sql, study) for sql in QUERIES.values())
+    measured, logged, loads = (rows(connection, sql, study) for sql in QUERIES.values())
     groups, baseline = groups_of(measured), declared(measured or runs)
     trained = [run for run in runs if run["task"] == "training"]
     at_the_end = [("Losses at the end", literal(FINAL_LOSSES, study))] if trained else []
@@ -83,8 +83,8 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         drift=conditions.drift_of(measured),
         gpus=gpus_of(measured),
         order=conditions.order_of(runs),
-        load=conditions.load_of([*measured, *called]),
-        busy=conditions.busy([*measured, *called]),
+        load=conditions.load_of(loads),
+        busy=conditions.busy(loads),
         advice=None if baseline else _advice(measured or runs),
         queries=[("Rates of the runs", literal(MEASURED_RUNS, study)), *at_the_end],
     )

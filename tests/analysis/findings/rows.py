@@ -1,4 +1,4 @@
-"""Rows as MEASURED_RUNS gives them, made up: what the findings need, and what the guard reads."""
+"""Rows as MEASURED_RUNS and LOADS give them, made up: what the findings need, and what the guard reads."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def run(label: str, seconds: float = 0.4, seed: int | None = 0, repeat: int = 1,
         "imported": None,
         "load_before": 0.1,
         "load_after": 1.0,
+        "load_of_others": 0.1,
         "cores": 2,
         "device_users": 0,
         "resumed_step": None,

@@ -123,7 +123,7 @@ def test_order_load_and_other_users_are_said() -> None:
         "load before the runs 0.05 to 1.5 per core; other processes were on the device of 2 of 4 runs"
     )
     assert "2 runs of 4" in (busy(rows) or "")
-    unknown = [run("a", design=None, load_before=None, device_users=None)]
+    unknown = [run("a", design=None, load_before=None, load_of_others=None, device_users=None)]
     assert order_of(unknown).startswith("unknown")
     assert load_of(unknown) == "load not recorded"
     assert busy(unknown) is None

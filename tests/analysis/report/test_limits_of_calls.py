@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,16 @@ from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
 from model.attention import Case
 from model.config import CallConfig, RunConfig
-from tests.analysis.fabricate import Folder, plan
+from tests.analysis.fabricate import START, Folder, plan
 from tests.analysis.timed import certified, kernels
 
 CASE = Case("cuda", "bfloat16", 1, 512, heads=16, kv_heads=16, head_dim=128)
+CALL = CallConfig(shape="B1 T512 H16 D128", steps=7)
 
 
 def timed(root: Path, run_id: str = "r1", **conditions: Any) -> None:
     """A run that timed attention alone under these conditions."""
-    config = RunConfig(task="attention", call=CallConfig(shape="B1 T512 H16 D128", steps=7))
-    folder = Folder(root, plan(run_id, "kernels", config=config))
+    folder = Folder(root, plan(run_id, "kernels", config=RunConfig(task="attention", call=CALL)))
     folder.start(flop_per_token=None, parameter_count=None, **conditions)
     kernels(folder, CASE, flash=1.0)
     folder.end(steps=7, final_loss=None)
@@ -42,6 +43,19 @@ def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str
     assert "the machine was busy with something else" in next(
         each.text for each in limits.disturbed(compared)
     )
+
+
+@pytest.mark.parametrize(
+    ("load_before", "load_after", "said"), [(7.8, 8.0, False), (14.0, 8.0, True), (7.8, None, False)]
+)
+def test_what_the_studys_earlier_run_left_of_its_load_is_not_other_work(
+    root: Path, load_before: float, load_after: float | None, said: bool
+) -> None:
+    first = Folder(root, plan("r0", "kernels", config=RunConfig(task="attention", call=CALL)))
+    first.start(cores=8, load_before=0.1)
+    first.end("failed", load_after=load_after)
+    timed(root, cores=8, load_before=load_before, started_at=START + timedelta(seconds=62))
+    assert bool(list(limits.disturbed(collected(root)[1]))) is said
 
 
 def test_the_load_of_a_calm_machine_is_said(root: Path) -> None:
