@@ -72,6 +72,11 @@ class Drawn:
         return f"Figure {self.number}. {self.finding}" if self.number else self.finding
 
     @property
+    def absent(self) -> str:
+        """Why a completed run is not in the figure."""
+        return _absent(self.chart, self.figure)
+
+    @property
     def caption(self) -> str:
         """All that a caption must say, in one paragraph, for where there is no list beside it."""
         said = [f"{topic}: {text.removesuffix('.')}." for topic, text in self.facts if topic in _IN_CAPTION]
@@ -153,7 +158,7 @@ def _facts(chart: Chart, figure: Figure, shown: list[Row], left_out: list[Row]) 
         ("Interval", figure.interval),
         *_warmup(chart, shown),
         *_imported(shown),
-        ("Left out", _left_out(left_out)),
+        ("Left out", _left_out(left_out, _absent(chart, figure))),
         *where,
     ]
 
@@ -193,8 +198,15 @@ def _imported(shown: list[Row]) -> list[tuple[str, str]]:
     return [*said, ("Wrong in its log", f"{in_a_row(list(wrong))}: see the overview")] if wrong else said
 
 
-def _left_out(runs: list[Row]) -> str:
+def _absent(chart: Chart, figure: Figure | None) -> str:
+    if figure and chart.tasks == ("attention",):
+        return "at a shape that the figure does not show"
+    return "without a value for it"
+
+
+def _left_out(runs: list[Row], absent: str) -> str:
     """Groups by how their runs ended; the list below the figure names every run."""
-    ended = grouped(runs, lambda run: run["outcome"] or "not ended")
+    whys = {"completed": f"completed, {absent}", None: "not ended"}
+    ended = grouped(runs, lambda run: whys.get(run["outcome"], run["outcome"]))
     said = [f"{len(mine)} {outcome}{_names(list(by_label(mine)))}" for outcome, mine in ended.items()]
     return "; ".join(said) or "no run of this study"

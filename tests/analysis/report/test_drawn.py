@@ -7,7 +7,9 @@ from collections.abc import Iterable
 import pytest
 
 from analysis import charts
-from analysis.report.figures.drawn import _warmup, sizes
+from analysis.report.figures.drawn import _absent, _left_out, _warmup, sizes
+
+FIGURE = charts.Figure({}, "", "", "", frozenset())
 
 
 def rows(labels: Iterable[str]) -> list[dict[str, object]]:
@@ -43,3 +45,21 @@ def test_groups_whose_names_have_commas_are_told_apart() -> None:
 def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], said: str) -> None:
     found = _warmup(charts.load("tokens_per_second"), [{"warmup_steps": count} for count in counts])
     assert found == [("Warm-up", f"excluded: the first {said}, by the rule in Methods")]
+
+
+@pytest.mark.parametrize(
+    ("chart", "why"),
+    [
+        ("kernel_time", "at a shape that the figure does not show"),
+        ("tokens_per_second", "without a value for it"),
+    ],
+)
+def test_completed_runs_are_not_left_out_without_a_reason(chart: str, why: str) -> None:
+    runs = [
+        {"label": label, "outcome": end}
+        for label, end in zip("abc", ("completed", "failed", None), strict=True)
+    ]
+    assert (
+        _left_out(runs, _absent(charts.load(chart), FIGURE))
+        == f"1 completed, {why} (a); 1 failed (b); 1 not ended (c)"
+    )
