@@ -9,7 +9,7 @@ from dataclasses import replace
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
 from runner.state import slurm
-from runner.state.endings import Ending
+from runner.state.endings import Ending, of_abort
 from runner.state.tasks import jobs_folder
 
 # `srun: error: n1: task 0: Killed`, `srun: error: n1: tasks 0-1,3: Exited with exit code 1`
@@ -29,6 +29,8 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     """
     attempt = folder.attempt(number)
     own, rank, said = attempt.result, None, None
+    if ending.outcome is Outcome.FAILED and not own and (abort := of_abort(attempt.path / "stderr.log")):
+        return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
         rank, said = _culprit(ending, folder, attempt)

@@ -6,10 +6,12 @@ import re
 import signal
 import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter
 
 from model.disk import hostmemory
+from model.disk.files import tail
 from model.disk.record import Outcome
 from model.errors import AssayError, Diverged, Unsupported, out_of_host_memory
 from model.units import size
@@ -42,6 +44,11 @@ _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc
 # Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
 _NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
 _STACKS = 64 * 2**20  # bytes of a few threads, which may have ended since
+# What the C++ runtime prints before SIGABRT, where nothing caught its error or that of torch's CPU allocator.
+_TERMINATED = re.compile(
+    r"terminat(?:e called|ing)[^\n]*\s.{0,1000}?(?:bad_alloc|DefaultCPUAllocator: can't allocate)", re.DOTALL
+)
+_LAST_BYTES = 16384  # of the output, which a traceback may follow
 # The size in bytes does not even fit into 64 bits.
 _ANY_MEMORY = re.compile(r"Storage size calculation overflowed|integer multiplication overflow")
 _BYTES = TypeAdapter(ByteSize)
@@ -102,6 +109,18 @@ def _host_memory(text: str) -> str:
 def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+
+
+def of_abort(output: Path) -> Ending | None:
+    """The ending of a process without a result whose output says that it aborted for lack of memory."""
+    try:
+        found = _TERMINATED.search(tail(output, _LAST_BYTES).decode(errors="replace"))
+    except OSError:
+        return None
+    if not found:
+        return None
+    text = found.string[found.start() :]
+    return Ending(Outcome.OOM_HOST, f"{_host_memory(text)}, and aborted", _requested(text))
 
 
 def of_exit(code: int, oom_killed: bool) -> Ending:

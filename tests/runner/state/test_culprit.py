@@ -23,7 +23,9 @@ KILLED = "srun: error: n1: task 0: Killed\nsrun: Force Terminated StepId=7.0\n"
 def job(tmp_path):
     """What is true of the attempt of job 7, by what that printed; the run of so many processes has a slot in it."""
 
-    def ended(printed, processes=2, slot=0, outcome=Outcome.FAILED, restarts=0, own=None, nodes=""):
+    def ended(
+        printed, processes=2, slot=0, outcome=Outcome.FAILED, restarts=0, own=None, nodes="", stderr=""
+    ):
         shared = RunConfig(
             attention="auto",
             model=LLAMA,
@@ -38,6 +40,7 @@ def job(tmp_path):
         for attempt in range(1, restarts + 2):
             folder.event("submitted", attempt, executor="slurm", job_id="7")
             folder.start(attempt, slurm={"SLURM_RESTART_COUNT": f"{attempt - 1}"} if attempt > 1 else {})
+            (folder.path / f"attempt-{attempt}" / "stderr.log").write_text(stderr)
         if own:
             folder.end("cancelled", restarts + 1, reason=own)
         if printed is not None:
@@ -83,6 +86,14 @@ def test_the_process_that_ended_first_is_named_beside_what_slurm_says(job, print
 
 def test_a_run_of_one_process_and_a_job_that_lost_its_node_are_as_slurm_says(job):
     assert job(KILLED, processes=1) == SLURM
+
+
+@pytest.mark.fault
+def test_a_run_whose_last_words_are_that_memory_ran_out_is_out_of_memory_and_not_failed(job):
+    said = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+    aborted = (Outcome.OOM_HOST, f"out of host memory, and aborted ({SLURM})")
+    assert job(KILLED, processes=1, stderr=said) == aborted
+    assert job(KILLED, processes=1, stderr=said, own="received SIGTERM")[0] is Outcome.CANCELLED
 
 
 def test_a_lost_node_is_no_end_of_one_process_and_is_named_where_srun_names_it(job):

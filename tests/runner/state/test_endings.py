@@ -12,7 +12,7 @@ from model import errors
 from model.disk.record import Outcome
 from model.errors import Diverged, Unsupported
 from model.verify.call import is_out_of_memory
-from runner.state.endings import UNWRITTEN, Terminated, of_exception, of_exit
+from runner.state.endings import UNWRITTEN, Ending, Terminated, of_abort, of_exception, of_exit
 from tests.conftest import REPOSITORY
 
 
@@ -80,6 +80,34 @@ def test_a_silent_exit_is_a_failure_that_names_the_signal():
     assert of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
     assert of_exit(0, oom_killed=False).outcome is Outcome.FAILED
     assert of_exit(UNWRITTEN, oom_killed=False).reason == "could not write its result: is its disk full?"
+
+
+NOT_CAUGHT = (
+    "terminate called after throwing an instance of '{}'\n  what():  {}\nFatal Python error: Aborted\n"
+)
+BAD_ALLOC = NOT_CAUGHT.format("std::bad_alloc", "std::bad_alloc")
+TORCH = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12"
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("printed", "reason", "requested"),
+    [
+        (BAD_ALLOC, "out of host memory, and aborted", None),
+        (NOT_CAUGHT.format("c10::Error", TORCH), "out of host memory: requested 4.0 GiB, and aborted", 2**32),
+        ("libc++abi: terminating due to uncaught exception of type std::bad_alloc: std::bad_alloc", "out of host memory, and aborted", None),
+        (f"RuntimeError: {TORCH}, which was caught\n{NOT_CAUGHT.format('std::logic_error', 'no')}", None, None),
+        ("std::bad_alloc\n", None, None),
+        (None, None, None),
+    ],
+)  # fmt: skip
+def test_a_process_that_says_that_it_aborts_for_lack_of_memory_is_out_of_it(
+    tmp_path, printed, reason, requested
+):
+    if printed is not None:
+        (tmp_path / "stderr.log").write_text(printed)
+    found = of_abort(tmp_path / "stderr.log")
+    assert found == (Ending(Outcome.OOM_HOST, reason, requested) if reason else None)
 
 
 THREADS = """
