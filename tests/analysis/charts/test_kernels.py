@@ -249,6 +249,9 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
         ):
             assert word not in text, (name, word)
         assert "MFU" not in text.replace("Not comparable with MFU", "")
+    page = " ".join(re.sub(r"<[^>]*>", " ", pages["run-r01.html"]).split())
+    assert "flash 0.08762 0.08499 to 0.09025 392.2 0.219 0.2125 to 0.2256 392.2" in page
+    assert re.search(r"Replayed from CUDA graphs: .* flash3 wrong \S \S wrong \S \S math 0.3436", page)
     said = re.sub(r"<[^>]*>", "", pages["index.html"])
     assert "Attention alone was timed on NVIDIA H200 at" in said and "both ways in 7 rounds of all" in said
     assert "the fastest backend of a forward and its backward is flash at 28" in said
