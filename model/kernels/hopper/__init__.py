@@ -57,7 +57,7 @@ def forward(
     processors = _processors(device)
     chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
     blocks = -(-T // (chosen * ROWS))
-    turn = schedule.at_once(blocks, B * H, 2 * _bytes(k_BTKD) // (B * H), processors)
+    turn = schedule.in_step(blocks, B * H, processors)
     dealt = None
     if blocks > 1 and blocks * B * H > processors:
         dealt = _dealt(device, T, T_K, query_offset, B * H, turn, chosen * ROWS, keys, causal)
@@ -120,7 +120,7 @@ def backward(
     turn = schedule.in_step(blocks, B * parts, processors)
     if deterministic:  # blocks of one head wait for each other
         of_head = 4 * _bytes(q_BTHD) // (B * parts)  # Q, dO and dQ in float32
-        turn = schedule.at_once(blocks, B * parts, of_head, processors)
+        turn = schedule.in_order(blocks, B * parts, of_head, processors)
     dk_BTPD, dv_BTPD = (
         torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
     )

@@ -149,8 +149,24 @@ def skewed(offset: int, queries: int, keys: int) -> bool:
 
 
 @cache
-def at_once(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
-    """Heads to a turn: as many as share the L2 cache, and at least two rounds of blocks on every processor.
+def in_step(blocks: int, heads: int, processors: int) -> int:
+    """Heads to a turn: as few as keep nearly all processors busy.
+
+    The blocks that run side by side then read the same tiles at the same time, and the backward's add to the same tiles of dQ.
+    That they find those in the L2 cache counts for more than that the last processors wait.
+
+    Args:
+        blocks: of one head.
+        heads: of all batches.
+    """
+    equal = (each for each in range(1, heads + 1) if heads % each == 0)
+    return next((each for each in equal if 10 * each * blocks >= 9 * processors), heads)
+
+
+@cache
+def in_order(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
+    """Heads to a turn where blocks of one head wait for each other: as many as share the L2 cache, and at least two
+    rounds of blocks on every processor.
 
     All turns have as many: one head that is left for the last would keep few processors busy.
 
@@ -162,21 +178,6 @@ def at_once(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
     equal = [each for each in range(1, heads + 1) if heads % each == 0]
     enough = [each for each in equal if each * blocks >= 2 * processors] or [heads]
     return max((each for each in enough if each * head_bytes <= L2_BYTES), default=enough[0])
-
-
-@cache
-def in_step(blocks: int, heads: int, processors: int) -> int:
-    """Heads to a turn of the backward: as few as keep nearly all processors busy.
-
-    The blocks that run side by side then go through the same queries in step. That the L2 cache adds to the same few tiles
-    of dQ for all of them counts for more than that the last processors wait.
-
-    Args:
-        blocks: of one head.
-        heads: of all batches.
-    """
-    equal = (each for each in range(1, heads + 1) if heads % each == 0)
-    return next((each for each in equal if 10 * each * blocks >= 9 * processors), heads)
 
 
 def deal(work: Iterable[int], programs: int) -> list[list[int]]:

@@ -128,7 +128,7 @@ def test_a_block_sums_up_as_many_heads_as_leave_enough_blocks() -> None:
     [(32, 32, 0.5, 32), (64, 16, 4, 8), (128, 16, 8, 4), (256, 16, 16, 2), (1000, 6, 64, 1), (4, 512, 0.5, 128), (32, 7, 8, 7)],
 )  # fmt: skip
 def test_turns_are_equal_and_share_the_cache(blocks, heads, megabytes, to_a_turn) -> None:
-    assert schedule.at_once(blocks, heads, int(megabytes * 2**20), 132) == to_a_turn
+    assert schedule.in_order(blocks, heads, int(megabytes * 2**20), 132) == to_a_turn
     assert heads % to_a_turn == 0
 
 
@@ -136,17 +136,17 @@ def test_turns_are_equal_and_share_the_cache(blocks, heads, megabytes, to_a_turn
     ("blocks", "heads", "to_a_turn"),
     [(16, 64, 8), (32, 64, 4), (32, 32, 4), (256, 8, 1), (8, 256, 16), (4, 512, 32), (4, 8, 8), (16, 7, 7)],
 )
-def test_few_heads_of_the_backward_keep_all_processors_busy(blocks, heads, to_a_turn) -> None:
+def test_few_heads_keep_all_processors_busy(blocks, heads, to_a_turn) -> None:
     assert schedule.in_step(blocks, heads, 132) == to_a_turn
 
 
 @pytest.mark.parametrize(
     "turn_of",
     [
-        lambda blocks, heads, tokens: schedule.at_once(blocks, heads, tokens * 128 * 4, 132),
+        lambda blocks, heads, tokens: schedule.in_order(blocks, heads, tokens * 128 * 4, 132),
         lambda blocks, heads, _: schedule.in_step(blocks, heads, 132),
     ],
-    ids=["forward", "backward"],
+    ids=["in order", "in step"],
 )
 @pytest.mark.parametrize(
     ("tokens", "heads"), [(2048, 128), (4096, 32), (4096, 64), (8192, 16), (16384, 16), (16384, 32)]
