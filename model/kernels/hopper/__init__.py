@@ -2,15 +2,15 @@
 
 `model/attention/tiled.py` is the same algorithm in plain PyTorch; read that first. Papers: Dao 2023,
 "FlashAttention-2" (arXiv:2307.08691), below FA2; Shah et al. 2024, "FlashAttention-3" (arXiv:2407.08608),
-below FA3. Files: _forward, _backward, passes (what surrounds the backward), schedule (which block does what).
+below FA3. Files: _forward, _backward, _backward_wide (head dim 256), passes (what surrounds the backward),
+schedule (which block does what).
 
 Shapes: B batch, T sequence, H query heads, K key/value heads, D head dim, S positions of statistics (T and
-padding). Query head h reads key/value head
-h // (H // K). Under a causal mask query i sees the keys up to i + query_offset.
+padding). Query head h reads key/value head h // (H // K). Under a causal mask query i sees the keys up to i + query_offset.
 
-How a thread block is divided (warp specialization, FA3 section 3.1): one warpgroup of four warps, of which
-one thread works, moves tiles between global and shared memory by TMA; two or three other warpgroups compute.
-They meet at mbarriers in shared memory. A barrier completes once per round, and its waiters name the parity
+How a thread block is divided (warp specialization, FA3 section 3.1): one thread of one warpgroup (four warps)
+moves tiles between global and shared memory by TMA; two or three other warpgroups compute. (In _backward_wide
+the first one computes too.) They meet at mbarriers in shared memory. A barrier completes once per round, and its waiters name the parity
 of the round that they wait for: round n of a ring of STAGES buffers uses buffer n % STAGES, and that
 buffer's (n // STAGES)-th completion has parity (n // STAGES) & 1. Waiting for a buffer to be *free* uses
 the opposite parity, so that the first wait on a fresh barrier passes at once.
@@ -20,7 +20,7 @@ and log2(e) is folded into the scale. Statistics are a row's largest scaled scor
 exp2(score - largest), both in those units.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cache
 
 import torch
@@ -66,15 +66,7 @@ def forward(
         skewed = causal and schedule.skewed(query_offset, consumers * ROWS, keys)
         return device, q_BTHD.dtype, D, causal, skewed, consumers, table is None
 
-    wanted, plain = (chosen, dealt), (2, None)
-    if torch.cuda.is_current_stream_capturing():
-        # No kernel can be loaded now. All compute the same, some more slowly.
-        choices = (each for each in (wanted, (chosen, None), plain) if launched(kernel, variant(*each)))
-        todo = [next(choices, wanted)]
-    else:  # a capture of other lengths may need the plain one
-        once = [] if variant(*wanted) == variant(*plain) or launched(kernel, variant(*plain)) else [plain]
-        todo = [*once, wanted]
-    for consumers, table in todo:
+    for consumers, table in _todo((chosen, dealt), variant):
         key = variant(consumers, table)
         programs, places = (-(-T // (consumers * ROWS)) * B * H, 0) if table is None else table.shape
         launch(
@@ -84,6 +76,23 @@ def forward(
             num_warps=4,
         )  # fmt: skip
     return o_BTHD, stats_2BHS
+
+
+def _todo(
+    wanted: tuple[int, Tensor | None], variant: Callable[[int, Tensor | None], tuple[Hashable, ...]]
+) -> list[tuple[int, Tensor | None]]:
+    """The variants of the forward to launch (consumers and table of blocks), of which the last one's results count."""
+    plain = (2, None)
+
+    def loaded(each: tuple[int, Tensor | None]) -> bool:
+        return launched(_forward._forward_kernel, variant(*each))
+
+    if torch.cuda.is_current_stream_capturing():
+        # No kernel can be loaded now. All compute the same, some more slowly.
+        choices = (each for each in (wanted, (wanted[0], None), plain) if loaded(each))
+        return [next(choices, wanted)]
+    # A capture of other lengths may need the plain one.
+    return [wanted] if variant(*wanted) == variant(*plain) or loaded(plain) else [plain, wanted]
 
 
 def backward(
