@@ -1,2 +1,2 @@
 SELECT run_id, path, size_bytes, sha256, missing_since FROM files
-WHERE study = 'kernels' AND run_id IN ('28772b786fa4', 'a42161666e76', '88735d95fe8f', '7eb0ba750447', '25674a1756d0', '0b3d4a693f93', '0a3135552b7d', 'ee38f62ae9e0', '7d973e783fd0', '189dc91f52d5', 'ef90db079d7b', '7da4da9c54a0') ORDER BY path
+WHERE study = 'kernels' AND run_id IN ('37815d4ef197', '6cafdb5bb6bd', '8b512d07ab60', '013d24874fd6', '81b502f4d8a7', '1ee4e7254e2f', 'e760f3bd94ff', 'b7476cabe083', '9e5404cfe3b8', '20a863bc1391', '8593fa4e10d7', '599366c99e32') ORDER BY path
