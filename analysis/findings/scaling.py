@@ -265,7 +265,7 @@ def _whatever_threads(group: Group) -> Group:
     return Group(group.label, runs)
 
 
-_THREADS = re.compile(r", \d+ threads?$")  # the end of a CPU's name in model.measure.machine
+_THREADS = re.compile(r", \d+ threads$")  # the end of a CPU's name in model.measure.machine
 
 
 def rate(group: Group) -> float:

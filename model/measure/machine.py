@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from model.units import counted
-
 _PACKAGES = (
     "torch",
     "triton",
@@ -73,7 +71,7 @@ def device(device: str) -> tuple[str, str | None, dict[str, str]]:
     import torch
 
     if device == "cpu":
-        return f"CPU: {_cpu_name()}, {counted(torch.get_num_threads(), 'thread')}", None, {}
+        return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", None, {}
     properties = torch.cuda.get_device_properties(0)
     software = {
         "cuda": str(torch.version.cuda),

@@ -130,7 +130,7 @@ def test_repeats_make_a_finding_with_an_interval_and_single_runs_are_observed() 
 def test_what_breaks_a_comparison_apart_from_the_number_of_processes_withholds_it() -> None:
     (curve,) = found(trained(8), trained(8, shard=2, device="NVIDIA H100"))
     assert "NVIDIA H100" in (curve.points[0].why_withheld or "")
-    threads = [{"gpus": 0, "device": f"CPU: some, {count}"} for count in ("2 threads", "1 thread")]
+    threads = [{"gpus": 0, "device": f"CPU: some, {count} threads"} for count in (2, 1)]
     (shared,) = found(trained(8, **threads[0]), trained(8, shard=2, **threads[1]))
     assert shared.points[0].why_withheld is None
     (fine,) = found(trained(8), trained(8, shard=2))

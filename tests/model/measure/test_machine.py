@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from model.measure import machine
 from model.measure.machine import others, peak_memory_bytes
@@ -38,9 +37,3 @@ def test_other_users_of_the_gpu_are_counted_only_where_this_process_is_listed_to
 def test_every_package_that_computes_is_among_the_versions(monkeypatch):
     monkeypatch.setattr(machine, "version", lambda package: f"1.{len(package)}")
     assert {"torch": "1.5", "triton": "1.6", "torchao": "1.7"}.items() <= machine.versions().items()
-
-
-@pytest.mark.parametrize(("count", "said"), [(1, "1 thread"), (2, "2 threads")])
-def test_a_cpus_name_counts_its_threads(monkeypatch, count, said):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: count)
-    assert machine.device("cpu")[0].endswith(f", {said}")
