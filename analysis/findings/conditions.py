@@ -97,7 +97,7 @@ def busy(rows: Sequence[Row]) -> str | None:
     which = counted(len(loaded), "run")
     return (
         f"When {which} of {len(rows)} started, the machine was busy with something else (a load above "
-        f"{_BUSY} per core, beyond that of the study's run before, or other processes on the device): "
+        f"{_BUSY} per core, beyond that of the study's own runs before, or other processes on the device): "
         "their times may be too long."
     )
 

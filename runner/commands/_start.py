@@ -58,8 +58,9 @@ def run(plan: Plan, wait: bool | None, fail_fast: bool = False) -> bool:
     try:
         return _run(plan, wait, fail_fast)
     except KeyboardInterrupt:
-        with suppress(OSError):  # the terminal may be gone
-            say(f"next: {_goes_on(plan)}")
+        if (plan.root / plan.study.name).is_dir():
+            with suppress(OSError):  # the terminal may be gone
+                say(f"next: {_goes_on(plan)}")
         raise
 
 
@@ -79,10 +80,10 @@ def _goes_on(plan: Plan) -> str:
     """What becomes of a launch that was interrupted."""
     runner, name = _runner(), plan.study.name
     if plan.cluster.profile.executor == "local":
-        return f"the same command takes up what is left, which `{runner} status {name}` shows"
+        return f"`{runner} status {name}` shows what is left; to go on, launch the study again"
     return (
-        f"what is submitted goes on; `{runner} status {name}` shows it, `{runner} cancel {name}` ends it, "
-        "and the same command takes up the rest"
+        f"what is submitted goes on; `{runner} status {name}` shows it, `{runner} cancel {name}` ends it; "
+        "for the rest, launch the study again"
     )
 
 
@@ -118,7 +119,7 @@ def _say_next(states: Sequence[RunState]) -> None:
 
 def _runner() -> str:
     """How a user types this program for the same root."""
-    if Settings.root == Path.cwd() / "runs" or "RUNNER_ROOT" in os.environ:
+    if Settings.root == Path.cwd() / os.environ.get("RUNNER_ROOT", "runs"):
         return "runner"
     return f"runner --root {shlex.quote(str(Settings.root))}"
 

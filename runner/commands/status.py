@@ -21,7 +21,7 @@ from model.disk.record import StepRecord
 from model.errors import UserError
 from model.units import counted
 from runner.commands._console import live, print_json, say, table
-from runner.commands._options import AsJson, Settings, StudyName, study_name
+from runner.commands._options import AsJson, Settings, StudyName, is_file, study_name
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
 from runner.execute import queue
@@ -61,7 +61,7 @@ def command(
 ) -> None:
     root = Settings.root
     if not as_json:
-        _say_who_waits(root, study and Path(study).stem)
+        _say_who_waits(root, Path(study).stem if study and is_file(study) else study)
     name = study and study_name(study)
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")

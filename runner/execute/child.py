@@ -21,7 +21,7 @@ from runner.job.ranks.leader import node
 from runner.spec.profile import Profile
 from runner.state import gpus, ledger
 from runner.state.code import snapshot
-from runner.state.endings import Ending, of_abort, of_exit
+from runner.state.endings import ABORTED, Ending, of_abort, of_exit
 from runner.state.process import go_on
 from runner.state.tasks import Task
 
@@ -130,7 +130,7 @@ def note(child: Child) -> None:
 def _of_rank_0(child: Child) -> Ending:
     """How a process without a result ended. If it is one of several, the reason names it."""
     code, attempt = child.process.returncode, child.task.folder.attempt(child.task.attempt)
-    aborted = of_abort(attempt.path / "stderr.log") if code == -signal.SIGABRT else None
+    aborted = of_abort(attempt.path / "stderr.log") if code in ABORTED else None
     ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills)
     if child.task.shape.processes == 1:
         return ending

@@ -85,19 +85,24 @@ def waiting(root: Path, study: str | None = None) -> list[Launch]:
         file = _file()
         for note in file.parent.glob(f"{file.name}.*"):
             with suppress(Unreadable):
-                found.append(read(note, Launch))
-    mine = [each for each in found if each.root == root.absolute() and study in (None, each.study)]
-    return [each for each in mine if process.runs(each.pid, each.pid_started)]
+                launch = read(note, Launch)
+                if process.runs(launch.pid, launch.pid_started):
+                    found.append(launch)
+                else:  # it was killed
+                    note.unlink(missing_ok=True)
+    mine = (each for each in found if each.root.resolve() == root.resolve())
+    return [each for each in mine if study in (None, each.study)]
 
 
 def leave(root: Path, study: str) -> list[Launch]:
-    """End the launches of a study that wait on this machine, and return them."""
-    found = waiting(root, study)
-    for launch in found:
-        with suppress(ProcessLookupError):
+    """End the launches of a study that wait on this machine, and return those that could be told to."""
+    told = []
+    for launch in waiting(root, study):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(launch.pid, signal.SIGTERM)
             process.go_on(launch.pid)  # one that is suspended would not hear it
-    return found
+            told.append(launch)
+    return told
 
 
 def holder() -> Launch | None:

@@ -16,6 +16,7 @@ from runner.state.tasks import jobs_folder
 _ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # `srun: error: Node failure on n2`
 _NODE = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
+_ABORTED = re.compile(rf"exit code (?:\d+:{signal.SIGABRT:d}|{128 + signal.SIGABRT}:0)\b")  # as Slurm has it
 _OWN = frozenset({Outcome.FAILED, Outcome.OOM_HOST})  # endings of one process
 # Begins a line that the batch script prints: a requeued job continues in the same file.
 START = "the job starts, restart "
@@ -29,7 +30,8 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     """
     attempt = folder.attempt(number)
     own, rank, said = attempt.result, None, None
-    if ending.outcome is Outcome.FAILED and not own and (abort := of_abort(attempt.path / "stderr.log")):
+    aborted = ending.outcome is Outcome.FAILED and _ABORTED.search(ending.reason or "")
+    if aborted and not own and (abort := of_abort(attempt.path / "stderr.log")):
         return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))

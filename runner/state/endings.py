@@ -44,10 +44,13 @@ _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc
 # Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
 _NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
 _STACKS = 64 * 2**20  # bytes of a few threads, which may have ended since
-# What the C++ runtime prints before SIGABRT, where nothing caught its error or that of torch's CPU allocator.
-_TERMINATED = re.compile(
-    r"terminat(?:e called|ing)[^\n]*\s.{0,1000}?(?:bad_alloc|DefaultCPUAllocator: can't allocate)", re.DOTALL
+# What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of torch's
+# CPU allocator. A GPU's libraries have a bad_alloc of their own.
+_TERMINATED = re.compile(r"terminate called|libc\+\+abi: terminating")
+_NO_MEMORY = re.compile(
+    r"[^\n]*(?:'|of type )(?:std::bad_alloc|c10::Error[^\n]*\s[^\n]*DefaultCPUAllocator: can't allocate)"
 )
+ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)  # of a process, or of a shell that ran it
 _LAST_BYTES = 16384  # of the output, which a traceback may follow
 # The size in bytes does not even fit into 64 bits.
 _ANY_MEMORY = re.compile(r"Storage size calculation overflowed|integer multiplication overflow")
@@ -114,12 +117,12 @@ def _where(error: BaseException) -> str:
 def of_abort(output: Path) -> Ending | None:
     """The ending of a process without a result whose output says that it aborted for lack of memory."""
     try:
-        found = _TERMINATED.search(tail(output, _LAST_BYTES).decode(errors="replace"))
+        printed = tail(output, _LAST_BYTES).decode(errors="replace")
     except OSError:
         return None
-    if not found:
+    starts = [found.start() for found in _TERMINATED.finditer(printed)]
+    if not starts or not _NO_MEMORY.match(text := printed[starts[-1] :]):
         return None
-    text = found.string[found.start() :]
     return Ending(Outcome.OOM_HOST, f"{_host_memory(text)}, and aborted", _requested(text))
 
 

@@ -57,7 +57,7 @@ def forward(
     processors = _processors(device)
     chosen = _forward.consumers(D, causal, T, T_K, B * H, processors)
     blocks = -(-T // (chosen * ROWS))
-    turn = schedule.in_step(blocks, B * H, processors)
+    turn = schedule.in_step(blocks, B * H, processors, causal)
     dealt = None
     if blocks > 1 and blocks * B * H > processors:
         dealt = _dealt(device, T, T_K, query_offset, B * H, turn, chosen * ROWS, keys, causal)
@@ -126,7 +126,7 @@ def backward(
     blocks = -(-T_K // own.KEYS)
     heads = 1 if deterministic else schedule.heads_per_block(blocks, B * K, H // K, processors)
     parts = H // heads
-    turn = schedule.in_step(blocks, B * parts, processors)
+    turn = schedule.in_step(blocks, B * parts, processors, causal)
     if deterministic:  # blocks of one head wait for each other
         of_head = 4 * _bytes(q_BTHD) // (B * parts)  # Q, dO and dQ in float32
         turn = schedule.in_order(blocks, B * parts, of_head, processors)

@@ -141,7 +141,7 @@ def _load_and_compute_dq(
         if ORDERED:
             turn = TURNS + turn_at(batch, head, row, T_Q, HEADS, PARTS, _QUERIES)
             wait_for_turn(turn, block)
-        # A loop that the compiler does not unroll: it would put off additions, and run out of registers.
+        # Not static_range: ptxas would put off additions, run out of registers and serialize wgmma (C7512).
         for each in range(0, D // _PART):
             pending = warpgroup_mma(ds, k_parts.index(each), none, use_acc=False, is_async=True)
             dq = warpgroup_mma_wait(0, deps=(pending,))

@@ -149,18 +149,31 @@ def skewed(offset: int, queries: int, keys: int) -> bool:
 
 
 @cache
-def in_step(blocks: int, heads: int, processors: int) -> int:
+def in_step(blocks: int, heads: int, processors: int, causal: bool) -> int:
     """Heads to a turn: as few as keep nearly all processors busy.
 
     The blocks that run side by side then read the same tiles at the same time, and the backward's add to the same tiles of dQ.
-    That they find those in the L2 cache counts for more than that the last processors wait.
+    That they find those in the L2 cache counts for more than that the last processors wait a little.
 
     Args:
         blocks: of one head.
         heads: of all batches.
     """
     equal = (each for each in range(1, heads + 1) if heads % each == 0)
-    return next((each for each in equal if 10 * each * blocks >= 9 * processors), heads)
+    enough = [each for each in equal if 10 * each * blocks >= 9 * processors] or [heads]
+    if not causal or blocks * heads >= 16 * processors:  # blocks are alike, or the last turn is a small part
+        return enough[0]
+    ends = [_end(blocks, heads, each, processors) for each in enough]
+    return next(each for each, end in zip(enough, ends, strict=True) if 0.97 * end <= min(ends))
+
+
+def _end(blocks: int, heads: int, at_once: int, processors: int) -> int:
+    """When the last block under a causal mask ends, in tiles: a processor that comes free takes the next one."""
+    free = [0] * processors
+    for number in range(blocks * heads):
+        longer, _ = locate.fn(number, blocks, heads, at_once)
+        heapq.heapreplace(free, free[0] + blocks - longer + 1)
+    return max(free)
 
 
 @cache

@@ -46,13 +46,15 @@ def test_other_work_on_the_machine_is_warned_of(root: Path, conditions: dict[str
 
 
 @pytest.mark.parametrize(
-    ("load_before", "load_after", "said"), [(7.8, 8.0, False), (14.0, 8.0, True), (7.8, None, False)]
-)
+    ("at_first", "load_after", "load_before", "said"),
+    [(0.1, 8.0, 7.8, False), (0.1, 8.0, 14.0, True), (0.1, None, 7.8, False), (32.0, 34.0, 33.0, True), (0.1, 24.0, 23.0, True)],
+    ids=["own", "others too", "killed", "busy throughout", "busy since the first run"],
+)  # fmt: skip
 def test_what_the_studys_earlier_run_left_of_its_load_is_not_other_work(
-    root: Path, load_before: float, load_after: float | None, said: bool
+    root: Path, at_first: float, load_after: float | None, load_before: float, said: bool
 ) -> None:
     first = Folder(root, plan("r0", "kernels", config=RunConfig(task="attention", call=CALL)))
-    first.start(cores=8, load_before=0.1)
+    first.start(cores=8, load_before=at_first)
     first.end("failed", load_after=load_after)
     timed(root, cores=8, load_before=load_before, started_at=START + timedelta(seconds=62))
     assert bool(list(limits.disturbed(collected(root)[1]))) is said

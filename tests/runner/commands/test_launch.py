@@ -270,6 +270,11 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
         f"next: `{place} explain backends/b` shows what happened",
         f"next: `{place} collect`, then `{place} sql QUERY`; or `{place} report backends`",
     ]
+    for variable, place in ((root, "runner"), (root / "another", f"runner --root {root}")):
+        monkeypatch.setenv("RUNNER_ROOT", str(variable))
+        _start.summary(whole)
+        assert f"`{place} collect`" in capsys.readouterr().err
+    monkeypatch.delenv("RUNNER_ROOT")
     monkeypatch.chdir(root.parent)
     _start.summary(whole)
     assert "`runner collect`" in capsys.readouterr().err
@@ -278,8 +283,12 @@ def test_the_last_table_has_loss_and_rate_and_the_next_step_is_said(study, root,
 @pytest.mark.parametrize(
     ("profile", "stopped", "says"),
     [
-        ("local", "run_here", "takes up what is left, which `{} status tiny` shows"),
-        ("", "wait_for", "goes on; `{0} status tiny` shows it, `{0} cancel tiny` ends it"),
+        ("local", "run_here", "`{} status tiny` shows what is left; to go on, launch the study again"),
+        (
+            "",
+            "wait_for",
+            "goes on; `{0} status tiny` shows it, `{0} cancel tiny` ends it; for the rest, launch",
+        ),
     ],
 )
 def test_whoever_interrupts_a_launch_is_told_in_a_line_how_to_go_on(
@@ -292,6 +301,11 @@ def test_whoever_interrupts_a_launch_is_told_in_a_line_how_to_go_on(
     monkeypatch.setattr(_start, stopped, interrupted)
     monkeypatch.setattr(Settings, "root", root)
     whole = planned(read_study(study()), [], "full", read_cluster(profile or str(slurm)), root)
+    with pytest.raises(KeyboardInterrupt):
+        _start.run(whole, wait=True)
+    if profile:
+        assert not capsys.readouterr().err, "nothing is written that `status` could show"
+    (root / "tiny").mkdir(parents=True, exist_ok=True)
     with pytest.raises(KeyboardInterrupt):
         _start.run(whole, wait=True)
     (said,) = capsys.readouterr().err.splitlines()

@@ -19,7 +19,7 @@ kill -ABRT $$
 @pytest.mark.parametrize(
     ("says", "outcome", "reason"),
     [
-        ("terminate called after throwing an instance of std::bad_alloc", "oom_host", "out of host memory, and aborted"),
+        ("libc++abi: terminating due to uncaught exception of type std::bad_alloc: std::bad_alloc", "oom_host", "out of host memory, and aborted"),
         ("free(): invalid pointer", "failed", "killed by SIGABRT"),
     ],
 )  # fmt: skip

@@ -108,6 +108,7 @@ def test_cancelling_a_study_ends_its_launch_that_waits(waiter, runner, root, tmp
     assert done.returncode == 0
     assert waiter.wait(PATIENCE_SECONDS) == -signal.SIGTERM
     assert waiting(root) == []
+    assert list((tmp_path / "state").glob("*.queue.*")) == [], "nothing stays of it"
 
 
 def test_launches_in_different_slurm_jobs_do_not_wait_for_each_other(monkeypatch):

@@ -24,7 +24,15 @@ def job(tmp_path):
     """What is true of the attempt of job 7, by what that printed; the run of so many processes has a slot in it."""
 
     def ended(
-        printed, processes=2, slot=0, outcome=Outcome.FAILED, restarts=0, own=None, nodes="", stderr=""
+        printed,
+        processes=2,
+        slot=0,
+        outcome=Outcome.FAILED,
+        restarts=0,
+        own=None,
+        nodes="",
+        stderr="",
+        slurm=SLURM,
     ):
         shared = RunConfig(
             attention="auto",
@@ -46,7 +54,7 @@ def job(tmp_path):
         if printed is not None:
             (path := jobs_folder(root / "tiny") / "7_0_log.err").parent.mkdir()
             path.write_text(printed)
-        found = true_of(Ending(outcome, SLURM, nodes=nodes), RunFolder(folder.path), restarts + 1)
+        found = true_of(Ending(outcome, slurm, nodes=nodes), RunFolder(folder.path), restarts + 1)
         if found.outcome is not outcome:
             return found.outcome, found.reason
         return (found.reason, *found.failed_nodes) if found.failed_nodes else found.reason
@@ -91,8 +99,11 @@ def test_a_run_of_one_process_and_a_job_that_lost_its_node_are_as_slurm_says(job
 @pytest.mark.fault
 def test_a_run_whose_last_words_are_that_memory_ran_out_is_out_of_memory_and_not_failed(job):
     said = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
-    aborted = (Outcome.OOM_HOST, f"out of host memory, and aborted ({SLURM})")
-    assert job(KILLED, processes=1, stderr=said) == aborted
+    for code in ("0:6", "134:0"):
+        slurm = f"Slurm: FAILED, exit code {code}"
+        aborted = (Outcome.OOM_HOST, f"out of host memory, and aborted ({slurm})")
+        assert job(KILLED, processes=1, stderr=said, slurm=slurm) == aborted
+    assert job(KILLED, processes=1, stderr=said, slurm="Slurm: FAILED, exit code 1:0").startswith("Slurm")
     assert job(KILLED, processes=1, stderr=said, own="received SIGTERM")[0] is Outcome.CANCELLED
 
 

@@ -97,6 +97,8 @@ TORCH = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't alloca
         (NOT_CAUGHT.format("c10::Error", TORCH), "out of host memory: requested 4.0 GiB, and aborted", 2**32),
         ("libc++abi: terminating due to uncaught exception of type std::bad_alloc: std::bad_alloc", "out of host memory, and aborted", None),
         (f"RuntimeError: {TORCH}, which was caught\n{NOT_CAUGHT.format('std::logic_error', 'no')}", None, None),
+        (f"pool: terminating idle worker\n{BAD_ALLOC}{NOT_CAUGHT.format('std::runtime_error', 'no')}", None, None),
+        (NOT_CAUGHT.format("thrust::system::detail::bad_alloc", "std::bad_alloc: out of memory"), None, None),
         ("std::bad_alloc\n", None, None),
         (None, None, None),
     ],
