@@ -44,8 +44,8 @@ _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc
 # Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
 _NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
 _STACKS = 64 * 2**20  # bytes of a few threads, which may have ended since
-# What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of torch's
-# CPU allocator. A GPU's libraries have a bad_alloc of their own.
+# What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of
+# torch's CPU allocator. A GPU's libraries have a bad_alloc of their own.
 _TERMINATED = re.compile(r"terminate called|libc\+\+abi: terminating")
 _NO_MEMORY = re.compile(
     r"[^\n]*(?:'|of type )(?:std::bad_alloc|c10::Error[^\n]*\s[^\n]*DefaultCPUAllocator: can't allocate)"

@@ -5,6 +5,9 @@ every product, shared memory would be busy for longer than the tensor cores: all
 So one warpgroup computes P and dV, one dS and dK, and one dQ. P and dS are in the registers of who needs them next, and
 pass through shared memory once. The three are at different tiles, so that one has the tensor cores while another has
 its exponentials, without a schedule for it.
+
+P is handed on in 16 bits, as dV takes it, so that dS is rounded twice. (In float16, at tens of thousands of keys with
+like scores, P has few digits left, in dV as before, and now in dQ and dK too.)
 """
 
 # ruff: noqa: PIE808 - Gluon compiles these loops: it knows neither enumerate nor every form of range.

@@ -63,10 +63,21 @@ def _said(compiled: Any) -> dict[str, Any]:
         "spilled_bytes": int(re.search(r"(\d+) bytes spill stores", said)[1]),  # type: ignore[index]
         "shared_bytes": compiled.metadata.shared,
         "early": compiled.metadata.launch_pdl,
+        "additions": _additions(compiled.asm["ttgir"], compiled.asm["ptx"]),
         "waits": "griddepcontrol.wait" in compiled.asm["ptx"].partition("cp.async.bulk")[0],
         # The compiler gave up running wgmma asynchronously.
         "serialized": sorted(set(re.findall(r"C75\d\d", said))),
     }
+
+
+def _additions(ttgir: str, ptx: str) -> list[list]:
+    """Where the registers of what is added to global memory are in its tile (bases, as Triton has them), and the bytes
+    from the thread's address to which each four of them are added."""
+    if not (types := re.search(r"red\.relaxed.*tensor<\d+x\d+xf32, (#\w+)>", ttgir)):
+        return []
+    layout = re.search(rf"^{types[1]} = .*?register = (\[\[.*?\]\]), lane", ttgir, re.MULTILINE)
+    bytes_on = re.findall(r"red\.relaxed\.gpu\.global\.add\.v4\.f32 \[%rd\d+\+(\d+)\]", ptx)
+    return [json.loads(layout[1]), list(map(int, bytes_on))]  # type: ignore[index]
 
 
 if __name__ == "__main__":

@@ -259,6 +259,8 @@ class Machine:
             self._step(active)
             blocks = list(dict.fromkeys(each.block for each in active))
             active = [each for block in blocks for each in block.partitions if _busy(each)]
+            for block in blocks:
+                _left_over(block)
 
     def _step(self, active: list[Partition]) -> None:
         """One of the things that can happen now happens."""
@@ -293,6 +295,14 @@ class Machine:
 
 def _busy(partition: Partition) -> bool:
     return bool(not partition.ended or partition.products or partition.stores)
+
+
+def _left_over(block: Block) -> None:
+    """What a thread block must not leave behind."""
+    if any(each.ended and each.stores for each in block.partitions):
+        raise Fault("warps end before what they store has left shared memory")
+    if not any(map(_busy, block.partitions)) and any(each.arrived for each in block.named.values()):
+        raise Fault("a block ends, and warps have arrived at a named barrier that nobody meets them at")
 
 
 def now() -> Partition:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -24,6 +25,7 @@ CASES = [
 SHARED_BYTES = 227 * 1024  # of a block on Hopper
 
 
+@cache
 def _compiled() -> list[dict[str, dict]]:
     """Slow: a few seconds a case where Triton's cache has none of them."""
     if reasons := custom._gluon():
@@ -50,6 +52,20 @@ def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_
             assert said["spilled_bytes"] <= 300, (case, name)  # some, outside the loops, cost nothing
             # Launched while the pass before it runs, it waits for that before it loads.
             assert said["early"] == said["waits"] == (name == "_backward_kernel"), (case, name)
+
+
+def test_each_four_registers_are_added_where_their_layout_says() -> None:
+    """At head dim 256. One address does for a thread's 32 numbers, so that their order must be as `_add` expects."""
+    for case, kernels in zip(CASES, _compiled(), strict=True):
+        found = kernels["_backward_kernel"]["additions"]
+        assert bool(found) == (case["head_dim"] == 256), case
+        if found:
+            (one, two, *rest), bytes_on = found
+            assert (one, two) == ([0, 1], [0, 2]), "four numbers follow each other"
+            of_fours = [
+                sum(4 * (256 * r + c) for i, (r, c) in enumerate(rest) if n >> i & 1) for n in range(8)
+            ]
+            assert bytes_on == of_fours
 
 
 class Launched(Exception):
