@@ -27,8 +27,8 @@ ORDER BY d.place, d.seed, d.repeat, d.run_id"""
 
 # One row per completed run with a rate or with times of attention alone: how busy its machine was before it.
 # The kernel's load average forgets: after some seconds, exp(-seconds / 60) of a load are left in it. What is
-# left of what the study's own attempts added on the node while they ran, at most its processors, is taken off.
-# Where an attempt's load at its end is unknown, it may have added as much as it could.
+# left of what the study's own attempts added on the node while they ran, at most its processors, is taken
+# off. Where an attempt's load at its end is unknown, it may have added as much as it could.
 LOADS = """\
 WITH added AS (
   SELECT study, node, ended_at, least(cores * (1 - left_over),
