@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 
 import pytest
 
@@ -115,6 +116,37 @@ def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(
 ) -> None:
     with pytest.raises(ValueError, match="the Hopper kernel takes"):
         _forward(changes, **call)
+
+
+def test_launches_of_different_kernels_never_share_a_key(on_gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`launch` takes a compiled kernel by its key alone: it must say all that the kernel is compiled for."""
+    import torch
+
+    found: dict[tuple, set] = {}
+
+    def launch(kernel, key, _, *given, **__):
+        if hasattr(kernel, "params"):  # the interpreter's have none
+            found.setdefault((kernel, key), set()).add(tuple(map(_compiled_for, kernel.params, given)))
+
+    monkeypatch.setattr(hopper, "launch", launch)
+    monkeypatch.setattr(hopper, "launched", lambda *_: False)
+    calls = product(
+        (64, 128, 256), ("bfloat16", "float16"), (True, False), (True, False), (0, 100), (130, 9000)
+    )
+    for head_dim, dtype, causal, deterministic, offset, length in calls:
+        q = torch.empty(1, length, 4, head_dim, dtype=getattr(torch, dtype))
+        k = torch.empty(1, length + offset, 2, head_dim, dtype=q.dtype)
+        o, stats = hopper.forward(q, k, k, causal, offset)
+        hopper.backward(o, q, k, k, o, stats, causal, offset, deterministic)
+    assert len(found) > 50
+    assert [key for key, kernels in found.items() if len(kernels) > 1] == []
+
+
+def _compiled_for(parameter, given) -> object:
+    if parameter.is_constexpr:
+        return given
+    tensor = getattr(given, "base", given)  # of a descriptor, which has a box as well
+    return given is None, str(getattr(tensor, "dtype", "")), str(getattr(given, "block_shape", ""))
 
 
 @pytest.mark.refused
