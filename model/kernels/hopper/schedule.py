@@ -159,21 +159,23 @@ def in_step(blocks: int, heads: int, processors: int, causal: bool) -> int:
         blocks: of one head.
         heads: of all batches.
     """
-    equal = (each for each in range(1, heads + 1) if heads % each == 0)
-    enough = [each for each in equal if 10 * each * blocks >= 9 * processors] or [heads]
+    enough = _turns(blocks, heads, -(-9 * processors // 10))
     if not causal or blocks * heads >= 16 * processors:  # blocks are alike, or the last turn is a small part
         return enough[0]
     ends = [_end(blocks, heads, each, processors) for each in enough]
     return next(each for each, end in zip(enough, ends, strict=True) if 0.97 * end <= min(ends))
 
 
+def _turns(blocks: int, heads: int, least: int) -> list[int]:
+    """The heads that turns can have, all as many, with at least so many blocks to a turn; or else all heads."""
+    equal = (each for each in range(1, heads + 1) if heads % each == 0)
+    return [each for each in equal if each * blocks >= least] or [heads]
+
+
 def _end(blocks: int, heads: int, at_once: int, processors: int) -> int:
     """When the last block under a causal mask ends, in tiles: a processor that comes free takes the next one."""
-    free = [0] * processors
-    for number in range(blocks * heads):
-        longer, _ = locate.fn(number, blocks, heads, at_once)
-        heapq.heapreplace(free, free[0] + blocks - longer + 1)
-    return max(free)
+    work = [blocks - locate.fn(number, blocks, heads, at_once)[0] + 1 for number in range(blocks * heads)]
+    return max(sum(work[number] for number in mine) for mine in deal(work, processors))
 
 
 @cache
@@ -188,8 +190,7 @@ def in_order(blocks: int, heads: int, head_bytes: int, processors: int) -> int:
         heads: of all batches.
         head_bytes: that the blocks of one head read.
     """
-    equal = [each for each in range(1, heads + 1) if heads % each == 0]
-    enough = [each for each in equal if each * blocks >= 2 * processors] or [heads]
+    enough = _turns(blocks, heads, 2 * processors)
     return max((each for each in enough if each * head_bytes <= L2_BYTES), default=enough[0])
 
 
