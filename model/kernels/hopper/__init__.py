@@ -107,20 +107,21 @@ def backward(
     B, T, H, D = q_BTHD.shape
     T_K, K = k_BTKD.shape[1:3]
     own = _backward if D <= 128 else _backward_wide
-    queries = _backward.queries(D, deterministic)  # head dim 256 has as many as 128
-    packed = queries == 64  # the statistics of a tile in one place
+    queries = _backward.queries(D)  # head dim 256 has as many as 128
     passes_grid = (-(-T // queries), H, B)
     padded = queries * passes_grid[0]
-    delta_BHS = stats_2BHS.new_empty(B, H, 4 * padded if packed else _padded(T))
+    packed_BHS = stats_2BHS.new_empty(B, H, 4 * padded)
+    terms_BHSC = q_BTHD.new_empty(B, H, 2 * padded, 16) if own is _backward else None
     dq_BHTD = stats_2BHS.new_empty(B, H, padded, D)
     turns = None  # of blocks at each tile of dQ
     if deterministic:
         turns = torch.zeros(B, H, -(-T // queries), device=q_BTHD.device, dtype=torch.int32)
     key = (q_BTHD.device, q_BTHD.dtype, D, deterministic)
+    scale_log2 = D**-0.5 * LOG2_E
     launch(
         passes._backward_before_kernel, key, passes_grid,
-        o_BTHD, do_BTHD, delta_BHS, dq_BHTD, stats_2BHS, T, _padded(T), B * H, H,
-        *_units(o_BTHD), *_units(do_BTHD), D, queries, packed,
+        o_BTHD, do_BTHD, packed_BHS, terms_BHSC, dq_BHTD, stats_2BHS, T, _padded(T), B * H, H,
+        *_units(o_BTHD), *_units(do_BTHD), scale_log2, D, queries,
     )  # fmt: skip
     processors = _processors(q_BTHD.device)
     blocks = -(-T_K // own.KEYS)
@@ -133,14 +134,16 @@ def backward(
     dk_BTPD, dv_BTPD = (
         torch.empty(B, T_K, parts, D, device=x.device, dtype=x.dtype) for x in (k_BTKD, v_BTKD)
     )
-    of_delta = rows(delta_BHS, 4 * padded, 4 * queries) if packed else rows(delta_BHS, T, queries)
+    dq, terms = dq_BHTD, None
+    if terms_BHSC is not None:
+        dq = tiles(dq_BHTD.transpose(1, 2), own.BOX, own.BOX)
+        terms = tiles(terms_BHSC.transpose(1, 2), 2 * queries)
     launch(
         own._backward_kernel, (*key, causal), (blocks * B * parts, 1, 1),
         tiles(q_BTHD, queries), tiles(k_BTKD, own.BOX), tiles(v_BTKD, own.BOX),
-        tiles(do_BTHD, queries), tiles(dq_BHTD.transpose(1, 2), queries) if own is _backward else dq_BHTD,
-        tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
-        rows(stats_2BHS.view(2 * B, H, -1), T, queries), of_delta, turns,
-        T, T_K, query_offset, H // K, heads, parts, B, turn, D**-0.5 * LOG2_E, D**-0.5, causal, D, deterministic, queries,
+        tiles(do_BTHD, queries), dq, tiles(dk_BTPD, own.BOX), tiles(dv_BTPD, own.BOX),
+        terms, rows(packed_BHS, 4 * padded, _backward.FLOATS), turns,
+        T, T_K, query_offset, H // K, heads, parts, B, turn, scale_log2, D**-0.5, causal, D, deterministic, queries,
         num_warps=4, launch_pdl=True,
     )  # fmt: skip
     dq_BTHD = torch.empty(q_BTHD.shape, device=q_BTHD.device, dtype=q_BTHD.dtype)

@@ -20,6 +20,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 # The 128-byte swizzle that TMA writes and wgmma reads without bank conflicts; and rows of statistics without.
 SWIZZLED = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2))
 SWIZZLED_FP32 = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2))
+SWIZZLED_32 = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=32, element_bitwidth=16, rank=2))
 ROW = gl.constexpr(gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1))
 
 # Triton 3.7 renamed it.
@@ -115,28 +116,33 @@ class _Checked(TensorDescriptor):
         pass
 
 
-_TILES = {
-    size: gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=8 * size, rank=4) for size in (2, 4)
-}
+def _swizzled(size: int, columns: int) -> gl.NVMMASharedLayout:
+    """Of tiles of numbers of `size` bytes."""
+    return gl.NVMMASharedLayout(
+        swizzle_byte_width=min(128, size * columns), element_bitwidth=8 * size, rank=4
+    )
+
+
 _ROWS = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=3)
 
 
-def tiles(x_BTHD: Tensor, rows: int) -> TensorDescriptor:
-    """A descriptor that moves `rows` positions of one head. Any strides will do.
+def tiles(x_BTHD: Tensor, rows: int, columns: int | None = None) -> TensorDescriptor:
+    """A descriptor that moves `rows` positions of one head, or some columns of them. Any strides will do.
 
     Its coordinates are (batch, head, position, column).
     """
-    return _Checked(x_BTHD, *_geometry(x_BTHD.shape, x_BTHD.stride(), x_BTHD.element_size(), rows))
+    return _Checked(x_BTHD, *_geometry(x_BTHD.shape, x_BTHD.stride(), x_BTHD.element_size(), rows, columns))
 
 
 @lru_cache(maxsize=4096)
 def _geometry(
-    shape: torch.Size, strides: tuple[int, ...], size: int, rows: int
+    shape: torch.Size, strides: tuple[int, ...], size: int, rows: int, columns: int | None
 ) -> tuple[list[int], list[int], list[int], gl.NVMMASharedLayout]:
     """Shape, strides, box and layout of a descriptor. Descriptors share them: an eager call has no time to make them anew."""
     B, T, H, D = shape
     b, t, h, _ = (stride if length > 1 else D for stride, length in zip(strides, shape, strict=True))
-    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, D], _TILES[size]
+    columns = columns or D
+    return [B, H, T, D], [b, h, t, 1], [1, 1, rows, columns], _swizzled(size, columns)
 
 
 def rows(x_BHS: Tensor, T: int, length: int) -> TensorDescriptor:

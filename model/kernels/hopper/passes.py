@@ -18,7 +18,8 @@ def _as_rows(dq, ROWS: tl.constexpr, D: tl.constexpr):
     return tl.reshape(tl.permute(parts, (0, 7, 2, 5, 4, 1, 3, 6, 8)), [ROWS, D])
 
 
-LARGE = tl.constexpr(1024.0)  # below it, one float32 number gives P with an error of at most 2e-5 of it
+# From here on an LSE takes two float32 numbers. Below, one costs P at most some 1e-4 of it, as the tensor cores add it up.
+LARGE = tl.constexpr(128.0)
 
 
 @triton.jit
@@ -29,15 +30,33 @@ def _in_two_numbers(x, y):
     return total, (x - (total - of_y)) + (y - of_y)
 
 
+@triton.jit
+def _in_parts(x, ROWS: tl.constexpr, DTYPE: tl.constexpr):
+    """(ROWS, 16): float32 numbers as sums of three of 16 bits, which count 2^6, 2^-5 and 2^-16; and zeros.
+
+    So float16 holds up to 4e6, and what is smaller keeps its digits.
+    """
+    x *= 2.0**-6
+    first = x.to(DTYPE)
+    x = (x - first.to(tl.float32)) * 2.0**11
+    second = x.to(DTYPE)
+    third = ((x - second.to(tl.float32)) * 2.0**11).to(DTYPE)
+    part = tl.arange(0, 16)[None, :]
+    rest = tl.where(part == 2, third[:, None], tl.zeros([ROWS, 16], DTYPE))
+    return tl.where(part == 0, first[:, None], tl.where(part == 1, second[:, None], rest))
+
+
 @triton.jit(do_not_specialize=("T", "T_STATS", "BH", "H", "o_b", "o_t", "o_h", "do_b", "do_t", "do_h"))
 def _backward_before_kernel(
-    O, DO, DELTA, DQ, STATS, T, T_STATS, BH, H, o_b, o_t, o_h, do_b, do_t, do_h,
-    D: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr,
+    O, DO, PACKED, TERMS, DQ, STATS, T, T_STATS, BH, H, o_b, o_t, o_h, do_b, do_t, do_h, scale_log2,
+    D: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """delta = rowsum(dO * O), of which every gradient takes a part (FA2 section 2.3.2); and dQ = 0.
 
-    dQ's sums are whole tiles of ROWS. PACKED: a tile's statistics get one place: of each row the LSE (its maximum and log2 of its
-    sum in one number), what that number's rounding lost, and delta; and in all ROWS places whether a row's LSE is LARGE.
+    dQ's sums are whole tiles of ROWS, and so are the others. In PACKED, a tile has of each row the LSE (its maximum and log2 of
+    its sum in one number), what that number's rounding lost, and delta; and in all ROWS places whether a row's LSE is LARGE.
+    In TERMS, if they are wanted: -LSE in units of scores, and -delta, as `_in_parts`. The LSE is in one of both, and 0 in
+    the other: in PACKED if some row's is LARGE.
     """
     if EARLY:
         gdc_launch_dependents()
@@ -56,21 +75,26 @@ def _backward_before_kernel(
     row = batch * H + head
     delta = tl.sum(o * do, 1)
     tiles = (T + ROWS - 1) // ROWS
-    if PACKED:
-        # Within 16 rows: those of one thread (2t, 2t + 1, 2t + 8, 2t + 9) side by side.
-        at = tl.arange(0, ROWS)
-        place = at // 16 * 16 + at % 8 // 2 * 4 + at % 16 // 8 * 2 + at % 2
-        out = DELTA + (row * tiles + tile) * 4 * ROWS + place
-        largest = tl.load(STATS + row * T_STATS + position, mask=inside, other=0.0)
-        log_sum = tl.load(STATS + (BH + row) * T_STATS + position, mask=inside, other=0.0)
-        lse, lost = _in_two_numbers(largest, log_sum)
-        tl.store(out, lse)
-        tl.store(out + ROWS, lost)
-        tl.store(out + 2 * ROWS, delta)
-        large = tl.max(tl.abs(lse), 0) >= LARGE
-        tl.store(out + 3 * ROWS, tl.zeros([ROWS], tl.float32) + large.to(tl.float32))
-    else:
-        tl.store(DELTA + row * T_STATS + position, delta, mask=inside)
+    largest = tl.load(STATS + row * T_STATS + position, mask=inside, other=0.0)
+    log_sum = tl.load(STATS + (BH + row) * T_STATS + position, mask=inside, other=0.0)
+    lse, lost = _in_two_numbers(largest, log_sum)
+    large = tl.max(tl.abs(lse), 0) >= LARGE
+    at = tl.arange(0, ROWS)
+    first = row * tiles + tile
+    if TERMS is not None:
+        DTYPE: tl.constexpr = TERMS.dtype.element_ty
+        out = TERMS + first * 2 * ROWS * 16 + at[:, None] * 16 + tl.arange(0, 16)[None, :]
+        tl.store(out, _in_parts(tl.where(large, 0.0, -lse / scale_log2), ROWS, DTYPE))
+        tl.store(out + ROWS * 16, _in_parts(-delta, ROWS, DTYPE))
+        lse = tl.where(large, lse, 0.0)
+        lost = tl.where(large, lost, 0.0)
+    # Within 16 rows: those of one thread (2t, 2t + 1, 2t + 8, 2t + 9) side by side.
+    place = at // 16 * 16 + at % 8 // 2 * 4 + at % 16 // 8 * 2 + at % 2
+    out = PACKED + first * 4 * ROWS + place
+    tl.store(out, lse)
+    tl.store(out + ROWS, lost)
+    tl.store(out + 2 * ROWS, delta)
+    tl.store(out + 3 * ROWS, tl.zeros([ROWS], tl.float32) + large.to(tl.float32))
     tl.store(DQ + (row * tiles * ROWS + wide) * D + column, tl.zeros([ROWS, D], tl.float32))
 
 

@@ -54,7 +54,13 @@ class Pointer:
 class Allocation:
     """Shared memory. What warps store there, TMA and the tensor cores see only after a fence."""
 
-    unfenced: set[Partition] = field(default_factory=set)
+    unfenced: set[tuple[Partition, range]] = field(default_factory=set)  # who stored, and to which addresses
+
+
+def _addresses(x: Tensor) -> range:
+    """From a tensor's first byte to its last."""
+    steps = sum((length - 1) * stride for length, stride in zip(x.shape, x.stride(), strict=True))
+    return range(x.data_ptr(), x.data_ptr() + (steps + 1) * x.element_size())
 
 
 @dataclass
@@ -74,20 +80,30 @@ class Shared:
     def slice(self, start: int, length: int, dim: int = 0) -> Shared:
         return Shared(self.part.narrow(dim, start, length), self.of)
 
-    def _reinterpret(self, dtype: torch.dtype, shape: list[int], layout: object) -> Shared:
-        """The columns of a swizzled tile in parts."""
+    def _reinterpret(self, dtype: torch.dtype, shape: list[int], layout: object) -> SimpleNamespace:
+        """Parts of swizzled tiles: 64 columns of a tile lie together, row after row."""
         parts, rows, columns = shape
-        return Shared(self.part.view(rows, parts, columns).transpose(0, 1), self.of)
+        height, width = self.part.shape[-2:]
+        found = [
+            Shared(tile[row : row + rows, column : column + columns], self.of)
+            for tile in self.part.view(-1, height, width)
+            for column in range(0, width, columns)
+            for row in range(0, height, rows)
+        ]
+        if columns != 64 or len(found) != parts:
+            raise Fault(f"{list(self.part.shape)} is not {shape}")
+        return SimpleNamespace(index=found.__getitem__)
 
     def load(self, layout: object) -> Values:
         return self.part.clone().as_subclass(Values)
 
     def store(self, x: Tensor) -> None:
         self.part.copy_(x)
-        self.of.unfenced.add(now())
+        self.of.unfenced.add((now(), _addresses(self.part)))
 
     def for_hardware(self) -> Tensor:
-        if self.of.unfenced:
+        mine = _addresses(self.part)
+        if any(mine.start < each.stop and each.start < mine.stop for _, each in self.of.unfenced):
             raise Fault("the tensor cores or TMA read what was stored without a fence")
         return self.part
 
@@ -179,13 +195,14 @@ class Product:
 
     a: Shared | Tensor
     b: Shared
-    acc: Tensor | None
+    acc: Tensor | Product | None
     value: Tensor | None = None
 
     def run(self) -> None:
         a = self.a.for_hardware() if isinstance(self.a, Shared) else self.a
         value = a.float() @ self.b.for_hardware().float()
-        self.value = (value if self.acc is None else value + self.acc).as_subclass(Values)
+        acc = self.acc.value if isinstance(self.acc, Product) else self.acc  # the one before, in order
+        self.value = (value if acc is None else value + acc).as_subclass(Values)
 
 
 @dataclass(eq=False)
@@ -421,7 +438,7 @@ def _init(barrier: Barrier, count: int) -> None:
 def _fence() -> None:
     me = now()
     for each in me.block.allocations:
-        each.unfenced.discard(me)
+        each.unfenced = {store for store in each.unfenced if store[0] is not me}
 
 
 def _atomic_add(pointer: Pointer, number: int, sem: str) -> int:

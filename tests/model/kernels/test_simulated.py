@@ -22,10 +22,11 @@ CASES = [
     {**FP16, "causal": True, "lengths": [70, 170], "query_offset": 100, "deterministic": True, "late": "products"},
     {**BF16, "causal": True, "lengths": [65, 65], "heads": [3, 3], "processors": 100, "late": "warps"},
     {**BF16, "causal": False, "lengths": [1, 129], "deterministic": True},
-    # exp2 of what a key beyond the last one scores (0) overflows.
-    {**BF16, "causal": False, "lengths": [65, 127], "alike": True, "logits": 200},
+    # exp2 of what a key beyond the last one scores (0) overflows, though no LSE is large.
+    {**FP16, "causal": False, "lengths": [65, 127], "alike": True, "logits": 25},
 ]  # fmt: skip
 CAUSAL = {**BF16, "head_dim": 128, "causal": True}
+SHORT = {**CAUSAL, "head_dim": 64}
 WIDE = {**CAUSAL, "head_dim": 256}
 ONE_TILE = {**WIDE, "causal": False, "lengths": [64, 640], "heads": [1, 1], "late": "products"}  # of queries
 STAGES_AGAIN = {
@@ -102,8 +103,12 @@ FAULTS = [
     ("_forward", "tma.store_wait(0)  # the output", "# the output", {**CAUSAL, "late": "stores"}),
     ("_forward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**WIDE, "late": "stores"}),
     ("_forward", "if D < 256:\n            mbarrier", "if D < 512:\n            mbarrier", WIDE),
-    ("_backward", "mbarrier.wait(dq_free.index(0), (n & 1) ^ 1)", "pass", {**CAUSAL, "late": "stores"}),
+    ("_backward", "mbarrier.wait(dq_free.index(WHICH), (n & 1) ^ 1)", "pass", {**CAUSAL, "late": "stores"}),
+    ("_backward", "tma.store_wait(1)\n            mbarrier", "mbarrier", {**CAUSAL, "late": "stores"}),
     ("_backward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**CAUSAL, "late": "stores"}),
+    ("_backward", "meet_at(_Q_FREE + stage)", "pass", {**CAUSAL, "late": "copies"}),
+    ("_backward", "stage * 2", "0 * 2", {**CAUSAL, "late": "products"}),
+    ("_backward", "meet_at(_DS_FULL + total % 2 * 2, _PAIR)", "pass", {**CAUSAL, "late": "products"}),
     ("_backward_wide", "meet_at(_FREE + 1 - stage, _READERS)", "pass", {**WIDE, "late": "copies"}),
     ("_backward_wide", "meet_at(_P_FREE, _PAIR)\n        p_smem", "pass\n        p_smem", WIDE),
     ("_backward_wide", "meet_at(_DS_FREE + stage, _PAIR)\n        ds_smem", "pass\n        ds_smem", WIDE),
@@ -115,10 +120,16 @@ FAULTS = [
     ("_backward_wide", "meet_at(_P_FREE, _PAIR)\n    do_smem", "pass\n    do_smem", ONE_TILE),
     # Products that are used too early, or given back too early.
     ("_forward", "s = warpgroup_mma_wait(1,", "s = warpgroup_mma_wait(2,", {**CAUSAL, "late": "products"}),
-    ("_backward", "dv, dk = warpgroup_mma_wait(0, deps", "arrive_at(_Q_FREE + stage)\n        dv, dk = warpgroup_mma_wait(0, deps", CAUSAL),
+    ("_backward", "dk = warpgroup_mma_wait(0, deps=(dk_pending,))\n        arrive_at(_Q_FREE + stage)", "arrive_at(_Q_FREE + stage)\n        dk = warpgroup_mma_wait(0, deps=(dk_pending,))", {**CAUSAL, "late": "products"}),
+    ("_backward", "dv, dq = warpgroup_mma_wait(0, deps", "dv, dq = warpgroup_mma_wait(1, deps", {**CAUSAL, "late": "products"}),
     # Fences, parities and turns.
     ("_forward", "fence_async_shared()\n        tma", "tma", CAUSAL),
-    ("_backward", "fence_async_shared()\n        block_barrier()  # dS", "block_barrier()  # dS", CAUSAL),
+    ("_backward", "fence_async_shared()\n            meet_at(_DS", "meet_at(_DS", CAUSAL),
+    ("_backward", "fence_async_shared()\n            arrive_at(_DS", "arrive_at(_DS", SHORT),
+    ("_backward", "fence_async_shared()\n        arrive_at(_DQ", "arrive_at(_DQ", CAUSAL),
+    ("_backward", "meet_at(_DS_FULL, _PAIR)", "pass", CAUSAL),
+    ("_backward", "meet_at(_DS_FULL + stage * 2 + WHICH, _PAIR)", "pass", SHORT),
+    ("_backward", "meet_at(_DQ_FULL + 1, _PAIR)", "pass", CAUSAL),
     ("_backward_wide", "fence_async_shared()\n        arrive_at(_DS_FULL", "arrive_at(_DS_FULL", WIDE),
     ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            mbarrier", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            mbarrier", CAUSAL),
     ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", CAUSAL),
@@ -132,10 +143,12 @@ FAULTS = [
     ("_backward", "[batch, first_head // GROUP, block", "[batch, first_head, block", CAUSAL),
     ("_backward", "(0, 5, 2, 6, 4, 3, 7, 1, 8)", "(0, 5, 2, 6, 4, 3, 7, 8, 1)", CAUSAL),
     ("_backward", "- lost[None, :]", "", HUGE),
-    ("_backward", "masked = masked | is_large", "masked = masked & is_large", CAUSAL),
+    ("_backward", "ragged | is_large", "ragged & is_large", HUGE),
+    ("_backward", "part == 1, 2.0**-5", "part == 1, 0.0", {**CAUSAL, "logits": 8}),
+    ("_backward", "(weights, less_delta,", "(weights, less_lse,", CAUSAL),
     ("_backward_wide", "- lost[None, :]", "", {**HUGE, "head_dim": 256}),
     ("_backward_wide", "ragged = (block + 1) * _KEYS > T_K", "ragged = False", {"head_dim": 256, **CASES[-1]}),
-    ("_backward", "ragged = (block + 1) * _KEYS > T_K", "ragged = False", {"head_dim": 128, **CASES[-1]}),
+    ("_backward", "ragged = first_key + _OWN > T_K", "ragged = False", {"head_dim": 128, **CASES[-1]}),
     ("_backward_wide", "next_tile(i, first, tiles, ORDERED)", "next_tile(i, first, tiles, False)", {**WIDE, "deterministic": True}),
     ("_backward_wide", "column % 32", "column", WIDE),
     ("_backward_wide", "at + each * _PART", "at", WIDE),
