@@ -57,7 +57,7 @@ _PAIR = gl.constexpr(256)  # threads that meet there: both warpgroups, or one an
 
 
 @gluon.jit
-def in_register_order(dq, D: gl.constexpr, QUERIES: gl.constexpr):
+def in_register_order(dq):
     """A tile of dQ with its elements moved, so that a thread's registers are 16 bytes in a row.
 
     Of wgmma's accumulators a thread has columns c and c + 1 (c = 2 (lane % 4)) of rows lane // 4 and
@@ -66,9 +66,16 @@ def in_register_order(dq, D: gl.constexpr, QUERIES: gl.constexpr):
     (r0 c2 c1) write 128 bytes of one row, which meet no bank conflict, however rows are swizzled.
     """
     parts = dq.reshape(
-        [QUERIES // 16, 2, 4, 2, D // 32, 2, 2, 4, 2]
+        [dq.shape[0] // 16, 2, 4, 2, dq.shape[1] // 32, 2, 2, 4, 2]
     )  # .. r4, r3, r2 r1, r0, .. c5, c4, c3, c2 c1, c0
-    return parts.permute((0, 5, 2, 6, 4, 3, 7, 1, 8)).reshape([QUERIES, D])
+    return parts.permute((0, 5, 2, 6, 4, 3, 7, 1, 8)).reshape(dq.shape)
+
+
+@gluon.jit
+def _statistics(stats_smem, stage, which: gl.constexpr, COUNT: gl.constexpr, QUERIES: gl.constexpr):
+    """Where the first COUNT numbers of a kind are, of a tile (`passes._backward_before_kernel`)."""
+    piece = stats_smem.index(stage * QUERIES // 64 + which * QUERIES // _FLOATS)
+    return piece.slice(which * QUERIES % _FLOATS, COUNT)
 
 
 @gluon.jit
@@ -79,8 +86,7 @@ def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUER
     READ: gl.constexpr = gl.DistributedLinearLayout(
         EACH_THREAD, [[4], [8], [0], [0], [0]], [[0]] * 2, [], [QUERIES]
     )
-    place = stats_smem.index(stage * QUERIES // 64 + which * QUERIES // _FLOATS)
-    x = place.slice(which * QUERIES % _FLOATS, QUERIES).load(READ)
+    x = _statistics(stats_smem, stage, which, QUERIES, QUERIES).load(READ)
     x = x.reshape([QUERIES // 16, 4, 2, 2]).permute((0, 2, 1, 3)).reshape([QUERIES])
     return gl.convert_layout(x, LAYOUT, assert_trivial=True)
 
@@ -89,8 +95,7 @@ def statistic(stats_smem, stage, which: gl.constexpr, LAYOUT: gl.constexpr, QUER
 def is_large(stats_smem, stage, QUERIES: gl.constexpr):
     """Whether some row of the tile needs two numbers, in every thread."""
     ONE: gl.constexpr = gl.DistributedLinearLayout([], [[0]] * 5, [[0]] * 2, [], [1])
-    place = stats_smem.index(stage * QUERIES // 64 + 3 * QUERIES // _FLOATS)
-    return gl.max(place.slice(3 * QUERIES % _FLOATS, 1).load(ONE), 0) > 0
+    return gl.max(_statistics(stats_smem, stage, 3, 1, QUERIES).load(ONE), 0) > 0
 
 
 @gluon.jit
@@ -271,7 +276,7 @@ def _compute(
             dq_pending = warpgroup_mma(ds, k, dq_pending, use_acc=half > 0, is_async=True)
         mbarrier.wait(dq_free.index(WHICH), (n & 1) ^ 1)
         dv, dq = warpgroup_mma_wait(0, deps=(dv_pending, dq_pending))
-        dq_smem.index(WHICH).store(in_register_order(dq, _OWN, _OWN))
+        dq_smem.index(WHICH).store(in_register_order(dq))
         # After dQ is stored: its stores would wait for this product.
         dk_pending = warpgroup_mma(dst_operand, q, dk, is_async=True)  # dK += dS^T Q
         fence_async_shared()

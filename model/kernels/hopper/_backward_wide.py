@@ -148,7 +148,7 @@ def _load_and_compute_dq(
         for each in range(0, D // _PART):
             pending = warpgroup_mma(ds, k_parts.index(each), none, use_acc=False, is_async=True)
             dq = warpgroup_mma_wait(0, deps=(pending,))
-            _add(in_register_order(dq, _PART, _QUERIES), at + each * _PART)
+            _add(in_register_order(dq), at + each * _PART)
         arrive_at(_DS_FREE + stage, _PAIR)
         if ORDERED:
             pass_turn_on(turn)
