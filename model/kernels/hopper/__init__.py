@@ -33,7 +33,7 @@ from model.kernels.hopper._tma import launch, launched, rows, tiles
 LOG2_E = 1.4426950408889634
 HEAD_DIMS = (64, 128, 256)
 DTYPES = (torch.bfloat16, torch.float16)
-STAGES = 2  # buffers that K and V rotate through
+STAGES = 2  # buffers that K and V rotate through (`_forward._buffer` counts on two)
 
 
 def forward(

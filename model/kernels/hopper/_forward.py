@@ -59,6 +59,13 @@ _V_FREE = gl.constexpr(13)  # and 14
 
 
 @gluon.jit
+def _buffer(tile):
+    """A tile's buffer, of two, and the parity of its round. In bits: / and % of numbers with a sign take more
+    instructions, which a consumer has before its turn."""
+    return tile & 1, (tile >> 1) & 1
+
+
+@gluon.jit
 def _load(
     q_desc, k_desc, v_desc,
     q_smem, k_smem, v_smem,
@@ -77,7 +84,7 @@ def _load(
         for n in range(0, count):
             at = (count - 1 - n) * KEYS
             tile = first_tile + n
-            stage = tile % STAGES
+            stage, _parity = _buffer(tile)
             if tile >= STAGES:
                 meet_at(_K_FREE + stage, ALL)
             mbarrier.expect(k_full.index(stage), k_desc.block_type.nbytes)
@@ -99,8 +106,9 @@ def _load(
             )
         first_tile += count
     for tile in range(max(first_tile - STAGES, 0), first_tile):  # take what arrives after the last tiles
-        meet_at(_K_FREE + tile % STAGES, ALL)
-        meet_at(_V_FREE + tile % STAGES, ALL)
+        stage, _parity = _buffer(tile)
+        meet_at(_K_FREE + stage, ALL)
+        meet_at(_V_FREE + stage, ALL)
 
 
 @gluon.jit
@@ -143,7 +151,7 @@ def _compute(
     q_smem, k_smem, v_smem, o_smem,
     q_full, q_free, k_full, v_full,
     T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-    CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, SKEWED: gl.constexpr, KEYS: gl.constexpr, D: gl.constexpr,
     CONSUMERS: gl.constexpr, WHICH: gl.constexpr,
 ):  # fmt: skip
     """Consumer WHICH (0, 1 or 2): the online softmax over its 64 of each block's queries (FA2 algorithm 1)."""
@@ -173,8 +181,8 @@ def _compute(
         mbarrier.wait(q_full.index(WHICH), turn & 1)
 
         # The last tile comes first: the only one with a mask, unless the diagonal cuts two tiles (SKEWED).
-        stage = first_tile % STAGES
-        mbarrier.wait(k_full.index(stage), (first_tile // STAGES) & 1)
+        stage, parity = _buffer(first_tile)
+        mbarrier.wait(k_full.index(stage), parity)
         s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
         s = warpgroup_mma_wait(0, deps=(s,))
         arrive_at(_K_FREE + stage, ALL)
@@ -187,17 +195,16 @@ def _compute(
 
         for n in range(1, count):
             tile = first_tile + n
-            stage = tile % STAGES
-            parity = (tile // STAGES) & 1
-            last_stage = (tile - 1) % STAGES
-            last_parity = ((tile - 1) // STAGES) & 1
+            stage, parity = _buffer(tile)
+            last_stage, last_parity = _buffer(tile - 1)
             # S(n) = Q K(n)^T, then O += P(n-1) V(n-1), which still runs while the softmax of S(n) begins (FA3 section
             # 3.2, algorithm 2). Consumers take turns: one has its products while the other has its softmax (section
-            # 3.1). A turn holds nothing but products: whatever else is in it, the tensor cores wait for.
+            # 3.1). A turn holds nothing but products: whatever else is in it, the tensor cores wait for. V, which is there
+            # by now, is asked for while they compute S.
             mbarrier.wait(k_full.index(stage), parity)
-            mbarrier.wait(v_full.index(last_stage), last_parity)
             meet_at(MINE, _PAIR)
             s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), no_scores, use_acc=False, is_async=True)
+            mbarrier.wait(v_full.index(last_stage), last_parity)
             acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
             arrive_at(NEXT, _PAIR)
             s = warpgroup_mma_wait(1, deps=(s,))
@@ -219,8 +226,8 @@ def _compute(
 
         if D < 256:
             mbarrier.arrive(q_free.index(WHICH), count=1)
-        last_stage = (end_tile - 1) % STAGES
-        mbarrier.wait(v_full.index(last_stage), ((end_tile - 1) // STAGES) & 1)
+        last_stage, last_parity = _buffer(end_tile - 1)
+        mbarrier.wait(v_full.index(last_stage), last_parity)
         meet_at(MINE, _PAIR)
         acc_pending = warpgroup_mma(p_16, v_smem.index(last_stage), acc, is_async=True)
         arrive_at(NEXT, _PAIR)
@@ -280,10 +287,10 @@ def _forward_kernel(
                      T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
                         T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 0)),
+                        CAUSAL, SKEWED, KEYS, D, CONSUMERS, 0)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
                         T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 1)),
+                        CAUSAL, SKEWED, KEYS, D, CONSUMERS, 1)),
         ], [4, 4], [240, 240])  # fmt: skip
     else:
         gl.warp_specialize([
@@ -291,11 +298,11 @@ def _forward_kernel(
                      T_Q, T_K, OFFSET, HEADS, GROUP, BATCH, AT_ONCE, DEALT, PLACES, CAUSAL, KEYS, STAGES, CONSUMERS)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
                         T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 0)),
+                        CAUSAL, SKEWED, KEYS, D, CONSUMERS, 0)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
                         T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 1)),
+                        CAUSAL, SKEWED, KEYS, D, CONSUMERS, 1)),
             (_compute, (o_desc, STATS, q_smem, k_smem, v_smem, o_smem, q_full, q_free, k_full, v_full,
                         T_Q, T_K, OFFSET, HEADS, BATCH, AT_ONCE, DEALT, PLACES, T_STATS, scale_log2,
-                        CAUSAL, SKEWED, KEYS, D, STAGES, CONSUMERS, 2)),
+                        CAUSAL, SKEWED, KEYS, D, CONSUMERS, 2)),
         ], [4, 4, 4], [160, 160, 160])  # fmt: skip

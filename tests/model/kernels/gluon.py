@@ -258,12 +258,13 @@ class Machine:
 
     def __init__(self, seed: int, late: str = "") -> None:
         """What is `late` ("warps", "copies", "products" or "stores") happens only when nothing else can."""
-        self.random, self.late = random.Random(seed), late
+        self.seed, self.late = seed, late
         self.turn = threading.Semaphore(0)
         self.copies: list[Callable[[], None]] = []  # into shared memory
 
     def run(self, kernel: Callable[..., None], programs: int, given: tuple[Any, ...]) -> None:
         """Run a grid of one dimension; tensors become pointers."""
+        self.random = random.Random(self.seed)  # the same order, whatever ran before
         arguments = [Pointer(x) if isinstance(x, Tensor) else x for x in given]
         waiting = deque(range(programs))
         active: list[Partition] = []

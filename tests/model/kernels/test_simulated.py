@@ -98,7 +98,7 @@ def test_blocks_that_take_turns_give_the_same_bits_in_whatever_order_they_run(he
 # (file, what is replaced, by what, where it shows)
 FAULTS = [
     # Tiles that are overwritten before all have read them.
-    ("_forward", "meet_at(_K_FREE + stage, ALL)", "pass", {**CAUSAL, "late": "copies"}),
+    ("_forward", "    meet_at(_K_FREE + stage, ALL)\n            mbarrier", "    pass\n            mbarrier", {**CAUSAL, "late": "copies"}),
     ("_forward", "arrive_after(_of_first_columns(p), _K_FREE + stage, ALL)", "pass", CAUSAL),
     ("_forward", "tma.store_wait(0)  # the output", "# the output", {**CAUSAL, "late": "stores"}),
     ("_forward", "tma.store_wait(0)\n            mbarrier", "mbarrier", {**WIDE, "late": "stores"}),
@@ -131,10 +131,12 @@ FAULTS = [
     ("_backward", "meet_at(_DS_FULL + stage * 2 + WHICH, _PAIR)", "pass", SHORT),
     ("_backward", "meet_at(_DQ_FULL + 1, _PAIR)", "pass", CAUSAL),
     ("_backward_wide", "fence_async_shared()\n        arrive_at(_DS_FULL", "arrive_at(_DS_FULL", WIDE),
-    ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            mbarrier", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            mbarrier", CAUSAL),
+    ("_forward", "mbarrier.wait(k_full.index(stage), parity)\n            meet", "mbarrier.wait(k_full.index(stage), 1 - parity)\n            meet", CAUSAL),
+    ("_forward", "mbarrier.wait(v_full.index(last_stage), last_parity)\n            acc", "acc", {**CAUSAL, "late": "copies"}),
+    ("_forward", "return tile & 1, (tile >> 1) & 1", "return tile & 1, tile & 1", CAUSAL),
     ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", CAUSAL),
     ("_forward", "arrive_at(NEXT, _PAIR)\n        acc = ", "acc = ", THREE),
-    ("_forward", "meet_at(_V_FREE + stage, ALL)", "pass", {**THREE, "late": "copies"}),
+    ("_forward", "    meet_at(_V_FREE + stage, ALL)\n            mbarrier", "    pass\n            mbarrier", {**THREE, "late": "copies"}),
     # Numbers.
     ("_forward", "if SKEWED and cut", "if False and cut", {**CAUSAL, "query_offset": 30, "lengths": [170, 200]}),
     ("_forward", "column[None, :] < seen", "column[None, :] <= seen", CAUSAL),
