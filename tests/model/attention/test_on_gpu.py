@@ -176,9 +176,14 @@ def test_a_graph_captured_before_any_other_call_of_its_lengths_gives_the_same_bi
     assert torch.equal(captured, attend(inputs.q, inputs.k, inputs.v))
 
 
-def test_custom_takes_peaked_attention() -> None:
+@pytest.mark.parametrize(
+    "case",
+    [CASES[1], replace(CASES[1], head_dim=256), replace(CASES[1], sequence_length=4200, head_dim=64)],
+    ids=["128", "256", "three warpgroups"],
+)
+def test_custom_takes_peaked_attention(case: Case) -> None:
     """The softmax is nearly one-hot, and its maximum moves from tile to tile."""
-    _assert_right("custom", Variant(CASES[1], "large logits", seed=2))
+    _assert_right("custom", Variant(case, "large logits", seed=2))
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])

@@ -351,6 +351,8 @@ def _asm(instruction: str, constraints: str, given: list[Any], *_: object, **__:
         mine = barrier.arrive(int(given[1]))
         me.wait((lambda: barrier.rounds > mine) if what == "bar.sync" else lambda: True)
         return 0
+    if "vote.sync.any" in instruction:  # `_forward._scale`
+        return given[0] * given[1]
     if what == "red.relaxed.gpu.global.add.v4.f32":
         _add_in_register_order(*given)
         me.wait()
@@ -506,7 +508,10 @@ HOPPER = {
 LANGUAGE = "triton.experimental.gluon.language"
 MODULES: dict[str, dict[str, Any]] = {
     "triton.experimental": {},
-    "triton.experimental.gluon": {"jit": lambda function=None, **_: _jit(function) if function else _jit},
+    "triton.experimental.gluon": {
+        "jit": lambda function=None, **_: _jit(function) if function else _jit,
+        "constexpr_function": _same,
+    },
     LANGUAGE: GLUON,
     f"{LANGUAGE}._core": {"builtin": lambda function: partial(_copy_out, add=True)},  # `reduce_add`
     f"{LANGUAGE}.nvidia.hopper": HOPPER,
