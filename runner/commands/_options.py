@@ -99,11 +99,11 @@ def workspace(given: str, by: str = "--root") -> Path:
     return root
 
 
-def study_name(given: str, collected: Sequence[str] = ()) -> str:
+def study_name(given: str, also: Sequence[str] = ()) -> str:
     """Resolve a study's name or file to the name of a study in this workspace.
 
     Args:
-        collected: studies that count too, although their folders may be gone.
+        also: studies that count too, although they may have no run folders.
 
     Raises:
         UserError: the study has no runs here.
@@ -113,7 +113,7 @@ def study_name(given: str, collected: Sequence[str] = ()) -> str:
         from runner.spec.study import read_study
 
         name = read_study(Path(given)).name
-    if name not in (known := sorted({*study_names(root), *collected})):
+    if name not in (known := sorted({*study_names(root), *also})):
         raise no_runs(root, name, known)
     return name
 

@@ -21,7 +21,7 @@ from model.disk.record import StepRecord
 from model.errors import UserError
 from model.units import counted
 from runner.commands._console import live, print_json, say, table
-from runner.commands._options import AsJson, Settings, StudyName, is_file, study_name
+from runner.commands._options import AsJson, Settings, StudyName, study_name
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
 from runner.execute import queue
@@ -33,6 +33,11 @@ from runner.state.runs import last_step, name_of
 REFRESH_SECONDS = 2.0
 MOST_ROWS = 40  # above that, a table has a row for each group
 HEADS = ("run", "factors", "status", "step", "loss", "last tokens/s", "reason")
+KEYS = (  # of each row of `--json`
+    "study", "run_id", "factors", "repeat", "phase", "outcome", "expected_outcome", "reason", "stage",
+    "waits_for", "attempt", "job_id", "step", "steps", "loss", "tokens_per_second", "slowest_rank",
+    "imported",
+)  # fmt: skip
 GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median last tokens/s")
 
 
@@ -60,12 +65,13 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     root = Settings.root
-    if not as_json:
-        _say_who_waits(root, Path(study).stem if study and is_file(study) else study)
-    name = study and study_name(study)
+    name = study and study_name(study, [launch.study for launch in queue.waiting(root)])
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
+    if not as_json:
+        for line in queue.waits(root, name):
+            say(line)
     if not root.is_dir():
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
@@ -73,19 +79,13 @@ def command(
         return by_setting(by_outcome(reconciled(root, name), outcome or ()), only or ())
 
     if as_json:
-        print_json(rows(chosen()))
+        print_json([*rows(chosen()), *([] if outcome or only else _waiting(root, name))])
     elif watch:
         _watch(chosen)
     elif every:
         show(chosen())
     else:
         summarize(chosen())
-
-
-def _say_who_waits(root: Path, study: str | None) -> None:
-    """Name launches that wait for another one: their runs are planned, or not written yet."""
-    for launch in queue.waiting(root, study):
-        say(f"{launch} waits for its turn, after {queue.holder() or 'another launch'}")
 
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
@@ -116,6 +116,13 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "imported": state.brief.imported and state.brief.imported["file"],
         })  # fmt: skip
     return found
+
+
+def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:
+    """Launches that wait for another one, as `status --json` prints them: no run of theirs is claimed yet."""
+    nothing = dict.fromkeys(KEYS) | {"factors": {}, "phase": "waiting"}
+    after = str(queue.holder() or "another launch")
+    return [nothing | {"study": each.study, "waits_for": after} for each in queue.waiting(root, study)]
 
 
 def _stage(state: RunState) -> str | None:

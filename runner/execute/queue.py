@@ -94,6 +94,13 @@ def waiting(root: Path, study: str | None = None) -> list[Launch]:
     return [each for each in mine if study in (None, each.study)]
 
 
+def waits(root: Path, study: str | None = None) -> list[str]:
+    """A sentence for each launch that waits, as of `waiting`, with the launch that it waits for."""
+    return [
+        f"{each} waits for its turn, after {holder() or 'another launch'}" for each in waiting(root, study)
+    ]
+
+
 def leave(root: Path, study: str) -> list[Launch]:
     """End the launches of a study that wait on this machine, and return those that could be told to."""
     told = []

@@ -1,5 +1,6 @@
 """Local launches of one user run one after another on a machine, and nothing that dies blocks the next."""
 
+import json
 import logging
 import os
 import signal
@@ -18,6 +19,7 @@ from runner.spec.expansion import expand
 from runner.spec.profile import read_cluster
 from runner.spec.study import read_study
 from runner.state import process
+from tests.analysis.fabricate import completed
 from tests.conftest import PATIENCE_SECONDS, environment, until
 
 
@@ -92,10 +94,17 @@ def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path
     says = (
         f"tiny in {root} (process {waiter.pid}) waits for its turn, after dead in /a (process {holder.pid})"
     )
-    assert says in runner("status", "tiny", **state).stderr
+    assert says in runner("status", "tiny", rc=0, **state).stderr, "although no run of it is written"
+    (row,) = json.loads(runner("status", "tiny", "--json", rc=0, **state).stdout)
+    known = {key: value for key, value in row.items() if value is not None}
+    assert known == {
+        "study": "tiny", "factors": {}, "phase": "waiting", "waits_for": f"dead in /a (process {holder.pid})",
+    }  # fmt: skip
+    completed(root, "r1", study="done")
+    assert list(json.loads(runner("status", "done", "--json", rc=0, **state).stdout)[0]) == list(row)
     waiter.kill()
     waiter.wait()
-    assert "waits for its turn" not in runner("status", "tiny", **state).stderr
+    assert "no runs of study 'tiny'" in runner("status", "tiny", rc=2, **state).stderr
 
 
 @pytest.mark.parametrize("suspended", [False, True])
