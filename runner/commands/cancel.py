@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,16 +28,17 @@ def command(
     from runner.execute.reconcile import reconciled
 
     root, known = Settings.root, study_names(Settings.root)
-    name = Path(target).stem if is_file(target) else target
+    waiting = [launch.study for launch in queue.waiting(root)]
+    name = study_name(target, waiting) if is_file(target) else target
     stopped = queue.leave(root, name)
     for launch in stopped:
         say(f"{launch} no longer waits for its turn")
     if stopped and name not in known:
         return
-    if is_file(target) or target in known:
-        found = reconciled(root, study_name(target))
+    if name in known:
+        found = reconciled(root, name)
     else:
-        found = [find(root, target)]
+        found = [find(root, name, studies=sorted({*known, *waiting}))]
     told = cancel(found, at_once=now)
     say(f"cancelling {counted(len(told), 'run')} in flight, of {len(found)}")
     if len(found) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -53,8 +53,11 @@ def name_of(state: RunState) -> str:
     return f"{state.folder.path.parent.name}/{state.folder.path.name}"
 
 
-def find(root: Path, name: str) -> RunState:
+def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunState:
     """Find one run by its id, a unique prefix of it, or either of them after `STUDY/`.
+
+    Args:
+        studies: where a study can be named instead of a run, those that can; an error lists them.
 
     Raises:
         UserError: no run matches, or several do, or the name is empty, as that of an unset shell variable.
@@ -71,21 +74,25 @@ def find(root: Path, name: str) -> RunState:
     if not found and name in study_names(root):
         raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
     if not found:
-        hint = f" (did you mean '{near}'?)" if (near := _nearest(root, study, run)) else ""
-        raise UserError(f"no run '{name}' under {root}{hint}; list them with `runner status`")
+        raise UserError(_no_run(root, name, None if slash else studies))
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
 
 
-def _nearest(root: Path, study: str, run: str) -> str | None:
-    """The run or study whose name is most like one that does not exist."""
+def _no_run(root: Path, name: str, studies: Sequence[str] | None) -> str:
+    """Says that a name means nothing, and which name is most like it."""
     from difflib import get_close_matches
 
+    study, slash, run = name.rpartition("/")
     paths = [folder.path for folder in run_folders(root, study or None)]
     known = {path.name: f"{path.parent.name}/{path.name}" for path in paths}
-    known |= {} if study else {name: name for name in study_names(root)}
-    return next((known[name] for name in get_close_matches(run, known, n=1)), None)
+    known |= {} if slash else {each: each for each in studies or study_names(root)}
+    near = next((f"did you mean '{known[each]}'?" for each in get_close_matches(run, known, n=1)), "")
+    valid = f"valid studies: {', '.join(studies)}" if studies else ""
+    hint = f" ({' '.join(filter(None, [near, valid]))})" if near or valid else ""
+    kind = "run" if studies is None else "study or run"
+    return f"no {kind} '{name}' under {root}{hint}; list them with `runner status`"
 
 
 def study_names(root: Path) -> list[str]:

@@ -79,7 +79,7 @@ COMMANDS = [
     ("expand 'my study.yaml'", "or add `name:`"),
     ("status nope", "no runs of study 'nope'"),
     ("logs 123", "no run '123'"),
-    ("cancel 123", "no run '123'"),
+    ("cancel 123", "no study or run '123'"),
     ("explain 123", "no run '123'"),
     ("retry nope", "no runs of study 'nope'"),
     ("status tiny", "(nor of any other: start some with `runner launch STUDY`, or name another folder with --root)"),
@@ -178,7 +178,8 @@ def test_a_wrong_root_in_the_environment_is_named_as_such(study, monkeypatch):
 
 def test_a_mistyped_run_or_study_is_guessed(cli, root):
     Folder(root, plan("4f2ab77c01de", study="tiny"))
-    assert "no run 'tyny' under " in (said := cli("cancel", "tyny").err) and "(did you mean 'tiny'?)" in said
+    assert "no study or run 'tyny' under " in (said := cli("cancel", "tyny").err)
+    assert "(did you mean 'tiny'? valid studies: tiny)" in said
     assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "4f2ab77c0lde").err
     assert "(did you mean 'tiny/4f2ab77c01de'?)" in cli("logs", "tiny/4f2ab77c0lde").err
     assert "did you mean" not in cli("logs", "nothing").err

@@ -107,6 +107,15 @@ def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path
     assert "no runs of study 'tiny'" in runner("status", "tiny", rc=2, **state).stderr
 
 
+@pytest.mark.refused
+@pytest.mark.parametrize("verb", ["status", "cancel"])
+def test_a_study_that_waits_is_suggested_for_a_mistyped_name(waiter, runner, root, tmp_path, verb):
+    done = runner(verb, "tniy", RUNNER_STATE=str(tmp_path / "state"), rc=2)
+    assert "'tniy' under" in done.stderr
+    assert "(did you mean 'tiny'? valid" in done.stderr
+    assert waiter.poll() is None
+
+
 @pytest.mark.parametrize("suspended", [False, True])
 def test_cancelling_a_study_ends_its_launch_that_waits(waiter, runner, root, tmp_path, suspended):
     if suspended:

@@ -58,6 +58,22 @@ def test_a_name_that_no_run_has_is_refused(two_studies, typed, says):
 
 
 @pytest.mark.refused
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        ("tniy", "no study or run 'tniy' under ROOT (did you mean 'tiny'? valid studies: other, tiny)"),
+        ("abd457", "no study or run 'abd457' under ROOT (did you mean 'tiny/abd456'? valid studies: other, tiny)"),
+        ("none", "no study or run 'none' under ROOT (valid studies: other, tiny)"),
+        ("tiny/x", "no run 'tiny/x' under ROOT"),
+    ],
+)  # fmt: skip
+def test_where_a_study_can_be_named_too_the_studies_are_listed(two_studies, typed, says):
+    with pytest.raises(UserError) as error:
+        find(two_studies, typed, studies=["other", "tiny"])
+    assert str(error.value) == f"{says.replace('ROOT', str(two_studies))}; list them with `runner status`"
+
+
+@pytest.mark.refused
 def test_many_matches_are_not_all_listed(tmp_path):
     for number in range(20):
         Folder(tmp_path, plan(f"a{number:02}"))
