@@ -39,11 +39,14 @@ def command(
         found = reconciled(root, name)
     else:
         found = [find(root, name, studies=sorted({*known, *waiting}))]
-    told = cancel(found, at_once=now)
+    if not (open_ := in_flight(found)):
+        say(f"nothing of {name} is in flight")
+        return
+    told = cancel(open_, at_once=now)
     say(f"cancelling {counted(len(told), 'run')} in flight, of {len(found)}")
     if len(found) > 1:
         _say_who_goes_on(told)
-    if len(told) < len(in_flight(found)):
+    if len(told) < len(open_):
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from runner.cli.app import app
 from runner.state import process
-from tests.analysis.fabricate import Folder, plan
+from tests.analysis.fabricate import Folder, completed, plan
 from tests.conftest import until
 
 
@@ -24,6 +24,13 @@ def test_a_cancelled_study_names_the_local_launch_that_starts_the_next_run(
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
     assert "in flight, of " in done.stderr
     assert (f"`kill {process.me()['pid']}` ends it" in done.stderr) == says
+
+
+@pytest.mark.parametrize("target", ["tiny", "tiny/r1"])
+def test_of_what_has_ended_nothing_is_said_to_be_cancelled(tmp_path, target):
+    completed(tmp_path, "r1", study="tiny")
+    done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
+    assert (done.exit_code, done.stderr) == (0, f"nothing of {target} is in flight\n")
 
 
 @pytest.mark.parametrize("suspended", [False, True])
