@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError, did_you_mean, no_runs
+from runner.execute import queue
 from runner.spec.shell import check_path
 from runner.state.filesystem import existing
 from runner.state.runs import study_names
@@ -114,7 +115,8 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
 
         name = read_study(Path(given)).name
     if name not in (known := sorted({*study_names(root), *also})):
-        raise no_runs(root, name, known)
+        waits = queue.waits(root, name)
+        raise UserError(f"no runs of study '{name}' yet: {waits[0]}") if waits else no_runs(root, name, known)
     return name
 
 

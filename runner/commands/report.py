@@ -23,6 +23,7 @@ from model.errors import UserError, did_you_mean
 from runner.commands._console import say, show
 from runner.commands._options import Settings, study_name
 from runner.commands._watch import watch
+from runner.execute import queue
 
 if TYPE_CHECKING:
     from analysis.drawings import Format
@@ -96,6 +97,8 @@ def command(
         raise UserError("--every sets how often --watch looks: add --watch")
     root = Settings.root
     name = study_name(study, studies(root))
+    for line in queue.waits(root, name):
+        say(line)
     folder = out or Path("reports/build") / name
     build = partial(
         build_report, root, name, folder, records, logs=logs, figures=formats, extra=_extra(latex)

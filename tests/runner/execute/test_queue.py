@@ -116,6 +116,16 @@ def test_a_study_that_waits_is_suggested_for_a_mistyped_name(waiter, runner, roo
     assert waiter.poll() is None
 
 
+def test_a_report_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path):
+    state = {"RUNNER_STATE": str(tmp_path / "state")}
+    says = (
+        f"tiny in {root} (process {waiter.pid}) waits for its turn, after dead in /a (process {holder.pid})\n"
+    )
+    assert runner("report", "tiny", rc=2, **state).stderr.endswith(f"no runs of study 'tiny' yet: {says}")
+    completed(root, "r1", study="tiny")
+    assert says in runner("report", "tiny", rc=0, **state).stderr
+
+
 @pytest.mark.parametrize("suspended", [False, True])
 def test_cancelling_a_study_ends_its_launch_that_waits(waiter, runner, root, tmp_path, suspended):
     if suspended:
