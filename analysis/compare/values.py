@@ -120,11 +120,20 @@ def values(runs: Iterable[Row], of: Callable[[Row], str | None]) -> set[str]:
     return {value for run in runs if (value := of(run)) is not None}
 
 
+def software(runs: Sequence[Row]) -> dict[str, list[str]]:
+    """Versions of each recorded package and of the driver, in the order in which runs have them.
+
+    Of completed runs: another attempt gave no number. Of all of them where none completed.
+    """
+    done = [run for run in runs if run["outcome"] == "completed"] or runs
+    found = [run["software"] or {} for run in done]
+    names = dict.fromkeys(name for versions in found for name in versions)
+    return {name: sorted({each[name] for each in found if name in each}) for name in names}
+
+
 def packages(runs: Sequence[Row]) -> dict[str, list[str]]:
-    """Versions of each recorded package, the driver apart, in the order in which runs have them."""
-    software = [run["software"] or {} for run in runs]
-    names = dict.fromkeys(name for versions in software for name in versions if name != "driver")
-    return {name: sorted({each[name] for each in software if name in each}) for name in names}
+    """The same without the driver."""
+    return {name: versions for name, versions in software(runs).items() if name != "driver"}
 
 
 def flop_by_model(runs: Sequence[Row]) -> dict[str, set[int]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import stats
 from analysis.compare.guard import in_logs
-from analysis.compare.values import commit, device, task
+from analysis.compare.values import commit, device, software, task
 from analysis.findings.losses import final_loss
 from analysis.findings.memory import peak_memory_gib
 from analysis.findings.profiles import PROFILED
@@ -269,14 +269,9 @@ def _group(
 def environment(runs: list[Row]) -> dict[str, list[str]]:
     """Devices, software and commits of the runs, by topic. If the runs differ, every variant is listed."""
     started = [run for run in runs if run["device"]]
-    software = [run["software"] or {} for run in started]
-    packages = dict.fromkeys(name for versions in software for name in versions)
     return {
         "Device": _distinct(str(device(run)) for run in started),
-        "Software": [
-            f"{name} {' / '.join(_distinct(versions[name] for versions in software if name in versions))}"
-            for name in packages
-        ],
+        "Software": [f"{name} {' / '.join(versions)}" for name, versions in software(started).items()],
         "Commit": _distinct(commit(run) for run in runs if not run["imported"]),
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from analysis.report.backends import Backends, Without
+from analysis.report.facts import environment
 from analysis.report.settings.backends import Verdict, lines
 from analysis.report.settings.design import launched
 from analysis.report.settings.values import options
@@ -96,6 +97,14 @@ def test_all_steps_inside_the_learning_rate_warm_up_are_said_to_be() -> None:
     said = table([planned("cudnn", train={"steps": 15})])
     assert said["Learning-rate warm-up"] == "linear over 20 steps: all 15 steps lie inside it"
     assert table([planned("a", train={"warmup_steps": 0})])["Learning-rate warm-up"].startswith("none")
+
+
+def test_packages_are_those_of_completed_runs_as_far_as_any_completed() -> None:
+    done = planned("a", software={"torch": "2.13.0"})
+    stopped = planned("b", software={"torch": "2.12.0", "flash-attn-4": "4.0"}, outcome="cancelled")
+    assert table([done, stopped])["Packages"] == "torch 2.13.0"
+    assert environment([done, stopped])["Software"] == ["torch 2.13.0"]
+    assert table([stopped])["Packages"] == "torch 2.12.0, flash-attn-4 4.0"
 
 
 def test_values_that_differ_stand_beside_their_groups() -> None:
