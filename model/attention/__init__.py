@@ -176,6 +176,7 @@ class Backend:
         launches: the kernels that it runs. `model.verify` refuses a backend that declares none.
         supports: what it takes, for tables; `unsupported_reasons` decides.
         modules: other people's modules that it computes with; a certificate records their versions.
+        packages: the names under which their versions are recorded, where these are not the modules' own.
         compiles: every new shape or precision takes seconds to compile, so verify looks at fewer of them.
         graph_break: why torch.compile must leave the call out of its graph; "" where it need not. Asked only
             when there are no reasons against the backend. See `for_compile`.
@@ -187,6 +188,7 @@ class Backend:
     launches: Launches | None = None
     supports: Supports | None = None
     modules: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
     compiles: bool = False
     graph_break: Callable[[], str] = lambda: ""
 

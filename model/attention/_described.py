@@ -10,10 +10,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Described:
-    """Two parts of a `Backend` that are literals: its summary, and the modules that it computes with."""
+    """Parts of a `Backend` that are literals: its summary, and the modules and packages it computes with."""
 
     summary: str
     modules: tuple[str, ...]
+    packages: tuple[str, ...]
 
 
 @cache
@@ -23,11 +24,8 @@ def described(name: str) -> Described | None:
     if name.startswith("_") or not path.is_file():
         return None
     given = _keywords(ast.parse(path.read_bytes()))
-    modules = given.get("modules")
-    return Described(
-        summary=ast.literal_eval(given["summary"]),
-        modules=ast.literal_eval(modules) if modules else (),
-    )
+    parts = {key: ast.literal_eval(given[key]) for key in ("modules", "packages") if key in given}
+    return Described(summary=ast.literal_eval(given["summary"]), **{"modules": (), "packages": ()} | parts)
 
 
 def _keywords(module: ast.Module) -> dict[str, ast.expr]:

@@ -40,4 +40,5 @@ backend = Backend(
     launches=Launches(cuda=Kernels(forward=r"\bflash::flash_fwd", backward=r"\bflash::flash_bwd")),
     supports=SUPPORTS,
     modules=("flash_attn",),
+    packages=("flash-attn",),
 )

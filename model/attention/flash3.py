@@ -73,5 +73,6 @@ backend = Backend(
     launches=Launches(cuda=Kernels(forward=r"FlashAttnFwdSm\d", backward=r"FlashAttnBwdSm\d")),
     supports=SUPPORTS,
     modules=("flash_attn_interface",),
+    packages=("flash_attn_3",),
     graph_break=graph_break,
 )

@@ -47,6 +47,7 @@ backend = Backend(
     ),
     supports=SUPPORTS,
     modules=("flash_attn.cute",),
+    packages=("flash-attn-4",),
     compiles=True,
     graph_break=lambda: "its package has no PyTorch operators, and compiles its kernels on the first call",
 )

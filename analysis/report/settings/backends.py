@@ -105,6 +105,8 @@ def _packages(name: str, certificate: Row, runs: Sequence[Row]) -> str:
     modules = said.modules if said else ()
     own = [package for package in software if package not in common and not package.startswith("nvidia-")]
     own += [package for package in software if package in modules or package.startswith(f"nvidia-{name}-")]
+    if said and not own:
+        own = [package for package in said.packages if package in software]
     if modules and not own:
         return f"version of `{modules[0]}` not recorded"
     if not modules and "torch" in software:

@@ -257,11 +257,19 @@ def test_a_package_whose_version_was_not_recorded_is_not_passed_over() -> None:
     assert line.packages == "version of `flash_attn_interface` not recorded"
 
 
+def test_a_package_that_is_not_called_as_its_module_is_found_in_what_every_run_records() -> None:
+    software = {"torch": "2.11.0", "flash-attn-4": "4.0.0b36", "flash_attn_3": "3.0.0"}
+    runs = [planned("flash4", software=software)]
+    (line,) = lines(runs, Backends([certificate("flash4", software=software)], [], []))
+    assert line.packages == "flash-attn-4 4.0.0b36"
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_backends_file_tells_without_torch_what_it_tells_with_it(name: str) -> None:
     backend, said = load(name), described(name)
     if said is not None:
-        assert (said.summary, said.modules) == (backend.summary, backend.modules)
+        told = backend.summary, backend.modules, backend.packages
+        assert (said.summary, said.modules, said.packages) == told
 
 
 def test_the_default_settings_of_these_tests_are_those_of_a_run() -> None:
