@@ -275,7 +275,7 @@ def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
     known, pages = contents.facts, [*in_pages(contents.figures), _ALL_IN_ONE]
     common: dict[str, Any] = {
         **vars(contents),
-        "kinds": table_of_backends(known.runs, contents.backends),
+        "kinds": table_of_backends(known.runs, contents.backends, known.kernels),
         "details": details,
         "pages": pages,
         "environment": facts.environment(known.runs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from analysis.report.backends import Backends, short_kernels
@@ -50,6 +50,8 @@ class Line:
         packages: the packages that it computes with, and their versions.
         verdicts: of its certificates; none if its runs have no valid one.
         kernels: by pass, `forward` and `backward`; none where the profiler saw nothing.
+        runs: how many are planned.
+        completed: how many of them completed; of runs that time attention alone, with a time of this backend.
         without: how many runs have no valid certificate, though they started or were imported.
     """
 
@@ -59,19 +61,32 @@ class Line:
     verdicts: tuple[Verdict, ...]
     kernels: dict[str, Kernels]
     runs: int
+    completed: int
     without: int
 
+    @property
+    def counted(self) -> str:
+        """`10 of 12`, or `12` where all completed."""
+        return f"{self.runs:,d}" if self.completed == self.runs else f"{self.completed:,d} of {self.runs:,d}"
 
-def lines(runs: Sequence[Row], trust: Backends) -> list[Line]:
-    """The backends in the study's order."""
+
+def lines(runs: Sequence[Row], trust: Backends, kernels: Sequence[Row] = ()) -> list[Line]:
+    """The backends in the study's order.
+
+    Args:
+        kernels: of runs that time attention alone, their times.
+    """
+    done = {run["run_id"] for run in runs if run["outcome"] == "completed"}
     names = dict.fromkeys(run["attention"] for run in runs if run["attention"])
-    if not names:  # runs that time attention alone call several
-        called = dict.fromkeys(row["attention"] for row in trust.certificates)
-        return [_line(name, runs, trust) for name in called]
-    return [_line(name, [run for run in runs if run["attention"] == name], trust) for name in names]
+    if names:
+        mine = {name: [run for run in runs if run["attention"] == name] for name in names}
+        return [_line(name, mine[name], trust, done) for name in names]
+    timed = {(row["attention"], row["run_id"]) for row in kernels if row["outcome"] == "completed"}
+    called = dict.fromkeys(row["attention"] for row in trust.certificates)  # each run calls several
+    return [_line(name, runs, trust, {run for run in done if (name, run) in timed}) for name in called]
 
 
-def _line(name: str, runs: Sequence[Row], trust: Backends) -> Line:
+def _line(name: str, runs: Sequence[Row], trust: Backends, done: Set[str]) -> Line:
     certificates = [row for row in trust.certificates if row["attention"] == name]
     said = _described.described(name)
     imported = all(run["imported"] for run in runs)
@@ -82,6 +97,7 @@ def _line(name: str, runs: Sequence[Row], trust: Backends) -> Line:
         verdicts=_verdicts(certificates),
         kernels=_kernels(certificates),
         runs=len(runs),
+        completed=sum(run["run_id"] in done for run in runs),
         without=sum(len(group.runs) for group in trust.without if group.attention == name),
     )
 

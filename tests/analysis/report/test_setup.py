@@ -235,6 +235,24 @@ def test_a_backend_is_told_with_its_package_its_verdict_and_its_kernels() -> Non
     assert (late.verdicts, late.without) == ((), 2)
 
 
+def test_runs_of_a_backend_are_those_that_completed() -> None:
+    runs = [planned("cudnn"), planned("cudnn", repeat=2, outcome="failed"), planned("flash3")]
+    trust = Backends([certificate("cudnn"), certificate("flash3")], [], [])
+    assert [line.counted for line in lines(runs, trust)] == ["1 of 2", "1"]
+
+
+def test_a_run_of_attention_alone_counts_for_the_backends_that_it_timed() -> None:
+    runs = [planned(shape, attention=None) for shape in ("a", "b")]
+    runs += [planned("c", attention=None, outcome="cancelled")]
+    kernels = [
+        {"attention": name, "run_id": run["run_id"], "outcome": outcome}
+        for run in runs
+        for name, outcome in (("cudnn", "completed"), ("math", "oom_gpu" if run is runs[0] else "completed"))
+    ]
+    trust = Backends([certificate("cudnn"), certificate("math")], [], [])
+    assert [line.counted for line in lines(runs, trust, kernels)] == ["2 of 3", "1 of 3"]
+
+
 def test_certificates_that_say_the_same_are_counted_and_not_listed() -> None:
     many = [certificate("flash3", key=f"k{n}") for n in range(4)]
     many += [
