@@ -78,6 +78,7 @@ class Chart:
         sql: its data; `$study` stands for the study's name. The page shows it, so that anyone can run it.
         build: rows of that query and a style by label -> the figure, or None if there is nothing to draw.
         empty: what to say in that case.
+        absent: why a completed run is not in the figure.
         warmup: whether the warm-up is excluded; None if nothing is timed.
         applies: rows of the query -> whether the figure is about such a study. A report of another one leaves
             it out, and its page where nothing else is on it.
@@ -91,6 +92,7 @@ class Chart:
     sql: str
     build: Callable[[list[Row], Styles], Figure | None]
     empty: str = "No run of this study has what this figure needs."
+    absent: str = "without a value for it"
     warmup: bool | None = True
     applies: Callable[[list[Row]], bool] = lambda _rows: True
     tasks: tuple[str, ...] = ("training",)

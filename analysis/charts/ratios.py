@@ -248,5 +248,6 @@ chart = Chart(
         "No group is compared with a baseline: the study names none, such as "
         "`baseline: {attention: auto}`, or no run of it completed."
     ),
+    absent="without a rate, or a completed counterpart in the baseline",
     tasks=("training", "inference"),
 )

@@ -100,3 +100,24 @@ def alone(groups: dict[str, Group], baseline: dict[str, Any] | None) -> list[str
         return []
     others = [group for group in groups.values() if group.factors | baseline != group.factors]
     return [group.label for group in others if counterpart(group, groups, baseline) is None]
+
+
+def absent(runs: Sequence[Row], baseline: dict[str, Any] | None) -> str | None:
+    """Why no group has a baseline: ``the baseline, `attention: cudnn`, has no run in this study``.
+
+    None where the study declares no baseline, and where a run of it completed.
+
+    Args:
+        runs: all of the study.
+    """
+    mine = [run for run in runs if baseline and _is_of(run, baseline)]
+    if not baseline or any(run["outcome"] == "completed" for run in mine):
+        return None
+    values = {name: it if isinstance(it, str) else json.dumps(it) for name, it in baseline.items()}
+    named = ", ".join(f"{name}: {value}" for name, value in values.items())
+    return f"the baseline, `{named}`, has no {'completed run' if mine else 'run'} in this study"
+
+
+def _is_of(run: Row, baseline: dict[str, Any]) -> bool:
+    factors = run["factors"] | {"scale": run["scale"]}
+    return bool(factors | baseline == factors)

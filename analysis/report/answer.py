@@ -30,6 +30,7 @@ class Answer:
         question: what the study asks.
         ran: what was run, in one sentence.
         findings: what was found; of single runs what was observed, which each sentence says.
+        nothing: what to say where there are no findings.
         expected: how runs ended that ended as the study expected. Such an end is a result.
         unexpected: what nobody planned: other ends, wrong backends, a drifting or busy machine.
         cannot_say: what the runs do not show, and what would.
@@ -38,6 +39,7 @@ class Answer:
     question: str
     ran: Sentence
     findings: list[Sentence]
+    nothing: str
     expected: list[Sentence]
     unexpected: list[Sentence]
     cannot_say: list[Sentence]
@@ -75,6 +77,7 @@ def answer(
             *sorted((each for each in (*speed, *loss) if each not in unclear), key=_last),
             *outcomes.out_of_memory(facts),
         ],
+        nothing=_nothing(comparison),
         expected=outcomes.expected(facts.runs),
         unexpected=[
             *outcomes.unexpected(facts, trust),
@@ -83,6 +86,12 @@ def answer(
         ],
         cannot_say=[*unclear, *limits.sentences(facts, comparison, differences)],
     )
+
+
+def _nothing(comparison: Comparison) -> str:
+    if comparison.absent:
+        return f"Nothing: {comparison.absent}, and no test tells any two groups apart."
+    return "Nothing yet: the runs so far show neither a difference nor agreement."
 
 
 def _last(sentence: Sentence) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.findings import conditions, losses
 from analysis.findings.gpus import Gpus, gpus_of
-from analysis.findings.groups import alone, declared, groups_of
+from analysis.findings.groups import absent, alone, declared, groups_of
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import lines
@@ -33,6 +33,7 @@ class Comparison:
         scaling: over numbers of processes; empty where they do not vary.
         singles: labels of the groups of one run with a rate, in the study's order.
         alone: labels of the groups that no baseline is the counterpart of, though the study declares one.
+        absent: why that is so for all groups, where the baseline has no completed run at all.
         drift: over the blocks.
         gpus: whether they differ in speed; None where fewer than two are known.
         order, load: how the runs were started, and how busy the machines were, in words.
@@ -46,6 +47,7 @@ class Comparison:
     scaling: tuple[Curve, ...]
     singles: list[str]
     alone: list[str]
+    absent: str | None
     drift: Drift
     gpus: Gpus | None
     order: str
@@ -58,6 +60,11 @@ class Comparison:
     def unlike(self) -> set[str]:
         """Labels of the groups that train to another loss than their baseline."""
         return {it.label for it in self.losses if it.verdict.kind == "different"}
+
+    @property
+    def why_alone(self) -> str:
+        """Why groups have no baseline that they are compared with."""
+        return self.absent or "the baseline has no completed counterpart"
 
     enough = ENOUGH  # repeats, which make findings of what is observed
     most_ranked = MOST_RANKED
@@ -80,6 +87,7 @@ def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) ->
         scaling=curves(measured),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=alone(groups, baseline),
+        absent=absent(runs, baseline),
         drift=conditions.drift_of(measured),
         gpus=gpus_of(measured),
         order=conditions.order_of(runs),

@@ -201,7 +201,7 @@ def _imported(shown: list[Row]) -> list[tuple[str, str]]:
 def _absent(chart: Chart, figure: Figure | None) -> str:
     if figure and chart.tasks == ("attention",):
         return "at a shape that the figure does not show"
-    return "without a value for it"
+    return chart.absent
 
 
 def _left_out(runs: list[Row], absent: str) -> str:

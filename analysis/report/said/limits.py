@@ -100,7 +100,7 @@ def _not_compared(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
         )
     if comparison.alone:
         groups = listed([name(label) for label in comparison.alone])
-        yield Sentence(f"Not compared, because the baseline has no completed counterpart: {groups}.")
+        yield Sentence(f"Not compared, because {comparison.why_alone}: {groups}.")
 
 
 def _single(facts: Facts, comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.findings import conditions
 from analysis.findings.gpus import gpus_of
-from analysis.findings.groups import alone, declared, groups_of
+from analysis.findings.groups import absent, alone, declared, groups_of
 from analysis.findings.losses import loss_verdicts
 from analysis.findings.rates import rates
 from analysis.findings.scaling import curves
@@ -98,6 +98,7 @@ def comparison(runs: Sequence[Row], logged: Sequence[Row] = ()) -> Comparison:
         scaling=curves(done),
         singles=[label for label, group in groups.items() if len(group.runs) == 1],
         alone=alone(groups, baseline),
+        absent=absent(runs, baseline),
         drift=conditions.drift_of(done),
         gpus=gpus_of(done),
         order=conditions.order_of(runs),

@@ -306,9 +306,27 @@ def test_only_runs_of_the_baseline_lack_no_counterpart() -> None:
         return [each.text for each in of(runs).cannot_say if each.text.startswith("Not compared")]
 
     assert said(repeats("cudnn", 1)) == []
-    assert said(repeats("flash", 1)) == [
+    unlike = {"factors": {"attention": "cudnn", "train.compile": True, "seed": 0}}
+    assert said([*repeats("cudnn", 1, **unlike), *repeats("flash", 1)]) == [
         "Not compared, because the baseline has no completed counterpart: `flash`."
     ]
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        ([], "the baseline, `attention: cudnn`, has no run in this study"),
+        (
+            [planned("cudnn", outcome="failed")],
+            "the baseline, `attention: cudnn`, has no completed run in this study",
+        ),
+    ],
+)
+def test_where_the_baseline_has_no_runs_that_is_why_nothing_is_found(others: list[Row], why: str) -> None:
+    found = of([*repeats("flash", 1), *repeats("flash3", 1), *others])
+    assert found.findings == []
+    assert found.nothing == f"Nothing: {why}, and no test tells any two groups apart."
+    assert f"Not compared, because {why}: `flash` and `flash3`." in [each.text for each in found.cannot_say]
 
 
 def test_an_imported_run_did_the_steps_that_it_logged() -> None:

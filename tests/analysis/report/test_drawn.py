@@ -52,6 +52,7 @@ def test_the_warm_up_of_one_step_is_the_first_step(counts: list[int], said: str)
     [
         ("kernel_time", "at a shape that the figure does not show"),
         ("tokens_per_second", "without a value for it"),
+        ("ratios", "without a rate, or a completed counterpart in the baseline"),
     ],
 )
 def test_completed_runs_are_not_left_out_without_a_reason(chart: str, why: str) -> None:

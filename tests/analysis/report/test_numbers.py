@@ -15,6 +15,7 @@ from analysis.query.ask import ask
 from analysis.report.build import build_report
 from analysis.report.render import UNKNOWN
 from analysis.store.collect import collect
+from model.disk.record import DesignRecord
 from tests.analysis.demo import DESIGN
 from tests.analysis.fabricate import completed
 
@@ -157,6 +158,23 @@ def test_tiers_are_those_of_all_pairs_tested_with_holms_correction(
     for a, b in combinations(repeated, 2):
         assert (frozenset((a, b)) in apart) == (not tiers[a] & tiers[b]), (a, b)
     assert {cells[backend][3] for backend in runs if backend not in repeated} == {"observed"}
+
+
+def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: Path, tmp_path: Path) -> None:
+    design = DesignRecord(order="as written", baseline={"attention": "cudnn"})
+    for backend in ("auto", "flash"):
+        completed(root, backend, attention=backend, steps=300, design=design)
+    collect(root)
+    out = build_report(root, "backends", tmp_path / "out").parent
+    overview, text = (
+        " ".join(re.sub(r"<[^>]*>", "", (out / f"{name}.html").read_text(encoding="utf-8")).split())
+        for name in ("index", "comparison")
+    )
+    why = "the baseline, attention: cudnn, has no run in this study"
+    assert f"There is no figure: {why}. Not compared, because {why}: auto, flash." in text
+    assert f"auto, seed 0 (auto): completed, not compared: {why}" in text
+    assert f"Losses are not compared: {why}." in text
+    assert f"Nothing: {why}, and no test" in overview
 
 
 def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_findings(
