@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from statistics import fmean
 
@@ -14,6 +14,7 @@ from analysis.stats import Estimate, over_runs
 from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
 
+FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
 Losses = Mapping[int, float]  # step -> nats per token; NaN where it was not finite
 
 
@@ -48,13 +49,21 @@ def loss_verdicts(runs: Sequence[Row], logged: Sequence[Row]) -> list[Compared]:
 
 
 def final_loss(runs: Sequence[Row]) -> Estimate | None:
-    """The median over seeds of the last step's loss; repeats of a seed count once, as their mean."""
+    """The median over seeds of the last step's loss; repeats of a seed count once, as their mean.
+
+    Fewer than three seeds have no interval.
+    """
     seeds: dict[int | None, list[float]] = {}
     for run in runs:
         if run["final_loss"] is not None:
             seeds.setdefault(run["seed"], []).append(run["final_loss"])
     means = [fmean(values) for values in seeds.values()]
-    return over_runs(means, ratios=False, each="seed") if means else None
+    if not means:
+        return None
+    found = over_runs(means, ratios=False, each="seed")
+    if 1 < found.n < FEWEST_SEEDS:
+        return replace(found, low=None, high=None, method=f"no interval: {found.n} seeds")
+    return found
 
 
 def _losses(row: Row) -> dict[int, float]:

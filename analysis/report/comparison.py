@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.findings import conditions, losses
 from analysis.findings.gpus import Gpus, gpus_of
 from analysis.findings.groups import absent, alone, declared, groups_of
+from analysis.findings.losses import FEWEST_SEEDS
 from analysis.findings.rates import ENOUGH, MOST_RANKED, Rates, rates
 from analysis.findings.scaling import Curve, curves
 from analysis.query.cells import lines
@@ -69,6 +70,7 @@ class Comparison:
     enough = ENOUGH  # repeats, which make findings of what is observed
     most_ranked = MOST_RANKED
     fewest_records = FEWEST
+    fewest_seeds = FEWEST_SEEDS
 
 
 def of_study(connection: DuckDBPyConnection, study: str, runs: Sequence[Row]) -> Comparison:

@@ -86,7 +86,10 @@ def test_the_overview_says_of_groups_what_their_records_say(
         assert float(speed.replace(",", "")) == pytest.approx(middle, abs=0.51)
         if len(mine) > 1:
             assert ends(interval) == pytest.approx(np.exp(t_interval(list(np.log(rates)), 0.95)), abs=0.51)
+        if len(mine) > 2:
             assert ends(loss_interval) == pytest.approx(t_interval(final, 0.95), abs=6e-5)
+        else:
+            assert loss_interval == UNKNOWN
         assert float(loss) == pytest.approx(np.median(final), abs=6e-5)
 
 
