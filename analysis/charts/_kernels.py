@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from analysis import stats
+from analysis.stats.paired import RUNS, Ratio, paired_rounds
 from model.units import counted
 
 if TYPE_CHECKING:
@@ -111,6 +112,22 @@ class Slice:
 
     fixed: str
     points: list[Point] = field(default_factory=list)
+
+
+def speed_over(point: Point, other: Point, direction: str = "both", mode: str = "") -> Ratio | None:
+    """How many times as fast a backend is as another, paired by round; of several runs, the median over them.
+
+    None where no process called both, and in records without the times of single rounds.
+    """
+    mine, theirs = (
+        {row["run_id"]: row["seconds"] for row in each.rows(direction, mode) if row["seconds"]}
+        for each in (point, other)
+    )
+    found = [paired_rounds(mine[run], theirs[run]) for run in mine if run in theirs]
+    if len(found) < 2:
+        return found[0] if found else None
+    over = stats.over_runs([each.ratio for each in found])
+    return Ratio(over.median, over.low, over.high, over.n, RUNS, over.method)
 
 
 def _timed(rows: list[Row]) -> stats.Estimate | None:

@@ -1,4 +1,4 @@
-"""The ratio of two rates, paired: by step within one run each, or by seed and repeat over runs."""
+"""The ratio of two rates, paired: by step or round within one run each, or by seed and repeat over runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from analysis.stats.estimate import CONFIDENCE
+from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.student import mean_of
 from analysis.stats.within import within_run
+from model.disk.kernels import interval
 
 RECORDS = "records of one run each"
 RUNS = "runs"
+ROUNDS = "rounds of one process"
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Ratio:
         ratio: above 1 where a is faster.
         low, high: ends of the 95 % interval; None where it is refused, and then `method` says why.
         n: number of pairs.
-        level: what the interval speaks of, RECORDS (these two runs) or RUNS (any runs of the two groups).
+        level: what the interval speaks of, RECORDS (these two runs), ROUNDS (this process) or RUNS (any runs
+            of the two groups).
         method: how it was made, worded for a caption.
     """
 
@@ -48,6 +51,21 @@ def paired_records(a: Mapping[int, float], b: Mapping[int, float]) -> Ratio:
         raise ValueError("the two runs have no step in common")
     found = within_run([b[step] / a[step] for step in steps])
     return Ratio(found.median, found.low, found.high, len(steps), RECORDS, f"paired by step, {found.method}")
+
+
+def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
+    """The median ratio of two backends that one process called once each in every round.
+
+    What slows a whole round down, such as a lower clock, cancels: the order is random within each round. The
+    interval lies between order statistics, as that of a time does, and needs six rounds.
+
+    Args:
+        a, b: seconds of a call, in the order of the rounds.
+    """
+    ratios = [theirs / mine for mine, theirs in zip(a, b, strict=True)]
+    low, high = interval(ratios) or (None, None)
+    how = "no interval" if low is None else "95 % interval between order statistics"
+    return Ratio(median(ratios), low, high, len(ratios), ROUNDS, f"paired by round, {how}")
 
 
 def paired_runs(pairs: Sequence[tuple[float, float]]) -> Ratio:

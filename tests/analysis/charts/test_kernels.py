@@ -254,7 +254,9 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
     assert re.search(r"Replayed from CUDA graphs: .* flash3 wrong \S \S wrong \S \S math 0.3436", page)
     said = re.sub(r"<[^>]*>", "", pages["index.html"])
     assert "Attention alone was timed on NVIDIA H200 at" in said and "both ways in 7 rounds of all" in said
-    assert "the fastest backend of a forward and its backward is flash at 28" in said
+    assert re.search(
+        r"the fastest backend of a forward and its backward at \d+ shapes is flash at 28 \(\+", said
+    )
     assert (
         "math ran out of memory in" in said and "flash3 was not timed in 36 runs: it ended as wrong" in said
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,31 +44,72 @@ def test_shapes_whose_runs_did_not_complete_are_not_called_timed(
     assert said in sentence(SimpleNamespace(runs=runs, calls=True)).text  # type: ignore[arg-type]
 
 
-def test_of_two_whose_intervals_overlap_neither_is_the_fastest() -> None:
-    """As cudnn and auto, which run one kernel: 1.3238 ms (to 1.3253) and 1.3249 ms (from 1.3240)."""
-    rows = [
-        row
-        | {"milliseconds_low": 0.999 * row["milliseconds"], "milliseconds_high": 1.001 * row["milliseconds"]}
-        for length, slower in ((512, 1.1), (1024, 1.0008), (2048, 1.0))
-        for name, times in (("cudnn", 1.0), ("auto", slower), ("math", 9.0))
-        for row in called(name, times, length)
+STEADY = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.08)  # how the clock slows, round by round
+
+
+def timed(length: int, **times: list[float]) -> list[dict[str, Any]]:
+    """Backends at a shape, by the milliseconds of their calls in the same rounds."""
+    return [
+        row | {"seconds": [each / 1e3 for each in mine], "milliseconds": median(mine), "calls": len(mine)}
+        for name, mine in times.items()
+        for row in called(name, 1.0, length)
     ]
-    *_, said = sentences(SimpleNamespace(kernels=rows))  # type: ignore[arg-type]
-    assert said.text == (
-        "Observed (replayed from CUDA graphs, which leave the host's share out): of 3 shapes, the fastest backend of "
-        "a forward and its backward is `cudnn` at 1. At 2, the intervals of the fastest overlap."
+
+
+def of(rows: list[dict[str, Any]]) -> list[str]:
+    return [each.text for each in sentences(SimpleNamespace(kernels=rows))]  # type: ignore[arg-type]
+
+
+def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
+    """Half a percent apart, where the clock changes all times by eight: unpaired intervals overlap."""
+    slow = [1.005 * each for each in STEADY]
+    rows = [
+        row for length in (512, 1024) for row in timed(length, cudnn=[*STEADY], auto=slow, math=[9.0] * 9)
+    ]
+    first, at_each = of(rows)
+    assert first.endswith(
+        "take 1.04 ms with `cudnn` and 9 ms with `math`, the slowest of 3 backends. "
+        "Paired by round, `cudnn` is the fastest: by +0.50 % (+0.50 to +0.50 %) over `auto`, the next."
+    )
+    assert at_each == (
+        "Observed (replayed from CUDA graphs, which leave the host's share out): paired by round, the fastest backend "
+        "of a forward and its backward at 2 shapes is `cudnn` at 2 (+0.5 % over the next)."
     )
 
 
-def test_where_intervals_overlap_at_every_shape_no_backend_is_named_the_fastest() -> None:
-    rows = [
-        row | {"milliseconds_low": 0.9 * row["milliseconds"], "milliseconds_high": 1.1 * row["milliseconds"]}
-        for length in (512, 1024)
-        for backend, times in (("cudnn", 1000.0), ("auto", 1001.0))
-        for row in called(backend, times, length)
-    ]
-    first, said = sentences(SimpleNamespace(kernels=rows))  # type: ignore[arg-type]
-    assert said.text.endswith(
-        ": at none of 2 shapes is one backend the fastest of a forward and its backward. Intervals overlap."
+def test_a_smaller_median_does_not_make_a_backend_that_is_behind_in_nearly_all_rounds_the_fastest() -> None:
+    ahead = [0.999 * each for each in STEADY]
+    ahead[4] = 2.0
+    assert median(ahead) > median(STEADY)
+    first, *_ = of(timed(512, cudnn=[*STEADY], auto=ahead))
+    assert "Paired by round, `auto` is the fastest: by +0.10 % (" in first
+
+
+def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
+    unlike = [each * (1.01 if number % 2 else 0.99) for number, each in enumerate(STEADY)]
+    rows = timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=[2.0] * 9)
+    first, at_each = of(rows)
+    assert "`auto`" in first
+    assert at_each.endswith(
+        " is `cudnn` at 1 (+92 % over the next). At 1, none is faster than all others by the 95 % interval of their ratio."
     )
-    assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in first.text
+    first, at_each = of(timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=unlike))
+    assert "Paired by round, `auto` is not told apart from `cudnn`: +1.0 % (-1.0 to +1.0 %)." in first
+    assert at_each.endswith(" at 2 shapes is at none of them told apart from the next.")
+
+
+def test_fewer_rounds_than_an_interval_needs_name_no_fastest() -> None:
+    (said,) = of(timed(512, cudnn=[1.0] * 5, auto=[2.0] * 5))
+    assert said.endswith("`cudnn` is not told apart from `auto`: +100 %, without an interval.")
+
+
+def test_records_without_the_times_of_rounds_name_no_fastest() -> None:
+    """Reports of earlier versions carry medians alone."""
+    rows = timed(512, cudnn=[1.0] * 9, auto=[2.0] * 9) + timed(1024, cudnn=[1.0] * 9, auto=[2.0] * 9)
+    (said,) = of([row | {"seconds": None} for row in rows])
+    assert said.endswith("a forward and its backward take 1 ms with `cudnn` and 2 ms with `auto`.")
+
+
+def test_times_of_a_second_and_more_are_in_seconds() -> None:
+    rows = [row for name, time in (("cudnn", 1000.0), ("auto", 1001.0)) for row in called(name, time, 512)]
+    assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in of(rows)[0]

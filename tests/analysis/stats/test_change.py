@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.stats.change import change
-from analysis.stats.paired import RECORDS, RUNS, paired_records, paired_runs
+from analysis.stats.paired import RECORDS, ROUNDS, RUNS, paired_records, paired_rounds, paired_runs
 from tests.analysis.stats.simulate import autoregression
 
 
@@ -104,6 +104,25 @@ def test_steps_that_one_run_lacks_are_left_out_and_too_few_have_no_interval() ->
 def test_no_step_in_common_is_an_error() -> None:
     with pytest.raises(ValueError, match="no step in common"):
         paired_records({1: 1.0}, {2: 1.0})
+
+
+def test_what_slows_a_whole_round_down_cancels_in_the_ratio_of_its_calls() -> None:
+    rounds = [1.0, 9.0, 2.0, 7.0, 3.0, 8.0, 4.0]
+    found = paired_rounds(rounds, [1.25 * each for each in rounds])
+    assert (found.ratio, found.low, found.high) == pytest.approx((1.25, 1.25, 1.25))
+    assert (found.n, found.level) == (7, ROUNDS)
+    assert found.method == "paired by round, 95 % interval between order statistics"
+
+
+def test_a_ratio_by_round_turned_around_is_its_inverse_and_five_rounds_have_no_interval() -> None:
+    a, b = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 2.1, 3.3, 3.9, 6.0, 6.6]
+    there, back = paired_rounds(a, b), paired_rounds(b, a)
+    assert there.low and there.high
+    assert (back.ratio, back.low, back.high) == pytest.approx(
+        (1 / there.ratio, 1 / there.high, 1 / there.low)
+    )
+    few = paired_rounds(a[:5], b[:5])
+    assert (few.low, few.high, few.method) == (None, None, "paired by round, no interval")
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
