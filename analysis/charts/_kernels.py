@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -45,9 +45,9 @@ class Point:
         """One a run; in another mode where one is given."""
         return self.ways.get((direction, mode or self.mode), [])
 
-    def timed(self, direction: str) -> stats.Estimate | None:
+    def timed(self, direction: str, mode: str = "") -> stats.Estimate | None:
         """Milliseconds of a call: over runs, or within the only one."""
-        return _timed(self.rows(direction))
+        return _timed(self.rows(direction, mode))
 
     def of(self, column: str, direction: str, mode: str = "") -> float | None:
         """The median over runs of another column; None where no run has it."""
@@ -86,6 +86,21 @@ class Point:
     def shared(self) -> int:
         """Query heads for each key head."""
         return int(self.shape["heads"] // self.shape["kv_heads"])
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How a backend stands beside the others at a shape.
+
+    Attributes:
+        over: the fastest other: the one over which it gains least.
+        ratio: how many times as fast as that one it is.
+        clear: whether it is faster than each of them, by the interval of its ratio over that one.
+    """
+
+    over: Point
+    ratio: Ratio
+    clear: bool
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,17 @@ def speed_over(point: Point, other: Point, direction: str = "both", mode: str = 
         return found[0] if found else None
     over = stats.over_runs([each.ratio for each in found])
     return Ratio(over.median, over.low, over.high, over.n, RUNS, over.method)
+
+
+def lead(point: Point, among: Sequence[Point], direction: str = "both", mode: str = "") -> Lead | None:
+    """How a backend stands beside the others; None without any, and where no process called both."""
+    others = [other for other in among if other is not point]
+    ratios = [speed_over(point, other, direction, mode) for other in others]
+    known = [(ratio, other) for ratio, other in zip(ratios, others, strict=True) if ratio]
+    if not known or len(known) < len(others):
+        return None
+    ratio, other = min(known, key=lambda each: each[0].ratio)
+    return Lead(other, ratio, all(each.low is not None and each.low > 1 for each, _ in known))
 
 
 def _timed(rows: list[Row]) -> stats.Estimate | None:

@@ -22,6 +22,7 @@ from analysis.report.carried import PROBE, Parts, carry, named, seal
 from analysis.report.comparison import Comparison
 from analysis.report.facts import Facts
 from analysis.report.figures.drawn import Drawn, Page, csv_bytes, every, in_pages
+from analysis.report.figures.shapes import shapes
 from analysis.report.listing import MOST_NAMED, parts
 from analysis.report.place import complete
 from analysis.report.runs import pages as run_pages
@@ -280,6 +281,7 @@ def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
         "pages": pages,
         "environment": facts.environment(known.runs),
         "missing": facts.missing(known.runs),
+        "shapes": shapes(known.kernels),
         "launched": launched(known.runs),
         "warmup_rule": WARMUP_RULE,
         "parts": parts(known.runs),

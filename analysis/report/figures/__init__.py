@@ -1,1 +1,1 @@
-"""The figures of a report: each chart drawn and numbered, with a caption of its runs and conditions."""
+"""The figures of a report, each with a caption of its runs and conditions, and the table of shapes."""

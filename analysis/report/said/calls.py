@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from analysis.charts._kernels import HOW, Point, main_shape, mode_of, place, points, said, speed_over
+from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of, place, points, said
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
-from analysis.stats.paired import Ratio
 from analysis.stats.verdict import enclosed, name, percent
 from model.units import counted
 
@@ -18,19 +17,7 @@ if TYPE_CHECKING:
 _BOTH = "a forward and its backward"
 
 
-class _Fastest(NamedTuple):
-    """The backend of a shape that is the fastest round by round.
-
-    Attributes:
-        next: the one over which it gains least.
-        ratio: how many times as fast as that one it is.
-        clear: whether it is faster than each of the others, by the interval of its ratio over that one.
-    """
-
-    first: Point
-    next: Point
-    ratio: Ratio
-    clear: bool
+_Fastest = tuple[Point, Lead]
 
 
 def sentences(facts: Facts) -> Iterator[Sentence]:
@@ -47,22 +34,14 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
 
 
 def _fastest(mine: Sequence[Point]) -> _Fastest | None:
-    """None of a single backend, and where no process called two of them."""
-    found = []
-    for point in mine:
-        over = [(speed_over(point, other), other) for other in mine if other is not point]
-        known = [(ratio, other) for ratio, other in over if ratio]
-        if not known or len(known) < len(over):
-            return None
-        ratio, other = min(known, key=lambda each: each[0].ratio)
-        clear = all(each.low is not None and each.low > 1 for each, _ in known)
-        found.append(_Fastest(point, other, ratio, clear))
-    return max(found, key=lambda each: each.ratio.ratio)
+    """The one that gains most over the next; None of a single backend, and where two were called apart."""
+    found = [(point, ahead) for point in mine if (ahead := lead(point, mine))]
+    return max(found, key=lambda each: each[1].ratio.ratio) if len(found) == len(mine) else None
 
 
 def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:
     """Where the interval of a ratio reaches 1, no backend is said to be the fastest."""
-    won = grouped((each for each in found if each.clear), lambda each: each.first.attention)
+    won = grouped((each for each in found if each[1].clear), lambda each: each[0].attention)
     ordered = sorted(won.items(), key=lambda each: -len(each[1]))
     named = [f"{name(backend)} at {len(mine):,d} ({_gains(mine)})" for backend, mine in ordered]
     of = (
@@ -80,14 +59,14 @@ def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:
 
 def _gains(mine: Sequence[_Fastest]) -> str:
     """By how much it is faster than the next: at one shape, or from the least to the most."""
-    gains = sorted(each.ratio.ratio - 1 for each in mine)
+    gains = sorted(ahead.ratio.ratio - 1 for _, ahead in mine)
     ends = " to ".join(dict.fromkeys(map(percent, (gains[0], gains[-1]))))
     return f"{ends} % over the next"
 
 
 def _at_one_shape(mine: Sequence[Point], how: str) -> Sentence:
     first = _fastest(mine)
-    ordered = sorted(mine, key=lambda point: (not first or point is not first.first, _milliseconds(point)))
+    ordered = sorted(mine, key=lambda point: (not first or point is not first[0], _milliseconds(point)))
     ends = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
     each = [f"{_took(_milliseconds(point))} with {name(point.attention)}" for point in ends]
     if len(ordered) > 2:
@@ -104,18 +83,20 @@ def _at_one_shape(mine: Sequence[Point], how: str) -> Sentence:
 
 
 def _compared(found: _Fastest) -> str:
-    names, it = (name(found.first.attention), name(found.next.attention)), found.ratio
+    first, ahead = found
+    names, it = (name(first.attention), name(ahead.over.attention)), ahead.ratio
     if it.low is None or it.high is None:
         gain = f"{percent(it.ratio - 1)} %, without an interval"
     else:
         gain = enclosed(it.ratio - 1, it.low - 1, it.high - 1)
-    if found.clear:
+    if ahead.clear:
         return f"Paired by round, {names[0]} is the fastest: by {gain} over {names[1]}, the next."
     return f"Paired by round, {names[0]} is not told apart from {names[1]}: {gain}."
 
 
 def _number(found: _Fastest) -> Number:
-    it, over = found.ratio, f"speed of {found.first.attention} over {found.next.attention}, change"
+    first, ahead = found
+    it, over = ahead.ratio, f"speed of {first.attention} over {ahead.over.attention}, change"
     value, low, high = (None if x is None else 100 * (x - 1) for x in (it.ratio, it.low, it.high))
     return Number(over, value or 0.0, low, high, "percent")
 

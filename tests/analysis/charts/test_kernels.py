@@ -252,6 +252,11 @@ def test_the_report_says_no_word_of_training_and_its_audit_passes(root: Path, tm
     page = " ".join(re.sub(r"<[^>]*>", " ", pages["run-r01.html"]).split())
     assert "flash 0.08762 0.08499 to 0.09025 392.2 0.219 0.2125 to 0.2256 392.2" in page
     assert re.search(r"Replayed from CUDA graphs: .* flash3 wrong \S \S wrong \S \S math 0.3436", page)
+    for name in ("index.html", "print.html"):
+        table = " ".join(re.sub(r"<[^>]*>", " ", pages[name]).split()).partition("Every shape, graph")[2]
+        assert re.search(
+            r"D128, causal forward 0\.00268 400 4\.000 4\.000 . 4\.000 0\.0107 100 0\.250", table
+        )
     said = re.sub(r"<[^>]*>", "", pages["index.html"])
     assert "Attention alone was timed on NVIDIA H200 at" in said and "both ways in 7 rounds of all" in said
     assert re.search(

@@ -1,0 +1,75 @@
+"""The table of every shape: time, rate, and the ratio over the fastest other backend, for each backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis.report.figures.shapes import shapes
+from tests.analysis.charts.test_kernel_points import called
+
+SPREAD = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
+
+
+def in_rounds(rows: list[dict[str, Any]], slower: float = 1.0) -> list[dict[str, Any]]:
+    return [
+        row | {"seconds": [row["milliseconds"] / 1e3 * slower * part for part in SPREAD]}
+        if row["milliseconds"]
+        else row
+        for row in rows
+    ]
+
+
+def test_every_shape_has_a_row_for_each_direction_and_every_timed_backend_a_column() -> None:
+    rows = [
+        row
+        for length in (512, 1024)
+        for name, time in (("cudnn", 2.0), ("auto", 1.0), ("math", "oom_gpu" if length > 512 else 8.0))
+        for row in in_rounds(called(name, time, length))
+    ]
+    rows += called("flash4", "unsupported", 512)
+    graph, eager = shapes(rows)
+    assert (graph.mode, eager.mode) == ("graph", "eager")
+    assert graph.backends == ("auto", "cudnn", "math"), "none of a backend that was never timed"
+    assert [(line.shape, line.direction) for line in graph.lines] == [
+        (f"B4 T{length} H8 D64, causal", direction)
+        for length in (512, 1024)
+        for direction in ("forward", "backward")
+    ]
+    auto, cudnn, math = graph.lines[1].cells
+    assert (auto.milliseconds, cudnn.milliseconds, math.milliseconds) == (2.5, 5.0, 20.0)
+    assert auto.tflops == pytest.approx(1 / 2.5)
+    assert auto.lead and (auto.lead.over.attention, auto.lead.ratio.ratio) == ("cudnn", pytest.approx(2))
+    assert cudnn.lead and (cudnn.lead.over.attention, cudnn.lead.ratio.ratio) == ("auto", pytest.approx(0.5))
+    assert math.lead and math.lead.ratio.ratio == pytest.approx(1 / 8)
+    assert [cell.lead.clear for cell in (auto, cudnn, math) if cell.lead] == [True, False, False]
+    auto, cudnn, gone = graph.lines[2].cells
+    assert (gone.milliseconds, gone.gone, gone.lead) == (None, "OOM", None)
+    assert auto.lead and auto.lead.over.attention == "cudnn"
+
+
+def test_a_shape_says_what_sets_it_apart() -> None:
+    rows = [
+        row | {"dtype": dtype, "kv_heads": keys, "causal": causal}
+        for dtype, keys, causal in (("bfloat16", 2, True), ("float16", 8, False))
+        for row in called("cudnn", 1.0, 512)
+    ]
+    (table, _) = shapes(rows)
+    assert [line.shape for line in table.lines][::2] == [
+        "B4 T512 H8 K2 D64, causal, bfloat16",
+        "B4 T512 H8 D64, no mask, float16",
+    ]
+    assert table.lines[0].cells[0].lead is None, "there is no other backend"
+
+
+def test_no_end_of_an_interval_rounds_onto_one() -> None:
+    rows = in_rounds(called("cudnn", 1.0, 512)) + in_rounds(called("auto", 1.0, 512), slower=1.0002)
+    auto, cudnn = shapes(rows)[0].lines[0].cells
+    assert cudnn.lead and cudnn.lead.clear
+    assert (cudnn.form, f"{cudnn.lead.ratio.low:{cudnn.form}}") == (".4f", "1.0002")
+    assert auto.lead and f"{auto.lead.ratio.high:{auto.form}}" == "0.9998"
+
+
+def test_a_study_that_timed_nothing_has_no_table() -> None:
+    assert shapes([]) == shapes(called("math", "oom_gpu", 512)) == []
