@@ -69,10 +69,10 @@ def command(
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
-    if not as_json:
-        for line in queue.waits(root, name):
-            say(line)
-    if not root.is_dir():
+    waits = queue.waits(root, name)
+    for line in () if as_json else waits:
+        say(line)
+    if not root.is_dir() and not waits:
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
     def chosen() -> list[RunState]:

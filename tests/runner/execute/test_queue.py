@@ -94,7 +94,9 @@ def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path
     says = (
         f"tiny in {root} (process {waiter.pid}) waits for its turn, after dead in /a (process {holder.pid})"
     )
-    assert says in runner("status", "tiny", rc=0, **state).stderr, "although no run of it is written"
+    said = runner("status", "tiny", rc=0, **state).stderr
+    assert says in said, "although no run of it is written"
+    assert "does not exist" not in said, "the launch makes the root once it has its turn"
     (row,) = json.loads(runner("status", "tiny", "--json", rc=0, **state).stdout)
     known = {key: value for key, value in row.items() if value is not None}
     assert known == {
