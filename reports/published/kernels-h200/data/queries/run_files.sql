@@ -1,2 +1,2 @@
 SELECT run_id, path, size_bytes, sha256, missing_since FROM files
-WHERE study = 'kernels' AND run_id IN ('934a50c6825f', '5d6d16d956f6', 'd4ce8e27c36d', 'b99bf89e6547', '865a5d6d0b60', 'ec2acc04c9c0', '90cb531baed7', 'b3c941277a21', '6c7c15e4fd34', '5efe626b2ea2', '50ce6041a607', '75847fa96efc', '25d138833949', 'd39b0d772f8c', 'b491c403e93a', '7dba08b5a9e9', '458c39aa4359') ORDER BY path
+WHERE study = 'kernels' AND run_id IN ('fef9575da661', 'a0ebab83797f', '7f9a91b776ec', '99af93b559b7', '73f31450fc6c', 'e061b85a2563', '623885cd78ce', '23f5c89c3d4e', '2e3fdeb2f73d', '36d55c129f8a', '2504bb82654d', '43bcbbb58a36', 'ff854bbfe17d', '1b05e671eff0', '93c8cc549c19', '79291cc57fa0', 'cd3cc0759ba1') ORDER BY path
