@@ -70,8 +70,10 @@ class Interrupted(AssayError):
     @property
     def kept(self) -> str:
         """What can be resumed from."""
-        at = f"a checkpoint was saved at step {self.step}"
-        return at if self.saved else f"its {self.step} {self.unit} are lost, so it starts over"
+        if self.saved:
+            return f"a checkpoint was saved at step {self.step}"
+        done = f"its {self.step} {self.unit} are lost" if self.step else f"no {self.unit} were done"
+        return f"{done}, so it starts over"
 
 
 def one_line(error: BaseException, most: int = 300) -> str:

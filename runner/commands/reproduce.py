@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,9 +30,18 @@ def command(
 
     prepared = repeat.prepare(Settings.root, run, out and out.absolute(), profile)
     say(f"repeating {name_of(prepared.original)} as {prepared.folder.path}")
-    if prepared.state.phase == "planned":
-        repeat.start(prepared, watcher())
-    found = compare(prepared.original, repeat.wait_for(prepared))
+    try:
+        if prepared.state.phase == "planned":
+            repeat.start(prepared, watcher())
+        ended = repeat.wait_for(prepared)
+    except KeyboardInterrupt:
+        with suppress(OSError):  # the terminal may be gone
+            left = prepared.state.in_flight
+            say(
+                f"next: the same command {'waits for this repeat, which goes on' if left else 'repeats it anew'}"
+            )
+        raise
+    found = compare(prepared.original, ended)
     table(["", "original", "repeat", ""], found.rows)
     say(found.verdict)
     raise typer.Exit(0 if found.same_outcome else 1)

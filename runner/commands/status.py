@@ -81,7 +81,7 @@ def command(
     if as_json:
         print_json([*rows(chosen()), *([] if outcome or only else _waiting(root, name))])
     elif watch:
-        _watch(chosen)
+        _watch(chosen, lambda: bool(queue.waiting(root, name)))
     elif every:
         show(chosen())
     else:
@@ -188,9 +188,13 @@ def _words(states: Sequence[RunState]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-def _watch(chosen: Callable[[], list[RunState]]) -> None:
-    """Show the status until nothing is in flight: in place on a terminal, else one table after another."""
-    changing = _changing(chosen)
+def _watch(chosen: Callable[[], list[RunState]], more: Callable[[], bool]) -> None:
+    """Show the status until nothing is in flight: in place on a terminal, else one table after another.
+
+    Args:
+        more: whether a launch waits for its turn, which has runs later.
+    """
+    changing = _changing(chosen, more)
     if sys.stdout.isatty():
         live(HEADS, ((_lines(sorted(states, key=_interest)), _counts(states)) for states in changing))
         return
@@ -198,11 +202,11 @@ def _watch(chosen: Callable[[], list[RunState]]) -> None:
         show(states)
 
 
-def _changing(chosen: Callable[[], list[RunState]]) -> Iterator[list[RunState]]:
+def _changing(chosen: Callable[[], list[RunState]], more: Callable[[], bool]) -> Iterator[list[RunState]]:
     while True:
-        states = chosen()
+        waits, states = more(), chosen()  # in this order: a launch that no longer waits has runs
         yield states
-        if not any(state.in_flight for state in states):
+        if not waits and not any(state.in_flight for state in states):
             return
         time.sleep(REFRESH_SECONDS)
 

@@ -4,9 +4,12 @@ import pytest
 
 from model.config import RunConfig
 from model.disk.folder import RunFolder
-from runner.commands.reproduce import compare
+from runner.commands.reproduce import command, compare
+from runner.execute import repeat
+from runner.execute.repeat import Repeat
+from runner.spec.profile import read_cluster
 from runner.state import ledger
-from tests.analysis.fabricate import CASE, Folder, inferred, plan
+from tests.analysis.fabricate import CASE, Folder, completed, inferred, plan
 from tests.analysis.timed import kernels
 
 
@@ -56,3 +59,25 @@ def test_a_backend_that_ends_otherwise_is_counted_and_where_nothing_was_timed_no
     assert "4 of 8 calls end differently" in compare(then, now).verdict
     none = timed(tmp_path / "c", flash="wrong")
     assert "no times to compare" in compare(none, none).verdict
+
+
+@pytest.mark.parametrize(
+    ("phase", "says"),
+    [("running", "waits for this repeat, which goes on"), ("ended", "repeats it anew")],
+)
+def test_whoever_interrupts_a_repeat_is_told_what_to_type_next(tmp_path, monkeypatch, capsys, phase, says):
+    folder = Folder(tmp_path, plan("r2", study="backends.reproduced"))
+    folder.start()
+    if phase == "ended":
+        folder.end()
+    original = ledger.state(RunFolder(completed(tmp_path, "r1").path))
+    repeated = Repeat(original, RunFolder(folder.path), tmp_path, read_cluster("local"))
+    monkeypatch.setattr(repeat, "prepare", lambda *_: repeated)
+
+    def interrupted(_: Repeat) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(repeat, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command("r1")
+    assert f"next: the same command {says}" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from model.config import DataConfig, RunConfig, TrainConfig
 from model.errors import UserError
 from runner.cli.app import app
 from runner.commands import _console
+from runner.commands import status as commands_status
 from runner.commands._select import by_setting, setting
 from runner.commands._table import labels
 from runner.commands.status import summarize
@@ -167,6 +168,15 @@ def test_runs_that_are_all_of_a_kind_of_their_own_are_not_summarized(tmp_path, c
         varied(tmp_path, f"r{number:02}", 256, rate=number + 1.0)
     summarize(states(tmp_path))
     assert len(capsys.readouterr().out.splitlines()) == 1 + 41
+
+
+def test_watching_goes_on_while_a_launch_waits_for_its_turn(tmp_path, monkeypatch):
+    completed(tmp_path, "r1")
+    waits, shown = iter([True, True, False]), []
+    monkeypatch.setattr(commands_status, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(commands_status, "show", shown.append)
+    commands_status._watch(lambda: states(tmp_path), lambda: next(waits))
+    assert len(shown) == 3
 
 
 @pytest.mark.refused

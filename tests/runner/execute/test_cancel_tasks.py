@@ -84,6 +84,9 @@ def test_slurm_gives_time_for_a_checkpoint_to_runs_that_make_one(root, task, wai
 
 
 def test_what_is_counted_is_said():
+    assert str(Interrupted(0, saved=False, unit="eager rounds")).endswith(
+        "no eager rounds were done, so it starts over"
+    )
     assert str(Interrupted(3, saved=False, unit="eager rounds")).endswith(
         "its 3 eager rounds are lost, so it starts over"
     )
