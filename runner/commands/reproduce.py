@@ -36,10 +36,8 @@ def command(
         ended = repeat.wait_for(prepared)
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may be gone
-            left = prepared.state.in_flight
-            say(
-                f"next: the same command {'waits for this repeat, which goes on' if left else 'repeats it anew'}"
-            )
+            does = "waits for this repeat, which goes on" if prepared.state.in_flight else "repeats it anew"
+            say(f"next: the same command {does}")
         raise
     found = compare(prepared.original, ended)
     table(["", "original", "repeat", ""], found.rows)
