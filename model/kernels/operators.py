@@ -53,7 +53,9 @@ def differentiate(forward: Any, backward: Any, also: Callable[[], tuple[Any, ...
         ctx.options = [x for x in inputs if not isinstance(x, Tensor)]
         ctx.save_for_backward(*inputs[: len(inputs) - len(ctx.options)], first, *others)
 
-    def gradient(ctx: Any, dfirst: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+    def gradient(ctx: Any, dfirst: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if dfirst is None:  # what follows in the graph has no gradient
+            return (None,) * len(ctx.needs_input_grad)
         found = backward(dfirst, *ctx.saved_tensors, *ctx.options, *also())
         return *found, *(None for _ in ctx.options)
 

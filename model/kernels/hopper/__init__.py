@@ -105,6 +105,7 @@ def backward(
     """
     _check(q_BTHD, k_BTKD, v_BTKD, query_offset, do_BTHD, o_BTHD)
     B, T, H, D = q_BTHD.shape
+    _check_statistics(stats_2BHS, (2, B, H, _padded(T)), q_BTHD.device)
     T_K, K = k_BTKD.shape[1:3]
     own = _backward if D <= 128 else _backward_wide
     queries = _backward.queries(D)  # head dim 256 has as many as 128
@@ -159,12 +160,23 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
     everything = (q_BTHD, k_BTKD, v_BTKD, *like_q)
     same = all(x.dtype == q_BTHD.dtype and x.device == q_BTHD.device and fits(x) for x in everything)
     taken = D in HEAD_DIMS and q_BTHD.dtype in DTYPES and q_BTHD.is_cuda
-    if not (shapes and same and taken and H % K == 0 and min(B, T, T_K, H, K) > 0 and query_offset >= 0):
+    if not (shapes and same and taken and min(B, T, T_K, H, K) > 0 and H % K == 0 and query_offset >= 0):
         found = ", ".join(f"{tuple(x.shape)} {x.dtype} with strides {x.stride()}" for x in everything)
         raise ValueError(
             f"the Hopper kernel takes (B, T, heads, D) of a GPU, head dim {' or '.join(map(str, HEAD_DIMS))}, "
             f"16 bits, dense rows that begin at multiples of 16 bytes, and query_offset >= 0; "
             f"got {found}, query_offset {query_offset}"
+        )
+
+
+def _check_statistics(stats_2BHS: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    """As `forward` gives them: whoever keeps saved tensors elsewhere may give back others."""
+    same = (stats_2BHS.shape, stats_2BHS.dtype, stats_2BHS.device) == (shape, torch.float32, device)
+    if not (same and stats_2BHS.is_contiguous() and stats_2BHS.data_ptr() % 16 == 0):
+        raise ValueError(
+            f"the Hopper kernel's backward takes the statistics of its forward, dense float32 {shape} that begin at "
+            f"a multiple of 16 bytes; got {tuple(stats_2BHS.shape)} {stats_2BHS.dtype} on {stats_2BHS.device} "
+            f"with strides {stats_2BHS.stride()}"
         )
 
 

@@ -25,6 +25,7 @@ from model.kernels.hopper._tma import (
     wait_for_kernel_before,
     wait_for_turn,
 )
+from model.kernels.hopper.passes import WEIGHTS
 from model.kernels.hopper.schedule import (
     block_of_keys,
     cut,
@@ -46,6 +47,7 @@ def queries(D: int) -> int:
     return 128 if D == 64 else 64
 
 
+_FIRST, _SECOND, _THIRD = map(gl.constexpr, WEIGHTS)
 FLOATS = 256  # of a tile's statistics in one TMA instruction
 _FLOATS = gl.constexpr(FLOATS)
 
@@ -178,7 +180,7 @@ def mask(st, query, key, T_K, OFFSET, CAUSAL: gl.constexpr):
 def weights_of_parts(DTYPE: gl.constexpr, LAYOUT: gl.constexpr):
     """(64, 16): what the parts of a term count (`passes._in_parts`), for every key."""
     part = gl.arange(0, 16, gl.SliceLayout(0, LAYOUT))
-    weight = gl.where(part == 0, 2.0**6, gl.where(part == 1, 2.0**-5, gl.where(part == 2, 2.0**-16, 0.0)))
+    weight = gl.where(part == 0, _FIRST, gl.where(part == 1, _SECOND, gl.where(part == 2, _THIRD, 0.0)))
     return (gl.zeros([_OWN, 16], gl.float32, LAYOUT) + weight[None, :]).to(DTYPE)
 
 

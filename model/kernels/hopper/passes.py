@@ -30,17 +30,23 @@ def _in_two_numbers(x, y):
     return total, (x - (total - of_y)) + (y - of_y)
 
 
+# What each part of a number counts. A part of float16 has 11 bits.
+WEIGHTS = (2.0**10, 2.0**-1, 2.0**-12)
+_FIRST = tl.constexpr(WEIGHTS[0])
+_FINER = tl.constexpr(WEIGHTS[0] / WEIGHTS[1])
+
+
 @triton.jit
 def _in_parts(x, ROWS: tl.constexpr, DTYPE: tl.constexpr):
-    """(ROWS, 16): float32 numbers as sums of three of 16 bits, which count 2^6, 2^-5 and 2^-16; and zeros.
+    """(ROWS, 16): float32 numbers as sums of three of 16 bits, which count `WEIGHTS`; and zeros.
 
-    So float16 holds up to 4e6, and what is smaller keeps its digits.
+    So float16 holds up to 6.7e7, in steps of 1.5e-11 at most where numbers are small.
     """
-    x *= 2.0**-6
+    x /= _FIRST
     first = x.to(DTYPE)
-    x = (x - first.to(tl.float32)) * 2.0**11
+    x = (x - first.to(tl.float32)) * _FINER
     second = x.to(DTYPE)
-    third = ((x - second.to(tl.float32)) * 2.0**11).to(DTYPE)
+    third = ((x - second.to(tl.float32)) * _FINER).to(DTYPE)
     part = tl.arange(0, 16)[None, :]
     rest = tl.where(part == 2, third[:, None], tl.zeros([ROWS, 16], DTYPE))
     return tl.where(part == 0, first[:, None], tl.where(part == 1, second[:, None], rest))

@@ -282,17 +282,23 @@ class Machine:
 
     def _step(self, active: list[Partition]) -> None:
         """One of the things that can happen now happens."""
+        ready = [x for x in active if not x.ended and x.ready()]
         kinds: dict[str, list[Callable[[], None]]] = {
-            "warps": [partial(self._go_on, x) for x in active if not x.ended and x.ready()],
+            "warps": [partial(self._go_on, x) for x in ready if not self._is_late(x)],
+            "partition": [partial(self._go_on, x) for x in ready if self._is_late(x)],
             "copies": [partial(self._take, self.copies, i) for i in range(len(self.copies))],
             "products": [partial(self._multiply, x) for x in active if x.products],
             "stores": [partial(self._take, x.stores, 0) for x in active if x.stores],
         }
-        late = kinds.pop(self.late, [])
+        late = kinds.pop(self.late.rstrip("0123"), [])
         choices = [each for kind in kinds.values() for each in kind] or late
         if not choices:
             raise Fault("deadlock: all wait for each other")
         self.random.choice(choices)()
+
+    def _is_late(self, partition: Partition) -> bool:
+        """Whether it is the one of its block that is late: 2 of "partition2"."""
+        return self.late == f"partition{partition.block.partitions.index(partition)}"
 
     def _go_on(self, partition: Partition) -> None:
         Machine.running = partition

@@ -107,6 +107,7 @@ def _forward(changes: dict, dtype: str = "bfloat16", **call: object) -> None:
         ({"k": (2, 8, 2, 64)}, {}),
         ({"v": (1, 9, 2, 64)}, {}),
         ({"k": (2, 0, 2, 64), "v": (2, 0, 2, 64)}, {}),
+        ({"k": (2, 9, 0, 64), "v": (2, 9, 0, 64)}, {}),
         ({}, {"query_offset": -1}),
         ({}, {"dtype": "float32"}),
     ],
@@ -116,6 +117,39 @@ def test_what_the_kernel_would_read_wrongly_is_refused_before_a_launch(
 ) -> None:
     with pytest.raises(ValueError, match="the Hopper kernel takes"):
         _forward(changes, **call)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("kind", ["bfloat16", "short", "one head", "transposed", "unaligned"])
+def test_statistics_that_are_not_the_forwards_are_refused_before_a_launch(on_gpu, kind: str) -> None:
+    """Hooks of saved tensors can give back other ones."""
+    import torch
+
+    q = torch.zeros(2, 8, 4, 64, dtype=torch.bfloat16)
+    stats = torch.zeros(2, 2, 4, 8)
+    with pytest.raises(Launched):
+        hopper.backward(q, q, q, q, q, stats)
+    others = {
+        "bfloat16": stats.bfloat16(), "short": stats[..., :4].contiguous(), "one head": stats[:, :, :1],
+        "transposed": stats.transpose(2, 3).contiguous().transpose(2, 3),
+        "unaligned": torch.zeros(stats.numel() + 1)[1:].view_as(stats),
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="takes the statistics of its forward"):
+        hopper.backward(q, q, q, q, q, others[kind])
+
+
+def test_each_tile_of_each_head_counts_its_own_turns() -> None:
+    at = hopper._backward.turn_at.fn
+    places = [at(b, h, 128 * t, 300, 2, 3, 128) for b in range(2) for h in range(2 * 3) for t in range(3)]
+    assert places == list(range(2 * 6 * 3))
+
+
+def test_a_dimension_of_one_may_have_any_stride(on_gpu) -> None:
+    """TMA refuses strides that are no multiples of 16 bytes, used or not."""
+    import torch
+
+    odd = torch.zeros(64, dtype=torch.bfloat16).as_strided((1, 1, 1, 64), (3, 3, 3, 1))
+    assert hopper.tiles(odd, 64).strides == [64, 64, 64, 1]
 
 
 def test_launches_of_different_kernels_never_share_a_key(on_gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,24 @@ def test_an_operator_has_its_gradient_eager_and_compiled() -> None:
         assert x.grad.tolist() == [0, -6, -12]
 
 
+class Cut(torch.autograd.Function):
+    """Gives its input no gradient."""
+
+    @staticmethod
+    def forward(_, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(*_) -> None:
+        return None
+
+
+def test_what_has_no_gradient_gives_none_to_what_comes_before_it() -> None:
+    x = torch.arange(3.0, requires_grad=True)
+    Cut.apply(squared(x)).sum().backward()
+    assert x.grad is None
+
+
 def test_a_result_for_the_backward_alone_has_no_gradient_and_none_is_made_for_it() -> None:
     """It would be a tensor of zeros, which takes memory and a kernel each time."""
     x = torch.arange(3.0, requires_grad=True)

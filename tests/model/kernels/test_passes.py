@@ -71,7 +71,7 @@ def test_terms_are_the_statistics_in_parts_of_16_bits(device, D, rows, dtype) ->
     terms = torch.full((B, H, -(-T // rows), 2, rows, 16), torch.nan, device=device, dtype=dtype)
     lse, lost, delta, large = before(o, do, stats, rows, terms)
     weights = torch.zeros(16, device=device, dtype=torch.float64)
-    weights[:3] = torch.tensor([2.0**6, 2.0**-5, 2.0**-16])
+    weights[:3] = torch.tensor(passes.WEIGHTS, dtype=torch.float64)
     less_lse, less_delta = (terms.double() @ weights).transpose(2, 3).flatten(3).unbind(2)
     # In one place or the other: the first where no LSE is large.
     assert torch.equal((less_lse == 0)[..., :T], (large > 0)[..., :T])
@@ -82,7 +82,16 @@ def test_terms_are_the_statistics_in_parts_of_16_bits(device, D, rows, dtype) ->
         less_lse[..., :T][few].float(), -stats.sum(0)[..., :T][few] / SCALE, rtol=2e-7, atol=1e-6
     )
     assert delta.abs().max() > torch.finfo(torch.float16).max
-    torch.testing.assert_close(-less_delta.float(), delta, rtol=2e-7, atol=1e-12)
+    torch.testing.assert_close(-less_delta.float(), delta, rtol=2e-7, atol=2e-11)
+
+
+def test_a_large_lse_is_one_of_128_or_more_of_either_sign(device) -> None:
+    o, do = drawn(64, device)
+    for value, expected in [(127.0, False), (129.0, True), (-129.0, True), (-127.0, False)]:
+        stats = torch.zeros(2, B, H, STATISTICS, device=device)
+        stats[0, :, :, 5] = value
+        *_, large = before(o, do, stats, 128)
+        assert bool(large[..., :128].all()) == bool(large[..., :128].any()) == expected, value
 
 
 def unpacked(x_BHN4R):
