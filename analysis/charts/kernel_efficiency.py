@@ -1,4 +1,4 @@
-"""What share of the measured ceiling each backend reaches at one shape, forward and backward."""
+"""What share of a large product's rate each backend reaches at one shape, forward and backward."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _VALUE = itemgetter("value")
-_MOST = 125  # percent of the ceiling: on GPUs, caches and clocks allow for some above 100
+_MOST = 125  # percent of the product: on GPUs, caches and clocks allow for some above 100
 _WAYS = {"forward": "circle", "backward": "square"}
 
 
@@ -35,7 +35,7 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
     left_out = f" Without a time there: {', '.join(gone)}." if gone else ""
     beyond = [f"{bar['label']} {bar['pass']} ({bar['value']:.0f} %)" for bar in every if bar["value"] > _MOST]
     if beyond:
-        left_out += f" Not shown: {', '.join(beyond)}. Above {_MOST} %, the ceiling's product was disturbed."
+        left_out += f" Not shown: {', '.join(beyond)}. Above {_MOST} %, the product was disturbed."
     best = {way: max((bar for bar in bars if bar["pass"] == way), key=_VALUE, default=None) for way in _WAYS}
     said = [f"{way} {each['value']:.0f} % ({each['label']})" for way, each in best.items() if each]
     shape = said_of(shown[0])
@@ -46,12 +46,12 @@ def _build(rows: list[Row], _styles: Styles) -> Figure | None:
             f"same process and precision. Not comparable with MFU. {HOW[mode_of(rows)]}: {shape}, the shape "
             f"at which the most backends have a time, and the largest of these.{left_out}"
         ),
-        description=f"Dot plot of percent of the measured ceiling by backend and pass, {shape}. "
+        description=f"Dot plot of percent of a large product's rate by backend and pass, {shape}. "
         + "; ".join(f"{bar['label']} {bar['pass']} {bar['value']:.1f}" for bar in bars)
         + ".",
         interval="none: a ratio of two medians",
         used=frozenset(run for point in shown for run in point.runs),
-        finding=f"Observed in a single run: most of the ceiling, {' and '.join(said)}",
+        finding=f"Observed in a single run: shares of a large product's rate, at most {' and '.join(said)}",
         table=_table(bars, labels),
     )
 
@@ -73,7 +73,10 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     domain = list(ends(map(_VALUE, bars), zero=True))
     scale = alt.Scale(domain=domain, nice=False)
     x = alt.X(
-        "value:Q", title="percent of the measured ceiling", scale=scale, axis=alt.Axis(grid=True, tickCount=5)
+        "value:Q",
+        title="percent of a large product's rate",
+        scale=scale,
+        axis=alt.Axis(grid=True, tickCount=5),
     )
     colour = alt.Color(
         "pass:N", scale=alt.Scale(domain=ways, range=list(COLOURS[: len(ways)])), legend=legend
@@ -82,7 +85,7 @@ def _plot(bars: list[Row], labels: list[str]) -> dict[str, Any]:
     tips = [
         alt.Tooltip("label:N", title="backend"),
         alt.Tooltip("pass:N"),
-        alt.Tooltip("value:Q", title="percent of the ceiling", format=".1f"),
+        alt.Tooltip("value:Q", title="percent of a large product's rate", format=".1f"),
         alt.Tooltip("tflops:Q", title="kernel TFLOP/s", format=",.3g"),
     ]
     mark: alt.Chart = over(bars).mark_point(filled=True, size=80, opacity=1)
@@ -97,7 +100,7 @@ def _table(bars: list[Row], labels: list[str]) -> Table:
         bar = found.get((label, way))
         return number(bar[column], form) if bar else UNKNOWN
 
-    heads = [f"{capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the ceiling")]
+    heads = [f"{capital(way)}, {what}" for way in _WAYS for what in ("kernel TFLOP/s", "% of the product's")]
     rows = [
         (
             label,
@@ -120,7 +123,7 @@ chart = Chart(
     sql=KERNEL_TIMES,
     build=_build,
     applies=bool,
-    empty="No backend was timed, or the product that gives the ceiling was disturbed.",
+    empty="No backend was timed, or the large product was disturbed.",
     warmup=None,
     tasks=("attention",),
 )

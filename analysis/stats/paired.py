@@ -8,7 +8,7 @@ from math import exp, log
 
 from analysis.stats.estimate import CONFIDENCE, median
 from analysis.stats.student import mean_of
-from analysis.stats.within import within_run
+from analysis.stats.within import FEWEST, within_run
 from model.disk.kernels import interval
 
 RECORDS = "records of one run each"
@@ -56,15 +56,20 @@ def paired_records(a: Mapping[int, float], b: Mapping[int, float]) -> Ratio:
 def paired_rounds(a: Sequence[float], b: Sequence[float]) -> Ratio:
     """The median ratio of two backends that one process called once each in every round.
 
-    What slows a whole round down, such as a lower clock, cancels: the order is random within each round. The
-    interval lies between order statistics, as that of a time does, and needs six rounds.
+    What slows a whole round down, such as a lower clock, cancels: the order is random within each round.
+    From 24 rounds on the interval allows for autocorrelation, as that of a run's steps does. With fewer it
+    lies between order statistics, which takes rounds to be independent, and needs six.
 
     Args:
         a, b: seconds of a call, in the order of the rounds.
     """
     ratios = [theirs / mine for mine, theirs in zip(a, b, strict=True)]
-    low, high = interval(ratios) or (None, None)
-    how = "no interval" if low is None else "95 % interval between order statistics"
+    if len(ratios) >= FEWEST:
+        found = within_run(ratios)
+        low, high, how = found.low, found.high, "95 % interval that allows for autocorrelation"
+    else:
+        low, high = interval(ratios) or (None, None)
+        how = "no interval" if low is None else "95 % interval between order statistics"
     return Ratio(median(ratios), low, high, len(ratios), ROUNDS, f"paired by round, {how}")
 
 

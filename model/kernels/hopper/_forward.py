@@ -52,7 +52,8 @@ def consumers(D: int, causal: bool, T_Q: int, T_K: int, heads: int, processors: 
 _LOWEST = gl.constexpr(-1e30)
 
 # A row's reference, which its exponents are relative to, is its maximum or up to this much less (log2): while it stays, O needs
-# no new scale (FlashAttention-4's rule, with 8). With 3 it stays as often, and more rows have a P of 1, which 16 bits hold exactly.
+# no new scale (FlashAttention-4's rule, with 8). A larger one is less exact, as fewer rows have a P of 1, which 16 bits hold
+# exactly; a smaller one lets O be scaled more often where scores vary widely (docs/kernel-log.md, "custom", 24).
 _SLACK = gl.constexpr(3.0)
 
 # Named barriers. The consumers take turns at the tensor cores, and give tiles of K and V back.
@@ -166,7 +167,7 @@ def _scaled_numbers(count):
 
 @gluon.jit
 def _scale(acc, factors):
-    """acc * factors[:, None]. After the first tiles nearly all factors are 1, and a branch is cheaper than products."""
+    """acc * factors[:, None]. Where most factors are 1, as with scores of a standard deviation of 1, a branch is cheaper."""
     LAYOUT: gl.constexpr = acc.type.layout
     COUNT: gl.constexpr = acc.shape[1] // 2  # numbers of a thread, of 128
     each = gl.zeros(acc.shape, gl.float32, LAYOUT) + factors[:, None]
@@ -193,7 +194,8 @@ def _compute(
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
     # Kernels of one head dim give the same bits, so that a capture may take either.
     KEEPING: gl.constexpr = D != 128
-    # 1.01 to 1.07 times as fast where O has many numbers, or three warpgroups wait for issue slots; else up to 1.5 % slower.
+    # With such scores 1.01 to 1.07 times as fast where O has many numbers, or three warpgroups wait for issue slots; else up to
+    # 1.5 % slower.
     SPARING: gl.constexpr = D == 256 or CONSUMERS == 3
     MINE: gl.constexpr = _TURN + WHICH
     NEXT: gl.constexpr = _TURN + (WHICH + 1) % CONSUMERS

@@ -149,3 +149,10 @@ def test_one_pair_of_runs_has_no_interval() -> None:
 def test_no_pairs_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least one pair"):
         paired_runs([])
+
+
+def test_the_interval_of_31_rounds_holds_although_neighbours_are_alike() -> None:
+    """A GPU's clocks change more slowly than rounds do; order statistics alone would hold in 78 of 100 processes."""
+    logs = 0.01 * autoregression(np.random.default_rng(0), 400, 31, 0.6)
+    found = [paired_rounds([1.0] * 31, list(np.exp(each))) for each in logs]
+    assert np.mean([each.low <= 1 <= each.high for each in found]) >= 0.92
