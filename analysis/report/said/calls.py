@@ -44,9 +44,8 @@ def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:
     won = grouped((each for each in found if each[1].clear), lambda each: each[0].attention)
     ordered = sorted(won.items(), key=lambda each: -len(each[1]))
     named = [f"{name(backend)} at {len(mine):,d} ({_gains(mine)})" for backend, mine in ordered]
-    of = (
-        f"Observed ({how}): paired by round, the fastest backend of {_BOTH} at {counted(len(found), 'shape')}"
-    )
+    fastest = f"the fastest backend of {_BOTH} at {counted(len(found), 'shape')}"
+    of = f"Observed ({how}): paired by round, each shape by itself, {fastest}"
     text = f"{of} is {listed(named)}." if named else f"{of} is at none of them told apart from the next."
     if named and (unclear := len(found) - sum(map(len, won.values()))):
         text += f" At {unclear:,d}, none is faster than all others by the 95 % interval of their ratio."

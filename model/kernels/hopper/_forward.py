@@ -52,9 +52,9 @@ def consumers(D: int, causal: bool, T_Q: int, T_K: int, heads: int, processors: 
 _LOWEST = gl.constexpr(-1e30)
 
 # A row's reference, which its exponents are relative to, is its maximum or up to this much less (log2): while it stays, O needs
-# no new scale (FlashAttention-4's rule, with 8). A larger one is less exact, as fewer rows have a P of 1, which 16 bits hold
-# exactly; a smaller one lets O be scaled more often where scores vary widely (docs/kernel-log.md, "custom", 24).
-_SLACK = gl.constexpr(3.0)
+# no new scale (FlashAttention-4's rule). A smaller slack is more exact, as more rows have a P of 1, which 16 bits hold exactly, and
+# lets O be scaled more often where scores vary widely (docs/kernel-log.md, "custom", 24).
+_SLACK = gl.constexpr(8.0)
 
 # Named barriers. The consumers take turns at the tensor cores, and give tiles of K and V back.
 _TURN = gl.constexpr(8)  # consumer 0's, and 9 and 10: those of the others

@@ -72,7 +72,7 @@ def test_the_fastest_is_the_one_that_is_ahead_round_by_round() -> None:
         "Paired by round, `cudnn` is the fastest: by +0.50 % (+0.50 to +0.50 %) over `auto`, the next."
     )
     assert at_each == (
-        "Observed (replayed from CUDA graphs, which leave the host's share out): paired by round, the fastest backend "
+        "Observed (replayed from CUDA graphs, which leave the host's share out): paired by round, each shape by itself, the fastest backend "
         "of a forward and its backward at 2 shapes is `cudnn` at 2 (+0.5 % over the next)."
     )
 
