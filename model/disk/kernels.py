@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from math import comb
 from statistics import median
 from typing import Annotated, Literal, Self
@@ -20,6 +21,10 @@ Mode = Literal["eager", "graph"]
 Ending = Literal["completed", "unsupported", "wrong", "oom_gpu", "oom_host", "failed"]
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")  # these are timed; `both` is their sum
 MODES: dict[str, tuple[Mode, ...]] = {"cuda": ("eager", "graph"), "cpu": ("eager",)}
+
+
+# No call takes less or more, and nothing overflows that is computed from them.
+Seconds = Annotated[float, Field(gt=1e-12, lt=1e9, allow_inf_nan=False)]
 
 
 class KernelCheck(Frozen):
@@ -47,9 +52,7 @@ class KernelTime(Frozen):
     mode: Mode = Field(description="`graph`: replayed from a CUDA graph, which costs the host nothing.")
     outcome: Ending
     reason: str | None = Field(None, description="Why it did not complete; None if it did.")
-    seconds: list[Annotated[float, Field(gt=0)]] = Field(
-        default=[], description="Of each call, in the order of the rounds."
-    )
+    seconds: list[Seconds] = Field(default=[], description="Of each call, in the order of the rounds.")
     memory_bytes: int | None = Field(
         None,
         description="Most that PyTorch allocated at a time beyond the inputs: by a forward, or one and its "
@@ -96,9 +99,7 @@ class KernelTimes(Frozen):
     rounds: int = Field(ge=1, description="In each, every backend was called once, in a random order.")
     cache_bytes: int = Field(description="That were written before each call, to empty the caches.")
     product_flop: int = Field(description="Of the matrix product that was timed between the backends.")
-    product_seconds: list[Annotated[float, Field(gt=0)]] = Field(
-        description="Of each of its calls; none if no backend was timed."
-    )
+    product_seconds: list[Seconds] = Field(description="Of each of its calls; none if no backend was timed.")
     times: list[KernelTime]
     measured_at: datetime
 
@@ -114,6 +115,15 @@ class KernelTimes(Frozen):
         ways = [(each.attention, each.mode, each.direction) for each in self.times]
         if len(set(ways)) < len(ways) or any(direction == "both" for *_, direction in ways):
             raise ValueError("a backend is there twice in one mode and direction, or in both at once")
+        return self
+
+    @model_validator(mode="after")
+    def _ends_both_directions_alike(self) -> Self:
+        ends: dict[tuple[str, Mode], set[int]] = {}
+        for each in self.times:
+            ends.setdefault((each.attention, each.mode), set()).add(len(each.seconds))
+        if uneven := [f"{name} ({mode})" for (name, mode), counts in ends.items() if len(counts) > 1]:
+            raise ValueError(f"a forward or a backward alone was timed: {', '.join(uneven)}")
         return self
 
     @property
@@ -145,11 +155,18 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
     It assumes no distribution: how many of n values lie below the median is binomial (n, 1/2). Its confidence
     is at least the one asked for.
     """
-    n, below, rank = len(values), 0.0, 0
+    n, rank = len(values), _rank(len(values), confidence)
+    ordered = sorted(values)
+    return (ordered[rank - 1], ordered[n - rank]) if rank else None
+
+
+@cache
+def _rank(n: int, confidence: float) -> int:
+    """Of the interval's lower end, counted from 1; 0 if n values are too few."""
+    below, rank = 0.0, 0
     for k in range(n // 2):
         below += comb(n, k) / 2**n
         if 2 * below > 1 - confidence:
             break
         rank = k + 1
-    ordered = sorted(values)
-    return (ordered[rank - 1], ordered[n - rank]) if rank else None
+    return rank

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from model.errors import UserError
 from model.units import counted
 from runner.commands._console import say
 from runner.commands._options import Settings, is_file, study_name
@@ -29,7 +31,7 @@ def command(
 
     root, known = Settings.root, study_names(Settings.root)
     waiting = [launch.study for launch in queue.waiting(root)]
-    name = study_name(target, waiting) if is_file(target) else target
+    name = _named(target, waiting) if is_file(target) else target
     stopped = queue.leave(root, name)
     for launch in stopped:
         say(f"{launch} no longer waits for its turn")
@@ -40,14 +42,28 @@ def command(
     else:
         found = [find(root, name, studies=sorted({*known, *waiting}))]
     if not (open_ := in_flight(found)):
+        if name in known and (own := queue.running(root, name)):
+            ends = f"`kill {own.pid}` ends it"
+            say(f"no run is in flight just now, but {own} still starts the remaining runs: {ends}")
+            raise typer.Exit(1)
         say(f"nothing of {name} is in flight")
         return
     told = cancel(open_, at_once=now)
     say(f"cancelling {counted(len(told), 'run')} in flight, of {len(found)}")
     if len(found) > 1:
-        _say_who_goes_on(told)
+        _say_who_goes_on(open_)
     if len(told) < len(open_):
         raise typer.Exit(1)
+
+
+def _named(file: str, waiting: Sequence[str]) -> str:
+    """The study of a file, which may have been broken or removed since its launch."""
+    try:
+        return study_name(file, waiting)
+    except UserError:
+        if (stem := Path(file).stem) in {*waiting, *study_names(Settings.root)}:
+            return stem
+        raise
 
 
 def _say_who_goes_on(told: Sequence[RunState]) -> None:

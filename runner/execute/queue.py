@@ -101,6 +101,14 @@ def waits(root: Path, study: str | None = None) -> list[str]:
     ]
 
 
+def running(root: Path, study: str) -> Launch | None:
+    """The launch of a study that has its turn on this machine and has not ended."""
+    launch = holder()
+    if launch and launch.study == study and launch.root.resolve() == root.resolve():
+        return launch if process.runs(launch.pid, launch.pid_started) else None
+    return None
+
+
 def leave(root: Path, study: str) -> list[Launch]:
     """End the launches of a study that wait on this machine, and return those that could be told to."""
     told = []

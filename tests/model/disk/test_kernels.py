@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from model.attention import Case
-from model.disk.kernels import KernelTime, KernelTimes, interval
+from model.disk.kernels import KernelTime, KernelTimes, _rank, interval
 from model.disk.record import now
 from model.measure.flops import attention_flop
 
@@ -57,3 +57,38 @@ def test_the_ceiling_is_the_products_rate_at_its_median():
     )
     assert record.model_copy(update={"product_seconds": []}).ceiling_flops is None
     assert KernelTimes.model_validate_json(record.model_dump_json()) == record
+
+
+def record(*times: KernelTime) -> str:
+    made = KernelTimes.model_construct(
+        schema_version=1, run_id="r1", attempt=1, case=Case("cpu", "float32", 1, 64, 4, 2, 16), rounds=1, cache_bytes=1,
+        product_flop=100, product_seconds=[1.0], times=list(times), measured_at=now(),
+    )  # fmt: skip
+    return made.model_dump_json()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("seconds", ["1e-290", "1e290", "Infinity", "NaN", "0"])
+def test_times_that_no_call_takes_are_refused_before_anything_is_computed_from_them(seconds):
+    time = KernelTime(
+        attention="math", direction="forward", mode="eager", outcome="completed", seconds=[3.25]
+    )
+    with pytest.raises(ValueError, match=r"seconds\.0"):
+        KernelTimes.model_validate_json(record(time).replace("3.25", seconds))
+
+
+@pytest.mark.refused
+def test_a_forward_that_was_timed_without_its_backward_is_refused():
+    alone = [
+        KernelTime(attention="math", direction="forward", mode="eager", outcome="completed", seconds=[1.0]),
+        KernelTime(attention="math", direction="backward", mode="eager", outcome="oom_gpu"),
+    ]
+    with pytest.raises(ValueError, match=r"a forward or a backward alone was timed: math \(eager\)"):
+        KernelTimes.model_validate_json(record(*alone))
+
+
+def test_the_interval_of_many_rounds_takes_its_rank_from_memory():
+    _rank.cache_clear()
+    for _ in range(20):
+        interval(range(501))
+    assert _rank.cache_info().misses == 1

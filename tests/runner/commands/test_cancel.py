@@ -1,5 +1,6 @@
 """What `cancel` says of what it could and could not end."""
 
+import os
 import signal
 import subprocess
 
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from runner.cli.app import app
+from runner.execute import queue
 from runner.state import process
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.conftest import until
@@ -31,6 +33,29 @@ def test_of_what_has_ended_nothing_is_said_to_be_cancelled(tmp_path, target):
     completed(tmp_path, "r1", study="tiny")
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", target])
     assert (done.exit_code, done.stderr) == (0, f"nothing of {target} is in flight\n")
+
+
+def test_between_two_runs_the_launch_is_named_that_starts_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    completed(tmp_path / "runs", "r1", study="tiny")
+    with queue.turn("tiny", tmp_path / "runs"):
+        done = CliRunner().invoke(app, ["--root", str(tmp_path / "runs"), "cancel", "tiny"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("no run is in flight just now, but tiny in ")
+    assert done.stderr.endswith(f"still starts the remaining runs: `kill {os.getpid()}` ends it\n")
+    with queue.turn("other", tmp_path / "runs"):
+        done = CliRunner().invoke(app, ["--root", str(tmp_path / "runs"), "cancel", "tiny"])
+    assert (done.exit_code, done.stderr) == (0, "nothing of tiny is in flight\n")
+
+
+@pytest.mark.parametrize("text", [None, "oops: 1\n"])
+def test_a_file_that_was_broken_since_its_launch_still_names_its_study(tmp_path, text):
+    completed(tmp_path, "r1", study="tiny")
+    file = tmp_path / "tiny.yaml"
+    if text:
+        file.write_text(text)
+    done = CliRunner().invoke(app, ["--root", str(tmp_path), "cancel", str(file)])
+    assert (done.exit_code, done.stderr) == (0, "nothing of tiny is in flight\n")
 
 
 @pytest.mark.parametrize("suspended", [False, True])
