@@ -115,8 +115,9 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
 
         name = read_study(Path(given)).name
     if name not in (known := sorted({*study_names(root), *also})):
-        waits = queue.waits(root, name)
-        raise UserError(f"no runs of study '{name}' yet: {waits[0]}") if waits else no_runs(root, name, known)
+        if waits := queue.waits(root, name):
+            raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
+        raise no_runs(root, name, sorted({*known, *(launch.study for launch in queue.waiting(root))}))
     return name
 
 

@@ -110,7 +110,7 @@ def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path
 
 
 @pytest.mark.refused
-@pytest.mark.parametrize("verb", ["status", "cancel"])
+@pytest.mark.parametrize("verb", ["status", "cancel", "report"])
 def test_a_study_that_waits_is_suggested_for_a_mistyped_name(waiter, runner, root, tmp_path, verb):
     done = runner(verb, "tniy", RUNNER_STATE=str(tmp_path / "state"), rc=2)
     assert "'tniy' under" in done.stderr
