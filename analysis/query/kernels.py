@@ -11,19 +11,20 @@ KERNEL_TIMES = f"""\
 {_TIMES}
 ORDER BY k.sequence_length, k.batch, k.heads, k.kv_heads, k.head_dim, k.causal DESC, k.dtype, k.attention,
   k.mode, k.direction, k.run_id"""
-# A run that ended before it wrote its times has a row for each backend of the study, which says how it ended.
+# A run without rows has one for each backend of the study, which says how it ended, on its device if known.
 KERNEL_TIMES_AND_GONE = f"""\
 WITH known AS (
   {_TIMES}
 ), gone AS (
-  SELECT run_id, coalesce(outcome, 'not run') AS outcome, (config ->> '$.call.causal')::BOOLEAN AS causal,
-    config ->> '$.call.dtype' AS dtype, config ->> '$.call.shape' AS shape
+  SELECT run_id, device, if(outcome = 'completed', 'no times', coalesce(outcome, 'not run')) AS outcome,
+    (config ->> '$.call.causal')::BOOLEAN AS causal, config ->> '$.call.dtype' AS dtype,
+    config ->> '$.call.shape' AS shape
   FROM runs
   WHERE study = $study AND task = 'attention' AND run_id NOT IN (SELECT run_id FROM known)
 )
 FROM known
 UNION ALL BY NAME
-SELECT w.*, g.run_id, g.outcome, g.causal, g.dtype,
+SELECT DISTINCT w.* REPLACE (coalesce(g.device, w.device) AS device), g.run_id, g.outcome, g.causal, g.dtype,
   regexp_extract(g.shape, 'B([0-9]+)', 1)::BIGINT AS batch,
   regexp_extract(g.shape, 'T([0-9]+)', 1)::BIGINT AS sequence_length,
   regexp_extract(g.shape, 'H([0-9]+)', 1)::BIGINT AS heads,

@@ -281,7 +281,7 @@ def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
         "pages": pages,
         "environment": facts.environment(known.runs),
         "missing": facts.missing(known.runs),
-        "shapes": shapes(known.kernels),
+        "shapes": shapes(known.kernels_and_gone),
         "launched": launched(known.runs),
         "warmup_rule": WARMUP_RULE,
         "parts": parts(known.runs),

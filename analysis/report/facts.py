@@ -16,7 +16,7 @@ from analysis.findings.losses import final_loss
 from analysis.findings.memory import peak_memory_gib
 from analysis.findings.profiles import PROFILED
 from analysis.query.ask import answer
-from analysis.query.kernels import KERNEL_TIMES
+from analysis.query.kernels import KERNEL_TIMES, KERNEL_TIMES_AND_GONE
 from analysis.query.rates import COMPLETED_RUNS, DECODED_RUNS
 from analysis.stats.estimate import median_of_known
 from analysis.store.database import quoted
@@ -53,7 +53,8 @@ GROUP BY ALL ORDER BY attention, mode, outcome, reason"""
 # By name, what a report carries besides the queries of its figures and tables.
 QUERIES = {
     "attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL,
-    "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES, "profiled": PROFILED,
+    "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
+    "kernels_and_gone": KERNEL_TIMES_AND_GONE, "profiled": PROFILED,
 }  # fmt: skip
 
 
@@ -93,6 +94,7 @@ class Facts:
     Attributes:
         untimed: backends of task attention that have no time at some shape: how they ended, and why.
         kernels: its rows of the table, of attempts that decide their runs.
+        kernels_and_gone: these, and how runs without a row ended.
         profiles: how long the profiled steps of completed runs took beside the timed ones.
     """
 
@@ -105,6 +107,7 @@ class Facts:
     dictionary: list[Row]
     untimed: list[Row] = field(default_factory=list)
     kernels: list[Row] = field(default_factory=list)
+    kernels_and_gone: list[Row] = field(default_factory=list)
     profiles: list[Row] = field(default_factory=list)
 
     @property
@@ -224,6 +227,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         dictionary=rows(connection, _DICTIONARY_SQL, study),
         untimed=rows(connection, _UNTIMED_SQL, study),
         kernels=rows(connection, KERNEL_TIMES, study),
+        kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
         profiles=rows(connection, PROFILED, study),
     )
 

@@ -71,7 +71,7 @@ def shapes(kernels: list[Row]) -> list[Shapes]:
     """A table for each mode in which anything was timed, CUDA graphs first.
 
     Args:
-        kernels: the answer to KERNEL_TIMES.
+        kernels: the answer to KERNEL_TIMES_AND_GONE.
     """
     return [found for mode in HOW if (found := _in_mode(points(kernels), mode)).backends]
 

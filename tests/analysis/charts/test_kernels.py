@@ -17,6 +17,7 @@ from analysis.query.ask import answer
 from analysis.query.kernels import KERNEL_TIMES
 from analysis.report import facts
 from analysis.report.build import build_report
+from analysis.report.figures.shapes import shapes
 from analysis.store import database as store
 from analysis.store.collect import collect
 from model.attention import Case
@@ -55,9 +56,9 @@ def planned(root: Path, run_id: str, case: Case) -> Folder:
     return Folder(root, plan(run_id, study="kernels", **about))
 
 
-def timed(root: Path, run_id: str, case: Case) -> None:
+def timed(root: Path, run_id: str, case: Case, **conditions: str) -> None:
     folder = planned(root, run_id, case)
-    folder.start(flop_per_token=None, parameter_count=None)
+    folder.start(flop_per_token=None, parameter_count=None, **conditions)
     fast = (
         case.batch * case.heads * case.sequence_length**2 * case.head_dim / (2e11 if case.causal else 1.1e11)
     )
@@ -202,6 +203,25 @@ def test_the_map_says_what_became_of_shapes_that_were_not_timed(tmp_path: Path) 
     found = [cell for row in figure.table.rows for cell in row if "cancelled" in cell or "not run" in cell]
     assert sorted(found) == ["cancelled"] * 2 + ["not run"] * 2  # of flash and math
     assert figure.caption.count("A cell with a dashed edge has no value, and says how its runs ended.") == 1
+
+
+def test_the_table_of_shapes_has_those_whose_runs_ended_without_times(tmp_path: Path) -> None:
+    """Among them one that completed and has no record of its times. Each is there once, on its own device."""
+    cases = [Case("cuda", "bfloat16", 1, length, 16, 16, 128) for length in (512, 1024, 2048, 4096)]
+    timed(tmp_path, "r1", cases[0], device_name="a GPU")
+    timed(tmp_path, "r2", cases[1], device_name="another GPU")
+    for run_id, case, outcome in (("r3", cases[2], "oom_host"), ("r4", cases[3], "completed")):
+        folder = planned(tmp_path, run_id, case)
+        folder.start(flop_per_token=None, parameter_count=None, device_name="a GPU")
+        folder.end(outcome, steps=0, final_loss=None)
+    collect(tmp_path)
+    with store.open_for_reading(tmp_path) as connection:
+        table, _ = shapes(facts.gather(connection, "kernels").kernels_and_gone)
+    gone = [(line.shape, {cell.gone for cell in line.cells}) for line in table.lines[4::2]]
+    assert gone == [
+        ("B1 T2048 H16 D128, causal, a GPU", {"OOM"}),
+        ("B1 T4096 H16 D128, causal, a GPU", {"no times"}),
+    ]
 
 
 def test_a_study_called_eagerly_alone_says_so_and_has_no_figure_of_the_hosts_share(tmp_path: Path) -> None:
