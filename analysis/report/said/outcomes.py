@@ -83,10 +83,22 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     ]
     return [
         *ends,
+        *_without_times(facts),
         *_wrong(trust),
         *_untimed(facts, ("wrong", "failed"), "was not timed in {runs}: it ended as `{outcome}`."),
         *(Sentence(f"Wrong in an imported log: {said}") for said in facts.in_logs["error"]),
     ]
+
+
+def _without_times(facts: Facts) -> Iterator[Sentence]:
+    """Runs of attention alone that completed, but left no record of what they timed."""
+    known = {row["run_id"] for row in facts.kernels}
+    lost = [run for run in facts.runs if run["outcome"] == "completed" and run["run_id"] not in known]
+    if facts.calls and lost:
+        one = len(lost) == 1
+        text = f"{counted(len(lost), 'completed run')} {'has' if one else 'have'} no times: "
+        text += f"{'its' if one else 'their'} `kernels.json` is missing or holds none."
+        yield Sentence(text, (Number("completed runs without times", len(lost), None, None, "runs"),))
 
 
 def _wrong(trust: Backends) -> Iterator[Sentence]:

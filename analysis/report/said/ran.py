@@ -31,7 +31,8 @@ def sentence(facts: Facts) -> Sentence:
 def _calls(facts: Facts) -> Sentence:
     """Of runs that time attention alone."""
     runs = facts.runs
-    shapes, timed = _shapes(runs), _shapes(run for run in runs if run["outcome"] == "completed")
+    with_times = {row["run_id"] for row in facts.kernels if row["outcome"] == "completed"}
+    shapes, timed = _shapes(runs), _shapes(run for run in runs if run["run_id"] in with_times)
     at = f"{len(timed):,d} of " if 0 < len(timed) < len(shapes) else ""
     planned = {run["planned_steps"] for run in runs}
     rounds = counted(1, "round") if planned == {1} else f"{span(planned)} rounds"

@@ -10,19 +10,24 @@ from typing import Any
 import pytest
 
 from analysis.report.said.calls import sentences
+from analysis.report.said.outcomes import unexpected
 from analysis.report.said.ran import sentence
 from tests.analysis.charts.test_kernel_points import called
+
+
+def planned(batch: int) -> dict[str, Any]:
+    return {"config": {"call": {"shape": f"B{batch} T16 H2 D16", "causal": True}}}
 
 
 @pytest.mark.parametrize(("rounds", "said"), [((1, 1), "1 round of"), ((15, 31), "15 to 31 rounds of")])
 def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
     about: defaultdict[str, Any] = defaultdict(lambda: None, outcome="completed")
     runs = [
-        about
-        | {"config": {"call": {"shape": f"B{batch} T16 H2 D16", "causal": True}}, "planned_steps": steps}
+        about | planned(batch) | {"run_id": f"r{batch}", "planned_steps": steps}
         for batch, steps in enumerate(rounds, 1)
     ]
-    text = sentence(SimpleNamespace(runs=runs, calls=True)).text  # type: ignore[arg-type]
+    times = [{"run_id": run["run_id"], "outcome": "completed"} for run in runs]
+    text = sentence(SimpleNamespace(runs=runs, calls=True, kernels=times)).text  # type: ignore[arg-type]
     assert "at 2 shapes, both ways in " + said + " all backends: 2 runs, of which 2 completed." in text
 
 
@@ -31,17 +36,22 @@ def test_rounds_are_counted(rounds: tuple[int, int], said: str) -> None:
     [
         (("completed", "cancelled"), "was timed at 1 of 2 shapes"),
         (("cancelled", "cancelled"), "was to be timed at 2 shapes"),
+        (("completed", "without times"), "was timed at 1 of 2 shapes"),
     ],
 )
-def test_shapes_whose_runs_did_not_complete_are_not_called_timed(
-    outcomes: tuple[str, str], said: str
-) -> None:
+def test_only_shapes_that_have_a_time_are_called_timed(outcomes: tuple[str, str], said: str) -> None:
     about: defaultdict[str, Any] = defaultdict(lambda: None, planned_steps=15)
+    ends = ["completed" if outcome == "without times" else outcome for outcome in outcomes]
     runs = [
-        about | {"config": {"call": {"shape": f"B{batch} T16 H2 D16", "causal": True}}, "outcome": outcome}
-        for batch, outcome in enumerate(outcomes, 1)
+        about | planned(batch) | {"run_id": f"r{batch}", "outcome": end, "expected_outcome": end}
+        for batch, end in enumerate(ends, 1)
     ]
-    assert said in sentence(SimpleNamespace(runs=runs, calls=True)).text  # type: ignore[arg-type]
+    times = [run for run, outcome in zip(runs, outcomes, strict=True) if outcome == "completed"]
+    known = SimpleNamespace(runs=runs, calls=True, kernels=times, in_logs={"error": []})
+    assert said in sentence(known).text  # type: ignore[arg-type]
+    lost = [each.text for each in unexpected(known, SimpleNamespace(wrong=[]))]  # type: ignore[arg-type]
+    wanted = ["1 completed run has no times: its `kernels.json` is missing or holds none."]
+    assert lost == (wanted if "without times" in outcomes else [])
 
 
 STEADY = (1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.08)  # how the clock slows, round by round
