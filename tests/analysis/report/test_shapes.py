@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from analysis.report.figures.shapes import shapes
+from analysis.report.render import environment
 from tests.analysis.charts.test_kernel_points import called
 
 SPREAD = (0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03)
@@ -73,3 +74,9 @@ def test_no_end_of_an_interval_rounds_onto_one() -> None:
 
 def test_a_study_that_timed_nothing_has_no_table() -> None:
     assert shapes([]) == shapes(called("math", "oom_gpu", 512)) == []
+
+
+def test_the_name_of_a_shape_can_be_broken_where_the_page_is_narrow() -> None:
+    """The first column is never wider than 40 % of the page: what is not broken lies over the next column."""
+    page = environment().get_template("part_shapes.html").render(shapes=shapes(called("cudnn", 1.0, 512)))
+    assert '<th scope="row">B4 T512 H8 D64, causal</th>' in page
