@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of, place, points, said
@@ -34,9 +35,26 @@ def sentences(facts: Facts) -> Iterator[Sentence]:
 
 
 def _fastest(mine: Sequence[Point]) -> _Fastest | None:
-    """The one that gains most over the next; None of a single backend, and where two were called apart."""
+    """The one that gains most over the next; None of a single backend.
+
+    Where two were called apart, only one that is clearly ahead of each of the others.
+    """
     found = [(point, ahead) for point in mine if (ahead := lead(point, mine))]
-    return max(found, key=lambda each: each[1].ratio.ratio) if len(found) == len(mine) else None
+    best = max(found, key=lambda each: each[1].ratio.ratio, default=None)
+    return best if best and (best[1].clear or len(found) == len(mine)) else None
+
+
+def apart(facts: Facts) -> int:
+    """The number of shapes at which no process timed some two of the backends."""
+    timed = [point for point in points(facts.kernels) if point.timed("both")]
+    return sum(
+        any(not _runs(one) & _runs(other) for one, other in combinations(mine, 2))
+        for mine in grouped(timed, place).values()
+    )
+
+
+def _runs(point: Point) -> set[str]:
+    return {row["run_id"] for row in point.rows("both") if row["outcome"] == "completed"}
 
 
 def _at_each(found: Sequence[_Fastest], how: str) -> Sentence:

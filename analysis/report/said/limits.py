@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.findings.rates import ENOUGH
-from analysis.report.said import decoding, profiles
+from analysis.report.said import calls, decoding, profiles
 from analysis.report.said.sentence import Sentence, listed
 from analysis.stats.verdict import name
 from model.units import counted
@@ -57,6 +57,9 @@ def _of_calls(facts: Facts) -> Iterator[Sentence]:
             "Each shape was measured in one process: intervals say how steady it was, "
             "not what another process would give."
         )
+    if many := calls.apart(facts):
+        at = f"At {counted(many, 'shape')}, not all backends were called in one process"
+        yield Sentence(f"{at}: two that no process called have no ratio.")
     yield Sentence("Attention alone is not a training step: its share of one was not measured here.")
     yield from _clocks(facts)
     yield from _gpus_of_calls(done)

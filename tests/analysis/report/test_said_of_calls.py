@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from analysis.report.said.calls import sentences
+from analysis.report.said.calls import apart, sentences
+from analysis.report.said.limits import _of_calls as of_calls
 from analysis.report.said.outcomes import unexpected
 from analysis.report.said.ran import sentence
 from tests.analysis.charts.test_kernel_points import called
@@ -106,6 +107,24 @@ def test_where_the_rounds_do_not_agree_none_is_the_fastest() -> None:
     first, at_each = of(timed(512, cudnn=[*STEADY], auto=unlike) + timed(1024, cudnn=[*STEADY], auto=unlike))
     assert "Paired by round, `auto` is not told apart from `cudnn`: +1.0 % (-1.0 to +1.0 %)." in first
     assert at_each.endswith(" at 2 shapes is at none of them told apart from the next.")
+
+
+def test_one_that_is_ahead_of_all_others_is_the_fastest_though_these_were_called_apart() -> None:
+    """The table prints its ratio in bold. Of two that no process called nothing is said."""
+    rows: list[dict[str, Any]] = []
+    for run in range(6):
+        other = {"math" if run % 2 else "tiled": [3.0] * 9}
+        rows += [row | {"run_id": f"r{run}"} for row in timed(512, flash=[*STEADY], **other)]
+    (said,) = of(rows)
+    assert "Paired by round, `flash` is the fastest: by +188.46 % (" in said
+    (said,) = of([row for row in rows if row["attention"] != "flash"])
+    assert "Paired" not in said
+    limits = (each.text for each in of_calls(SimpleNamespace(runs=[], calls=True, kernels=rows)))  # type: ignore[arg-type]
+    wanted = (
+        "At 1 shape, not all backends were called in one process: two that no process called have no ratio."
+    )
+    assert wanted in limits
+    assert apart(SimpleNamespace(kernels=timed(512, flash=[1.0], math=[2.0]))) == 0  # type: ignore[arg-type]
 
 
 def test_fewer_rounds_than_an_interval_needs_name_no_fastest() -> None:
