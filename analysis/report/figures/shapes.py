@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.charts._kernels import HOW, Lead, Point, lead, names, place, points
@@ -59,12 +59,26 @@ class Shapes:
     Attributes:
         mode: `graph` or `eager`; `how` says it in words.
         backends: those that were timed at any of them.
+        part: which of them this table has, where there are several: ` (backends 1 to 8 of 12)`.
     """
 
     mode: str
     how: str
     backends: tuple[str, ...]
     lines: tuple[Line, ...]
+    part: str = ""
+
+    def parts(self, most: int) -> list[Shapes]:
+        """The same in tables of so many backends at most: paper can not be scrolled sideways."""
+        count = len(self.backends)
+        if count <= most:
+            return [self]
+        return [self._part(first, min(first + most, count)) for first in range(0, count, most)]
+
+    def _part(self, first: int, end: int) -> Shapes:
+        lines = tuple(replace(line, cells=line.cells[first:end]) for line in self.lines)
+        said = f" (backends {first + 1} to {end} of {len(self.backends)})"
+        return replace(self, backends=self.backends[first:end], lines=lines, part=said)
 
 
 def shapes(kernels: list[Row]) -> list[Shapes]:

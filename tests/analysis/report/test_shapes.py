@@ -72,11 +72,24 @@ def test_no_end_of_an_interval_rounds_onto_one() -> None:
     assert auto.lead and f"{auto.lead.ratio.high:{auto.form}}" == "0.9998"
 
 
+def test_paper_has_at_most_eight_backends_side_by_side() -> None:
+    (table, _) = shapes([row for place in range(12) for row in called(f"b{place:02}", 1.0 + place, 512)])
+    first, second = table.parts(8)
+    assert first.backends + second.backends == table.backends
+    whole = [line.cells for line in table.lines]
+    assert [a.cells + b.cells for a, b in zip(first.lines, second.lines, strict=True)] == whole
+    page = environment().get_template("part_shapes.html")
+    assert page.render(shapes=[table], here="print").count("<table") == 2
+    assert "Every shape, graph (backends 9 to 12 of 12): " in page.render(shapes=[table], here="print")
+    assert page.render(shapes=[table], here="index").count("<table") == 1
+
+
 def test_a_study_that_timed_nothing_has_no_table() -> None:
     assert shapes([]) == shapes(called("math", "oom_gpu", 512)) == []
 
 
 def test_the_name_of_a_shape_can_be_broken_where_the_page_is_narrow() -> None:
     """The first column is never wider than 40 % of the page: what is not broken lies over the next column."""
-    page = environment().get_template("part_shapes.html").render(shapes=shapes(called("cudnn", 1.0, 512)))
-    assert '<th scope="row">B4 T512 H8 D64, causal</th>' in page
+    page = environment().get_template("part_shapes.html")
+    found = page.render(shapes=shapes(called("cudnn", 1.0, 512)), here="index")
+    assert '<th scope="row">B4 T512 H8 D64, causal</th>' in found
