@@ -108,7 +108,7 @@ def _line(
 ) -> Line:
     by_name = {point.attention: point for point in mine}
     cells = (_cell(by_name.get(name), mine, direction, mode) for name in backends)
-    apart = [str(mine[0].shape[part]) for part, same in alike.items() if not same]
+    apart = [str(mine[0].shape[part] or f"unknown {part}") for part, same in alike.items() if not same]
     return Line(", ".join([_said(mine[0]), *apart]), direction, tuple(cells))
 
 

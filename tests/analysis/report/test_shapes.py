@@ -64,6 +64,13 @@ def test_a_shape_says_what_sets_it_apart() -> None:
     assert table.lines[0].cells[0].lead is None, "there is no other backend"
 
 
+def test_a_device_that_is_not_known_is_said_to_be_unknown() -> None:
+    (table, _) = shapes(
+        called("cudnn", 1.0, 512) + [row | {"device": None} for row in called("cudnn", 1.0, 1024)]
+    )
+    assert [line.shape.rpartition(", ")[2] for line in table.lines[::2]] == ["a GPU", "unknown device"]
+
+
 def test_no_end_of_an_interval_rounds_onto_one() -> None:
     rows = in_rounds(called("cudnn", 1.0, 512)) + in_rounds(called("auto", 1.0, 512), slower=1.0002)
     auto, cudnn = shapes(rows)[0].lines[0].cells
