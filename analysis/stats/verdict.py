@@ -84,7 +84,7 @@ def readable(value: float, form: str) -> str:
     digits = int(form[:-1].partition(".")[2] or 0)
     if form.endswith("f") and form[0] != "+" and 0 < abs(value) < 10 ** (1 - digits):
         return _three_digits(value)
-    if form.endswith("g") and 10**digits <= abs(value) < 1e9:
+    if form.endswith("g") and 10**digits <= abs(float(f"{value:.{digits}g}")) < 1e9:
         return f"{value:,.0f}"
     return format(value, form).removesuffix(".")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.charts._kernels import HOW, Lead, Point, lead, main_shape, mode_of, place, points, said
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
-from analysis.stats.verdict import enclosed, name, percent
+from analysis.stats.verdict import enclosed, name, percent, readable
 from model.units import counted
 
 if TYPE_CHECKING:
@@ -126,4 +126,5 @@ def _milliseconds(point: Point) -> float:
 
 def _took(milliseconds: float) -> str:
     """With three digits: in seconds from a second on."""
-    return f"{milliseconds / 1e3:,.3g} s" if milliseconds >= 1e3 else f"{milliseconds:.3g} ms"
+    seconds = milliseconds >= 999.5  # which has a power of ten in three digits
+    return f"{readable(milliseconds / 1e3, ',.3g')} s" if seconds else f"{milliseconds:.3g} ms"

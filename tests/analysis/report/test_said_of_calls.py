@@ -142,3 +142,5 @@ def test_records_without_the_times_of_rounds_name_no_fastest() -> None:
 def test_times_of_a_second_and_more_are_in_seconds() -> None:
     rows = [row for name, time in (("cudnn", 1000.0), ("auto", 1001.0)) for row in called(name, time, 512)]
     assert "take 3.5 s with `cudnn` and 3.5 s with `auto`" in of(rows)[0]
+    rows = [row for name, time in (("cudnn", 285.7), ("auto", 571429.0)) for row in called(name, time, 512)]
+    assert "take 1 s with `cudnn` and 2,000 s with `auto`" in of(rows)[0]
