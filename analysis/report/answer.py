@@ -90,7 +90,8 @@ def answer(
 
 def _nothing(comparison: Comparison) -> str:
     if comparison.absent:
-        return f"Nothing: {comparison.absent}, and no test tells any two groups apart."
+        tested = ", and no test tells any two groups apart" if comparison.rates.rankings else ""
+        return f"Nothing: {comparison.absent}{tested}."
     return "Nothing yet: the runs so far show neither a difference nor agreement."
 
 

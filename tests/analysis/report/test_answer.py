@@ -327,6 +327,8 @@ def test_where_the_baseline_has_no_runs_that_is_why_nothing_is_found(others: lis
     assert found.findings == []
     assert found.nothing == f"Nothing: {why}, and no test tells any two groups apart."
     assert f"Not compared, because {why}: `flash` and `flash3`." in [each.text for each in found.cannot_say]
+    for untested in (repeats("flash", 1), [planned("flash"), planned("flash3")]):
+        assert of([*untested, *others]).nothing == f"Nothing: {why}."
 
 
 def test_an_imported_run_did_the_steps_that_it_logged() -> None:
