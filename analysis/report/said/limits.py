@@ -52,7 +52,8 @@ def sentences(facts: Facts, comparison: Comparison, differences: Sequence[Differ
 def _of_calls(facts: Facts) -> Iterator[Sentence]:
     """Of runs that time attention alone."""
     done = [run for run in facts.runs if run["outcome"] == "completed"]
-    if len({(run["label"]) for run in done}) == len(done):
+    timed = any(row["outcome"] == "completed" for row in facts.kernels)
+    if timed and len({run["label"] for run in done}) == len(done):
         yield Sentence(
             "Each shape was measured in one process: intervals say how steady it was, "
             "not what another process would give."

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.report import backends, comparison, facts
+from analysis.report.build import build_report
 from analysis.report.said import limits
 from analysis.store.collect import collect
 from analysis.store.database import open_for_reading
@@ -19,6 +20,9 @@ from tests.analysis.timed import certified, kernels
 
 CASE = Case("cuda", "bfloat16", 1, 512, heads=16, kv_heads=16, head_dim=128)
 CALL = CallConfig(shape="B1 T512 H16 D128", steps=7)
+
+
+ONE_PROCESS = "Each shape was measured in one process: "
 
 
 def timed(root: Path, run_id: str = "r1", **conditions: Any) -> None:
@@ -75,6 +79,21 @@ def test_shapes_on_several_gpus_are_a_limit(root: Path, second: str, said: bool)
     texts = [each.text for each in limits.sentences(*collected(root), [])]
     assert any("The runs were on 2 GPUs" in text for text in texts) is said
     assert "Every completed run was on a machine named `nid001234`: others of its kind may differ." in texts
+
+
+def test_a_study_without_a_completed_run_has_no_table_of_backends_and_says_nothing_of_its_times(
+    root: Path, tmp_path: Path
+) -> None:
+    folder = Folder(root, plan("r1", "kernels", config=RunConfig(task="attention", call=CALL)))
+    folder.start(flop_per_token=None, parameter_count=None)
+    folder.end("oom_host", steps=0, final_loss=None, reason="killed")
+    known, compared = collected(root)
+    assert not [each for each in limits.sentences(known, compared, []) if each.text.startswith(ONE_PROCESS)]
+    out = build_report(root, "kernels", tmp_path / "out").parent
+    for page in ("index", "print"):
+        assert 'id="backends"' not in (out / f"{page}.html").read_text()
+    timed(root, "r2")
+    assert [each for each in limits.sentences(*collected(root), []) if each.text.startswith(ONE_PROCESS)]
 
 
 @pytest.mark.parametrize("there", [True, False])
