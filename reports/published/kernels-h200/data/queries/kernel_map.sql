@@ -3,14 +3,15 @@ WITH known AS (
 FROM kernels k JOIN deciding_attempts d USING (study, run_id, attempt)
 WHERE k.study = 'kernels'
 ), gone AS (
-  SELECT run_id, coalesce(outcome, 'not run') AS outcome, (config ->> '$.call.causal')::BOOLEAN AS causal,
-    config ->> '$.call.dtype' AS dtype, config ->> '$.call.shape' AS shape
+  SELECT run_id, device, if(outcome = 'completed', 'no times', coalesce(outcome, 'not run')) AS outcome,
+    (config ->> '$.call.causal')::BOOLEAN AS causal, config ->> '$.call.dtype' AS dtype,
+    config ->> '$.call.shape' AS shape
   FROM runs
   WHERE study = 'kernels' AND task = 'attention' AND run_id NOT IN (SELECT run_id FROM known)
 )
 FROM known
 UNION ALL BY NAME
-SELECT w.*, g.run_id, g.outcome, g.causal, g.dtype,
+SELECT DISTINCT w.* REPLACE (coalesce(g.device, w.device) AS device), g.run_id, g.outcome, g.causal, g.dtype,
   regexp_extract(g.shape, 'B([0-9]+)', 1)::BIGINT AS batch,
   regexp_extract(g.shape, 'T([0-9]+)', 1)::BIGINT AS sequence_length,
   regexp_extract(g.shape, 'H([0-9]+)', 1)::BIGINT AS heads,
