@@ -32,7 +32,9 @@ def _in_two_numbers(x, y):
 
 # What each part of a number counts. A part of float16 has 11 bits.
 WEIGHTS = (2.0**10, 2.0**-1, 2.0**-12)
-_FIRST = tl.constexpr(WEIGHTS[0])
+_LESS = tl.constexpr(
+    1 / WEIGHTS[0]
+)  # Triton rounds quotients by two units in the last place, products exactly
 _FINER = tl.constexpr(WEIGHTS[0] / WEIGHTS[1])
 
 
@@ -42,7 +44,7 @@ def _in_parts(x, ROWS: tl.constexpr, DTYPE: tl.constexpr):
 
     So float16 holds up to 6.7e7, in steps of 1.5e-11 at most where numbers are small.
     """
-    x /= _FIRST
+    x *= _LESS
     first = x.to(DTYPE)
     x = (x - first.to(tl.float32)) * _FINER
     second = x.to(DTYPE)

@@ -64,6 +64,7 @@ def _said(compiled: Any) -> dict[str, Any]:
         "shared_bytes": compiled.metadata.shared,
         "early": compiled.metadata.launch_pdl,
         "additions": _additions(compiled.asm["ttgir"], compiled.asm["ptx"]),
+        "divisors": len(set(re.findall(r"div\.full\.f32\s+%\w+, %\w+, (%\w+);", compiled.asm["ptx"]))),
         "waits": "griddepcontrol.wait" in compiled.asm["ptx"].partition("cp.async.bulk")[0],
         # The compiler gave up running wgmma asynchronously.
         "serialized": sorted(set(re.findall(r"C75\d\d", said))),

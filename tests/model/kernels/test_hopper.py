@@ -55,6 +55,12 @@ def test_every_kernel_compiles_for_hopper_with_its_products_asynchronous_and_in_
             assert said["early"] == said["waits"] == (name == "_backward_kernel"), (case, name)
 
 
+def test_parts_of_numbers_are_split_by_exact_products() -> None:
+    """PTX's quotient may be two units in the last place off, which the parts are to hold. The LSE alone is divided."""
+    for case, kernels in zip(CASES, _compiled(), strict=True):
+        assert kernels["_backward_before_kernel"]["divisors"] == (case["head_dim"] < 256), case
+
+
 def test_each_four_registers_are_added_where_their_layout_says() -> None:
     """At head dim 256. One address does for a thread's 32 numbers, so that their order must be as `_add` expects."""
     for case, kernels in zip(CASES, _compiled(), strict=True):
