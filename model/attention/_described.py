@@ -13,8 +13,8 @@ class Described:
     """Parts of a `Backend` that are literals: its summary, and the modules and packages it computes with."""
 
     summary: str
-    modules: tuple[str, ...]
-    packages: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 @cache
@@ -25,7 +25,7 @@ def described(name: str) -> Described | None:
         return None
     given = _keywords(ast.parse(path.read_bytes()))
     parts = {key: ast.literal_eval(given[key]) for key in ("modules", "packages") if key in given}
-    return Described(summary=ast.literal_eval(given["summary"]), **{"modules": (), "packages": ()} | parts)
+    return Described(summary=ast.literal_eval(given["summary"]), **parts)
 
 
 def _keywords(module: ast.Module) -> dict[str, ast.expr]:

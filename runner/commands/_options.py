@@ -117,7 +117,7 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     if name not in (known := sorted({*study_names(root), *also})):
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
-        raise no_runs(root, name, sorted({*known, *(launch.study for launch in queue.waiting(root))}))
+        raise no_runs(root, name, sorted({*known, *queue.waiting_studies(root)}))
     return name
 
 

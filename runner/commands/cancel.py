@@ -30,7 +30,7 @@ def command(
     from runner.execute.reconcile import reconciled
 
     root, known = Settings.root, study_names(Settings.root)
-    waiting = [launch.study for launch in queue.waiting(root)]
+    waiting = queue.waiting_studies(root)
     name = _named(target, waiting) if is_file(target) else target
     stopped = queue.leave(root, name)
     for launch in stopped:

@@ -65,7 +65,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     root = Settings.root
-    name = study and study_name(study, [launch.study for launch in queue.waiting(root)])
+    name = study and study_name(study, queue.waiting_studies(root))
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 

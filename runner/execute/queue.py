@@ -94,6 +94,11 @@ def waiting(root: Path, study: str | None = None) -> list[Launch]:
     return [each for each in mine if study in (None, each.study)]
 
 
+def waiting_studies(root: Path) -> list[str]:
+    """The studies of these launches, each as often as it waits."""
+    return [launch.study for launch in waiting(root)]
+
+
 def waits(root: Path, study: str | None = None) -> list[str]:
     """A sentence for each launch that waits, as of `waiting`, with the launch that it waits for."""
     return [

@@ -172,7 +172,7 @@ def _check(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, query_offset: int, *l
 def _check_statistics(stats_2BHS: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
     """As `forward` gives them: whoever keeps saved tensors elsewhere may give back others."""
     same = (stats_2BHS.shape, stats_2BHS.dtype, stats_2BHS.device) == (shape, torch.float32, device)
-    if not (same and stats_2BHS.is_contiguous() and stats_2BHS.data_ptr() % 16 == 0):
+    if not (same and stats_2BHS.is_contiguous() and fits(stats_2BHS)):
         raise ValueError(
             f"the Hopper kernel's backward takes the statistics of its forward, dense float32 {shape} that begin at "
             f"a multiple of 16 bytes; got {tuple(stats_2BHS.shape)} {stats_2BHS.dtype} on {stats_2BHS.device} "
