@@ -162,16 +162,22 @@ def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, 
         late.set()
         _kill(process)
 
+    def started() -> Timer:
+        timer = Timer(LIMIT_SECONDS, kill)
+        timer.daemon = (
+            True  # a signal may end this process between its start and the `try`: nobody waits for it then
+        )
+        timer.start()
+        return timer
+
     assert process.stdout
-    timer = Timer(LIMIT_SECONDS, kill)
-    timer.start()
+    timer = started()
     try:
         for line in process.stdout:
             said = json.loads(line)
             if "begun" not in said:
                 timer.cancel()
-                timer = Timer(LIMIT_SECONDS, kill)
-                timer.start()
+                timer = started()
             yield said
     finally:
         timer.cancel()

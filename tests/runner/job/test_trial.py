@@ -62,6 +62,25 @@ def test_an_interrupt_ends_the_trial_at_once() -> None:
 
 
 @pytest.mark.fault
+def test_a_signal_just_as_the_limit_is_set_leaves_no_thread_that_the_process_waits_for(monkeypatch) -> None:
+    """A cancelled run had written its result, and its process went on for half an hour."""
+    timers = []
+
+    class Late(Timer):
+        def start(self) -> None:
+            super().start()
+            timers.append(self)
+            raise KeyboardInterrupt  # as a handler of SIGTERM does, before anybody could cancel the timer
+
+    monkeypatch.setattr(trial, "Timer", Late)
+    with pytest.raises(KeyboardInterrupt):
+        list(hold([Trial("math")], "cpu", Options(SLOW)))
+    (timer,) = timers
+    timer.cancel()
+    assert timer.daemon
+
+
+@pytest.mark.fault
 def test_trials_that_are_stopped_give_no_answer_and_start_no_others() -> None:
     options = Options(SLOW)
     options.tell = lambda _stage: Thread(target=options.end).start()
