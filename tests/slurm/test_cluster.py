@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
 import psutil
@@ -85,8 +86,8 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     slurm, study, root, cluster, outcomes
 ):
     path = study(
-        "matrix: {seed: [0, 1, 2, 3]}\n"
-        "rules: [{where: {seed: [1, 3]}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
+        "matrix: {train.steps: [10, 11, 12, 13]}\n"
+        "rules: [{where: {train.steps: [11, 13]}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
     )
     shown = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
     assert re.findall(r"--time=\d+", shown) == ["--time=10", "--time=33"]
@@ -98,12 +99,30 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
         element = f"{job['SLURM_ARRAY_JOB_ID']}_{job['SLURM_ARRAY_TASK_ID']}"
         answer = until(functools.partial(accounted, element, "Timelimit,ReqCPUS,ReqTRES%80", cluster))
         row = answer.split("|")
-        seed = json.loads((run / "run.json").read_text())["factors"]["seed"]
-        asked[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
-    assert (asked[0], asked[1]) == (asked[2], asked[3])
-    assert asked[0][1:] == ("00:10:00", "1", "3G")
-    assert asked[1][1:] == ("00:33:00", "2", "2G")
-    assert asked[1][0] != asked[0][0]
+        steps = json.loads((run / "run.json").read_text())["factors"]["train.steps"]
+        asked[steps] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
+    assert (asked[10], asked[11]) == (asked[12], asked[13])
+    assert asked[10][1:] == ("00:10:00", "1", "3G")
+    assert asked[11][1:] == ("00:33:00", "2", "2G")
+    assert asked[11][0] != asked[10][0]
+
+
+def test_runs_of_one_and_of_two_processes_alternate_block_by_block(
+    slurm, study, tmp_path, root, cluster, rows
+):
+    """Each block has an array for either. Left to themselves, the small runs of all blocks would start first."""
+    profile = tmp_path / "spread.yaml"
+    profile.write_text(SANDBOX.read_text().replace("3GiB", "1GiB") + "processes_per_node: 2\n")
+    path = study("matrix: {parallel.shard: [1, 2]}\nrepeats: 3\n")
+    said = slurm("launch", path, "--profile", profile, "--set", "train.batch_size=2", "--wait", rc=0).stderr
+    assert "6 arrays, because runs have different numbers of processes: a block starts when" in said
+    started = defaultdict(list)
+    for row in rows():
+        assert row["outcome"] == "completed"
+        block = json.loads((root / "tiny" / row["run_id"] / "run.json").read_text())["block"]
+        started[block].append(until(functools.partial(accounted, row["job_id"], "Start", cluster)))
+    assert [len(started[block]) for block in (1, 2, 3)] == [2, 2, 2]
+    assert max(started[1]) <= min(started[2]) and max(started[2]) <= min(started[3]), started
 
 
 def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study, outcomes):
