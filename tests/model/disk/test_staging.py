@@ -84,13 +84,13 @@ def test_on_a_gpu_a_copy_in_pinned_memory_is_complete_before_the_next_kernel_ove
     if not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU")
     monkeypatch.setattr(staging, "BLOCK", 64 * 2**20)
-    stage, numbers = Staging(), torch.arange(2**26, device="cuda", dtype=torch.float32)
+    stage, numbers = Staging(), torch.arange(2**26, device="cuda", dtype=torch.int32)
     for turn in range(3):
         numbers.add_(1)
         copy = stage.hold([numbers])
         numbers.fill_(-1)
-        found = torch.frombuffer(bytearray(contents(copy)), dtype=torch.float32)
-        assert torch.equal(found, torch.arange(2**26, dtype=torch.float32) + turn + 1)
+        found = torch.frombuffer(bytearray(contents(copy)), dtype=torch.int32)
+        assert torch.equal(found, torch.arange(2**26, dtype=torch.int32) + turn + 1)
         numbers.copy_(found)
     assert len(stage._blocks) == 4
     assert all(block.is_pinned() for block in stage._blocks)

@@ -1,5 +1,7 @@
 """The memory that reading prompts will need is near what is allocated for it."""
 
+import gc
+
 import pytest
 import torch
 
@@ -53,8 +55,10 @@ def test_the_estimate_is_within_a_tenth_of_what_is_allocated(attention, model, i
 )
 def test_the_estimate_is_within_a_tenth_of_what_a_gpu_allocates(attention, inference):
     asked = config(attention, LARGE, inference, "cuda", "bfloat16")
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()  # what a failed test's traceback holds
     read(asked)
     torch.cuda.synchronize()
-    assert inference_memory(asked) == pytest.approx(torch.cuda.max_memory_allocated(), rel=0.1)
+    assert inference_memory(asked) == pytest.approx(torch.cuda.max_memory_allocated() - before, rel=0.1)

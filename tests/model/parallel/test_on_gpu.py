@@ -57,6 +57,8 @@ def numbers(world, texts, config):  # noqa: F811
 @pytest.mark.parametrize("way", WAYS)
 def test_two_gpus_train_as_one_does(way, name, texts):  # noqa: F811
     settings, apart = SETTINGS[name]
+    if "float8" in settings:
+        pytest.importorskip("torchao")
     mine = on_gpu(WAYS[way], settings)
     if reasons := mine.unsupported():
         pytest.skip("; ".join(reasons.values()))
