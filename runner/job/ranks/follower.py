@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from functools import partial
+from socket import socket
 
 from model.errors import Interrupted
 from model.measure import machine
@@ -35,8 +36,9 @@ def main() -> None:
     stop.listen()
     silent = partial(end_it, asked)
     leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.steps, silent=silent)
+    gpu = None
     try:
-        afterwards = _work(asked, leader, stop)
+        afterwards, gpu = _work(asked, leader, stop)
         leader.done()
         leader.order()
         if afterwards:
@@ -51,10 +53,13 @@ def main() -> None:
         os._exit(1)
     leader.done()
     leaving.done = True
+    if gpu:  # held until here: what follows the result is measured on it, too
+        gpu.close()
     leader.outlast()
 
 
-def _work(asked: Follower, leader: Leader, stop: Stop) -> Afterwards | None:
+def _work(asked: Follower, leader: Leader, stop: Stop) -> tuple[Afterwards | None, socket | None]:
+    """Do the run's task; returns what follows the result, and what `hold_gpu` returned."""
     run = asked.planned
     config = run.config
     limit_memory(run.memory_bytes)
@@ -66,7 +71,8 @@ def _work(asked: Follower, leader: Leader, stop: Stop) -> Afterwards | None:
     progress.manifest = progress.manifest.model_copy(update={"gpu_uuid": uuid})
     progress.gpu = process.hold_gpu(uuid)
     meet = partial(followed, leader, asked.place, progress, config)
-    return work.run(Given(run, asked.folder, progress, stop, asked.options, source, meet, records=False))
+    given = Given(run, asked.folder, progress, stop, asked.options, source, meet, records=False)
+    return work.run(given), progress.gpu
 
 
 if __name__ == "__main__":
