@@ -1,2 +1,2 @@
 SELECT run_id, path, size_bytes, sha256, missing_since FROM files
-WHERE study = 'backends' AND run_id IN ('36fab87a491a', 'aebec2abff1d', '7d47cd6aa3bc', '9aba896a479f', '0dfc42200834', '3cc4534c77ce', '09a188651cf5', 'ea0d435d2ed5', '660c144b405e', 'ee64c3c37226') ORDER BY path
+WHERE study = 'backends' AND run_id IN ('9471c492a58e', '6d6095119613', '70d24108fcca', '2498456aa0cb', '8b9f43d7253a', '07f987da28d8', '58d8989827bd', 'ec27c0780529', '412e70bbe19b', '3fa060b66842') ORDER BY path
