@@ -111,6 +111,44 @@ def nobody(*processes):
     return not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes)
 
 
+def trained(device):
+    """A study of a run of two processes: on GPUs, which are fast, it has more to do."""
+    if device == "cpu":
+        return TWO.replace("steps: 6", "steps: 60")
+    model = "{dim: 512, layers: 4, heads: 8, kv_heads: 2, ffn_dim: 1024, vocab_size: 300}"
+    larger = TWO.replace("device: cpu", "device: cuda\n  attention: math").replace("steps: 6", "steps: 3000")
+    return re.sub(r"model: {.*}", f"model: {model}", larger)
+
+
+@pytest.mark.trains
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_run_one_of_whose_processes_was_killed_goes_on_to_the_loss_of_a_run_that_was_not(
+    background, runner, study, root, tmp_path, device, rank
+):
+    (profile := tmp_path / "often.yaml").write_text(
+        "executor: local\ncheckpoint_every: 0:00:01\n" + "gpus: 1\ngpus_per_node: 2\n" * (device == "cuda")
+    )
+    path = study("matrix: {seed: [0]}\nrepeats: 2\n", base=trained(device))
+    command = ["runner", "--root", root, "launch", path, "--profile", profile, "--only", "repeat=1"]
+    launched = background(*command, cwd=tmp_path, **(PACED if device == "cpu" else {}))
+    processes = both(root)
+    until(lambda: list(root.glob("tiny/*/attempt-1/checkpoint/meta.json")))
+    processes[rank].kill()
+    assert launched.wait(PATIENCE_SECONDS) == 1
+    (ended,) = json.loads(runner("status", "tiny", "--json", rc=0).stdout)
+    assert (ended["outcome"], ended["reason"].partition(": ")[2]) == ("failed", "killed by SIGKILL")
+    assert ended["reason"].startswith(f"rank {rank} on ")
+    until(lambda: nobody(*processes))
+    runner("retry", "tiny", rc=0)
+    runner("launch", path, "--profile", profile, rc=0)
+    first, second = json.loads(runner("status", "tiny", "--json", rc=0).stdout)
+    assert (first["attempt"], second["attempt"]) == (2, 1)
+    (manifest,) = root.glob("tiny/*/attempt-2/manifest.json")
+    assert json.loads(manifest.read_text())["resumed_step"] > 0
+    assert first["loss"] == pytest.approx(second["loss"], rel=0 if device == "cpu" else 1e-3)
+
+
 OFTEN = {
     "TURN_SECONDS": "1"
 }  # so that two minutes pass in 24 s; who is not stopped runs at least once a second
