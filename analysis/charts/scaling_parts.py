@@ -99,7 +99,10 @@ def _caption(rows: list[Row], labels: list[str], what: str) -> str:
 
 
 def _finding(found: tuple[Curve, ...], middles: dict[str, Row], what: str) -> str:
-    """What a token costs more at the most processes of each curve, by the parts that changed most."""
+    """What a token costs more at the most processes of each curve, by the parts that changed most.
+
+    The cost is the inverse of the efficiency, of paired runs; parts are of the bars, each of one run.
+    """
     said = []
     for curve in found[:_MOST]:
         last = curve.points[-1]
@@ -113,14 +116,14 @@ def _finding(found: tuple[Curve, ...], middles: dict[str, Row], what: str) -> st
 
 
 def _most(middles: dict[str, Row], first: str, last: str) -> str:
-    """The parts that changed most, in percent of the whole cost at first; empty if one has no profile."""
+    """The parts that changed most, in percent of the bar at first; empty if one has no profile."""
     if not {first, last} <= middles.keys():
         return ""
     base, many = middles[first], middles[last]
     before, after = _costs(base), _costs(many)
     grown = {part: 100 * (after[part] - before[part]) / _cost(base) for part in before}
     most = sorted(grown, key=lambda part: -abs(grown[part]))[:_SAID]
-    return f" ({', '.join(f'{part} {grown[part]:+.1f}' for part in most)})"
+    return f" (of the bars: {', '.join(f'{part} {grown[part]:+.1f}' for part in most)})"
 
 
 def _short(middles: dict[str, Row], rows: list[Row]) -> dict[str, str]:

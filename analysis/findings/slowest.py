@@ -1,6 +1,6 @@
 """Which process of a run the others waited for, by the time that each spent on its own work.
 
-Of equally fast processes, each is slowest now and then.
+Of equally fast processes, each is slowest now and then; of two, one of them is so in most intervals.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ from analysis.findings.groups import Row
 from model.disk.record import StepRecord
 
 _MATTERS = 5.0  # percent above the median of the others, from which a process holds up its run
+_LEVEL = 0.01  # at which chance is ruled out
 
 
 def holds_up(run: Row) -> bool:
-    """Whether one process was the slowest in more than half of the intervals, by so much that it matters."""
-    if run["slowest_rank"] is None or run["slowest_rank_percentage"] is None:
-        return False
-    return bool(
-        2 * run["slowest_rank_records"] > run["ranked_records"] and run["slowest_rank_percentage"] >= _MATTERS
+    """Whether one process was the slowest in more than half of the intervals, not by chance, and by enough.
+
+    Chance is that any of the run's processes is as often the slowest, if they are equally fast (binomial).
+    """
+    often, intervals, processes = (
+        run[key] for key in ("slowest_rank_records", "ranked_records", "processes")
     )
+    if run["slowest_rank"] is None or run["slowest_rank_percentage"] is None or 2 * often <= intervals:
+        return False
+    from scipy.special import bdtrc
+
+    chance = processes * bdtrc(often - 1, intervals, 1 / processes)
+    return bool(chance < _LEVEL and run["slowest_rank_percentage"] >= _MATTERS)
 
 
 def in_records(records: Sequence[StepRecord], nodes: Sequence[str]) -> Row:

@@ -127,6 +127,8 @@ def _reason(error: BaseException, received: Sequence[signal.Signals]) -> str:
         time.sleep(POLL_SECONDS)  # a terminal that is closed refuses output just before its SIGHUP arrives
     if received:
         return f"the launcher received {received[0].name}"
+    if isinstance(error, BrokenPipeError):
+        return "nobody reads the launcher's output any more"
     return str(error) or "the launcher was interrupted"
 
 
@@ -138,7 +140,7 @@ def _abandon(
     with suppress(OSError):  # the terminal may be gone
         if running:
             number = counted(len(running), "run")
-            log.info("stopping %s to save what can be saved; Ctrl-C kills at once", number)
+            log.info("stopping %s to save what can be saved; press Ctrl-C again to kill at once", number)
     ending = Ending(Outcome.CANCELLED, _reason(error, received))
     for child in running:
         child.ending = ending

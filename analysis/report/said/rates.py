@@ -214,7 +214,7 @@ def _alone(facts: Facts, comparison: Comparison) -> Iterator[Sentence]:
         return
     groups = [group for group in facts.groups if group.label in comparison.singles]
     rates = [(group.label, group.tokens_per_second) for group in groups if group.tokens_per_second]
-    said = listed([f"{name(label)} {rate.median:,.0f}" for label, rate in rates])
+    said = listed([f"{rate.median:,.0f} ({name(label)})" for label, rate in rates])
     what = "one run, not a finding" if len(rates) == 1 else "one run each, not findings"
     text = f"Observed in {what}: {said} tokens per second."
     numbers = (

@@ -129,7 +129,7 @@ def test_the_parts_of_a_token_add_up_and_say_where_the_rest_went(root: Path) -> 
         if cost in name and name[:5] != "whole" and value != UNKNOWN
     ]
     assert sum(parts) == pytest.approx(float(many[f"whole, {cost}"]), abs=0.01)
-    assert "at 8 GPUs, sharded (FSDP2), strong (communication +12.3" in (made.finding or "")
+    assert "at 8 GPUs, sharded (FSDP2), strong (of the bars: communication +12.3" in (made.finding or "")
 
 
 def test_the_cost_of_a_token_is_the_inverse_of_the_efficiency_however_long_profiled_steps_take(

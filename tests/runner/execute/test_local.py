@@ -397,3 +397,5 @@ def test_output_that_fails_because_the_terminal_is_closed_is_not_why_the_runs_we
     assert _reason(gone, [signal.SIGHUP]) == "the launcher received SIGHUP"
     assert "Input/output error" in _reason(gone, [])
     assert _reason(KeyboardInterrupt(), []) == "the launcher was interrupted"
+    closed = BrokenPipeError(errno.EPIPE, "Broken pipe")  # `runner launch ... | head`
+    assert _reason(closed, []) == "nobody reads the launcher's output any more"
