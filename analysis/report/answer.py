@@ -83,6 +83,7 @@ def answer(
             *outcomes.unexpected(facts, trust),
             *limits.disturbed(comparison),
             *scaling.held_up(facts.runs),
+            *scaling.moved(facts.runs),
         ],
         cannot_say=[*unclear, *limits.sentences(facts, comparison, differences)],
     )

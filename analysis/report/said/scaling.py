@@ -9,6 +9,7 @@ from analysis.findings.slowest import holds_up, slowest
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.paired import RECORDS
 from analysis.stats.verdict import name
+from model.units import counted
 
 if TYPE_CHECKING:
     from analysis.findings.scaling import Curve, Point
@@ -30,6 +31,17 @@ def held_up(runs: Sequence[Row]) -> Iterator[Sentence]:
         places = listed([f"in {name(run['label'])}, {slowest(run)}" for run in found])
         many = f"{len(found)} of {len(ranked)} completed runs of several processes"
         yield Sentence(f"One process held up the others in {many}: {places}.")
+
+
+def moved(runs: Sequence[Row]) -> Iterator[Sentence]:
+    """Which completed runs ended on other numbers of processes than the study gives them."""
+    done = [run for run in runs if run["outcome"] == "completed"]
+    if found := [run for run in done if run["measured_attempt"] != run["deciding_attempt"]]:
+        where = listed([name(label) for label in dict.fromkeys(run["label"] for run in found)])
+        yield Sentence(
+            f"{len(found)} of {counted(len(done), 'completed run')} ended on other numbers of processes than "
+            f"the study gives, in {where}: speed and memory are those of the attempts before."
+        )
 
 
 def _sentence(curve: Curve, last: Point, what: str) -> Sentence:

@@ -151,6 +151,25 @@ def test_a_page_and_the_overview_name_the_process_that_held_up_the_others(
     assert audit(out).findings == []
 
 
+def test_the_overview_says_that_a_run_ended_on_other_processes_than_planned(
+    build: Callable[..., Path], root: Path
+) -> None:
+    """After `runner retry --set parallel.shard=2`."""
+    planned = plan("r1")
+    parts = {"train": TrainConfig(steps=100, batch_size=4), "parallel": ParallelConfig(shard=4)}
+    folder = Folder(root, planned.model_copy(update={"config": planned.config.model_copy(update=parts)}))
+    folder.start(gpus=4)
+    folder.step(10, steps=10)
+    folder.end("failed", steps=10, final_loss=9.9)
+    folder.start(attempt=2, gpus=2, parallel=ParallelConfig(shard=2), resumed_attempt=1, resumed_step=10)
+    folder.step(20, attempt=2, steps=10)
+    folder.end(attempt=2, steps=20, final_loss=9.8)
+    said = "1 of 1 completed run ended on other numbers of processes than the study gives, in auto"
+    out = build()
+    assert said in words(out / "index.html")
+    assert audit(out).findings == []
+
+
 def test_what_a_run_printed_is_quoted_as_text_and_audited(build: Callable[..., Path], root: Path) -> None:
     folder = completed(root, "r1")
     folder.path.joinpath("attempt-1", "stderr.log").write_text(f"first\n{EVIL}\n{BIDI}\n", encoding="utf-8")
