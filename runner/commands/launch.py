@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -120,20 +121,17 @@ def _say_price(planned: Plan) -> None:
     """Say what a launch needs: time, arrays, GPU memory."""
     for line in price(cost.of_plan(planned)):
         say(line)
-    arrays = _arrays(planned)
-    if planned.cluster.profile.executor == "slurm" and len(arrays) > 1:
-        blocks = len({block for block, _ in arrays}) > 1
-        order = ": a block starts when all runs of the block before have started" if blocks else ""
-        say(f"{len(arrays)} arrays, because {_apart({shape for _, shape in arrays})}{order}")
+    order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
+    kinds, profile = set(order), planned.cluster.profile
+    if profile.executor == "slurm" and len(kinds) > 1:
+        alone = profile.max_parallel == 1
+        count = len([*groupby(order)]) if alone else len(kinds)
+        said = "they start one after another, in the order of the runs"
+        if not alone:
+            said = "the order of the runs is kept within each array, across arrays only with --parallel 1"
+        say(f"{count} arrays, because {_apart(kinds)}: {said}")
     for line in gpu_memory.forecast(planned.left, planned.cluster.profile.gpu_memory_bytes):
         say(line)
-
-
-def _arrays(planned: Plan) -> Counter[tuple[int | None, Shape]]:
-    """How many runs each array has: one array per shape, or with several shapes one per block and shape."""
-    left = sorted(planned.left, key=lambda run: run.position or 0)
-    several = len({Shape.of(run) for run in left}) > 1
-    return Counter((run.block if several else None, Shape.of(run)) for run in left)
 
 
 def _apart(kinds: set[Shape]) -> str:
@@ -188,15 +186,14 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
     from runner.execute.slurm.script import script
 
     profile, name = planned.cluster.profile, planned.study.name
-    arrays = _arrays(planned)
+    shapes = Counter(Shape.of(run) for run in planned.left)
     starts = dict[str, None]()  # what is true of all arrays is said once
-    for number, ((block, shape), count) in enumerate(arrays.items(), start=1):
+    for number, (shape, count) in enumerate(shapes.items(), start=1):
         text = script(profile, jobs_folder(planned.root / name), name, shape, count)
         sys.stdout.write("\n" + text)
         if folder:
             _write(folder / f"{name}-{number}.sh", text)
-        if block == next(iter(arrays))[0]:  # later blocks wait for the first
-            starts[_start(text)] = None
+        starts[_start(text)] = None
     for line in starts:
         say(line)
 

@@ -97,6 +97,5 @@ def next_task(
         code=run.provenance.code,
         expected=run.expected_outcome,
         position=run.position or 0,
-        block=run.block,
         parallel=parallel,
     )

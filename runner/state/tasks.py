@@ -48,7 +48,6 @@ class Task:
     code: str | None = None  # hash of its code snapshot; None: the installed code
     expected: Outcome = Outcome.COMPLETED
     position: int = 0  # in the order of starting
-    block: int | None = None  # of that order
     parallel: ParallelConfig | None = None
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections import defaultdict
 from pathlib import Path
 
 import psutil
@@ -107,22 +106,23 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     assert asked[11][0] != asked[10][0]
 
 
-def test_runs_of_one_and_of_two_processes_alternate_block_by_block(
+def test_runs_of_one_and_of_two_processes_that_run_alone_keep_their_order(
     slurm, study, tmp_path, root, cluster, rows
 ):
-    """Each block has an array for either. Left to themselves, the small runs of all blocks would start first."""
+    """Each is in an array of its own. Of two arrays of three, one would run to its end before the other begins."""
     profile = tmp_path / "spread.yaml"
     profile.write_text(SANDBOX.read_text().replace("3GiB", "1GiB") + "processes_per_node: 2\n")
-    path = study("matrix: {parallel.shard: [1, 2]}\nrepeats: 3\n")
-    said = slurm("launch", path, "--profile", profile, "--set", "train.batch_size=2", "--wait", rc=0).stderr
-    assert "6 arrays, because runs have different numbers of processes: a block starts when" in said
-    started = defaultdict(list)
+    path = study("order: as written\nmatrix: {train.steps: [10, 11, 12], parallel.shard: [1, 2]}\n")
+    alone = ("--set", "train.batch_size=2", "--parallel", "1", "--wait")
+    said = slurm("launch", path, "--profile", profile, *alone, rc=0).stderr
+    assert "6 arrays, because runs have different numbers of processes: they start one after another" in said
+    times = {}
     for row in rows():
         assert row["outcome"] == "completed"
-        block = json.loads((root / "tiny" / row["run_id"] / "run.json").read_text())["block"]
-        started[block].append(until(functools.partial(accounted, row["job_id"], "Start", cluster)))
-    assert [len(started[block]) for block in (1, 2, 3)] == [2, 2, 2]
-    assert max(started[1]) <= min(started[2]) and max(started[2]) <= min(started[3]), started
+        place = json.loads((root / "tiny" / row["run_id"] / "run.json").read_text())["position"]
+        times[place] = until(functools.partial(accounted, row["job_id"], "Start,End", cluster)).split("|")
+    order = [time for place in sorted(times) for time in times[place]]
+    assert len(order) == 12 and order == sorted(order), "each begins when the one before has ended"
 
 
 def test_a_killed_job_says_so_and_the_others_complete(slurm, root, study, outcomes):

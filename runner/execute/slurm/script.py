@@ -20,20 +20,6 @@ from runner.state.tasks import Shape, Task
 
 
 @dataclass(frozen=True)
-class After:
-    """Which arrays an array waits for, by their ids: until all their jobs have ended, or have started."""
-
-    ended: Sequence[str] = ()
-    started: Sequence[str] = ()
-
-    def __str__(self) -> str:
-        """The value of sbatch's --dependency; empty if there is none."""
-        started = [array for array in self.started if array not in self.ended]
-        waits = {"afterany": self.ended, "after": started}
-        return ",".join(f"{kind}:{':'.join(arrays)}" for kind, arrays in waits.items() if arrays)
-
-
-@dataclass(frozen=True)
 class Array:
     """A job array: one call of sbatch. All its runs have the same shape and code snapshot.
 
@@ -41,14 +27,14 @@ class Array:
         packs: the runs of each array element, which share a job.
         limit: maximum number of elements that run at once.
         exclude: nodes to avoid.
-        after: the arrays that it waits for.
+        after: ids of arrays that must end first (a dependency).
     """
 
     name: str
     packs: Sequence[Sequence[Task]]
     limit: int
     exclude: Sequence[str] = ()
-    after: After = After()
+    after: Sequence[str] = ()
 
     @property
     def tasks(self) -> list[Task]:
@@ -86,8 +72,8 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
     parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
     several = len(array.packs) > 1
     parameters["srun_args"] += _logs(folder, first.shape, several)
-    if dependency := str(array.after):
-        parameters["dependency"] = dependency
+    if array.after:
+        parameters["dependency"] = f"afterany:{':'.join(array.after)}"
     if array.exclude:
         parameters["exclude"] = ",".join(sorted(array.exclude))
     made.update_parameters(**parameters)

@@ -14,16 +14,17 @@ import re
 import signal
 import subprocess
 import uuid
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
 from model.errors import UserError
 from model.units import counted
 from runner.execute.slurm import client
-from runner.execute.slurm.script import After, Array, submitted
+from runner.execute.slurm.script import Array, submitted
 from runner.plan.layout import layout
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
@@ -31,6 +32,7 @@ from runner.state.code import snapshot
 from runner.state.slurm import NoAnswer, SchedulerError, clean_environment
 from runner.state.tasks import Shape, Task
 
+_BEFORE = 32  # how many arrays an array waits for at most
 SBATCH_SECONDS = 120  # sbatch itself retries for a while if the controller is busy
 # sbatch's messages when the user or the cluster has reached a job limit.
 _LIMIT = re.compile(
@@ -56,39 +58,26 @@ class SubmitUnknown(NoAnswer):
     """Slurm may or may not have accepted an array."""
 
 
-class Order:
-    """When the arrays of a launch may start: block after block, and under one cap on concurrent jobs.
+@dataclass
+class Lanes:
+    """Enforces one cap on concurrent jobs over all arrays of a launch.
 
-    A block starts when all jobs of the block before have started. The cap is that many slots. An array takes
-    those that have been held longest, one for each job that it may run at once; their holders must end first.
-
-    Args:
-        cap: maximum number of jobs that run at once.
-        jobs: of each expected array, by block; the block is None in a launch without blocks.
+    Each lane gets a share of the cap and runs its arrays one after another.
     """
 
-    def __init__(self, cap: int, jobs: Mapping[int | None, Sequence[int]]) -> None:
-        self._cap, self._jobs = cap, jobs
-        self._slots: deque[str | None] = deque([None] * cap)  # each slot's holder
-        self._block: int | None = None
-        self._before, self._own = list[str](), list[str]()  # arrays of the block before, and of this one
+    cap: int
+    count: int  # expected number of arrays
+    last: list[str] = field(default_factory=list)  # ids of the submitted arrays, in order
 
-    def next(self, block: int | None, jobs: int) -> tuple[int, After]:
-        """How many jobs of the next array may run at once, and what it waits for."""
-        if block != self._block:
-            self._block, self._before, self._own = block, self._own or self._before, []
-        beside = self._jobs[block]
-        share = self._cap // len(beside) + (len(self._own) < self._cap % len(beside))
-        limit = jobs if sum(beside) <= self._cap else max(1, min(jobs, share))
-        holders = dict.fromkeys(array for array in islice(self._slots, limit) if array)
-        return limit, After(ended=[*holders], started=self._before)
+    def next(self) -> tuple[int, list[str]]:
+        """The next array's limit on concurrent elements, and the ids of the arrays that it depends on.
 
-    def submitted(self, array: str, limit: int) -> None:
-        """Slurm has accepted the array, with the limit that `next` returned."""
-        self._own.append(array)
-        for _ in range(limit):
-            self._slots.popleft()
-            self._slots.append(array)
+        Not only the last one of its lane: if that is cancelled before it starts, it ends at once.
+        """
+        lanes = max(1, min(self.cap, self.count))
+        lane = len(self.last) % lanes
+        limit = self.cap // lanes + (lane < self.cap % lanes)
+        return limit, self.last[lane::lanes][-_BEFORE:]
 
 
 def submit(
@@ -108,32 +97,28 @@ def submit(
             processes.
     """
     _require_own(folder, tasks)
-    size, several = client.max_array_size(), len({_kind(task) for task in tasks}) > 1
-    shares = {task.shape: layout(profile, task.shape.processes).runs for task in tasks}
-    cap = max(1, min(len(tasks), profile.max_parallel // max(shares.values(), default=1)))
-
-    def group(task: Task) -> tuple[int | None, Shape, str | None]:
-        """Tasks of one group share arrays."""
-        return task.block if several else None, *_kind(task)
-
-    jobs: dict[int | None, list[int]] = defaultdict(list)
-    for (block, shape, _), count in Counter(map(group, tasks)).items():
-        of_group = -(-count // shares[shape])
-        jobs[block] += [min(size, of_group - start) for start in range(0, of_group, size)]
-    order, waiting = Order(cap, jobs), list(tasks)
+    size, kinds = client.max_array_size(), Counter(map(_kind, tasks))
+    shares = {kind: layout(profile, kind[0].processes).runs for kind in kinds}
+    arrays = sum(-(-count // (size * shares[kind])) for kind, count in kinds.items())
+    lanes = Lanes(max(1, profile.max_parallel // max(shares.values(), default=1)), arrays)
+    waiting = list(tasks)
     while waiting:
-        block, shape, _ = first = group(waiting[0])
-        share, fits = shares[shape], min(size, _room(profile, waiting, len(tasks)))
-        same = [task for task in waiting if group(task) == first][: fits * share]
-        chosen = set(map(id, same))
-        rest = [task for task in waiting if id(task) not in chosen]
-        claimed = [task for task in same if ledger.claim(task.folder, task.attempt, "slurm", task.parallel)]
+        fits = min(size, _room(profile, waiting, len(tasks)))
+        kind = _kind(waiting[0])
+        share = shares[kind]
+        if profile.max_parallel == 1:  # the runs' order is kept across arrays, too
+            same = list(next(groupby(waiting, _kind))[1])
+            rest = waiting[len(same[: fits * share]) :]
+        else:
+            same = [task for task in waiting if _kind(task) == kind]
+            rest = [task for task in waiting if _kind(task) != kind] + same[fits * share :]
+        claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm", t.parallel)]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
             if packs:
-                limit, after = order.next(block, len(packs))
+                limit, after = lanes.next()
                 array = Array(f"{name}-{uuid.uuid4().hex[:8]}", packs, limit, exclude, after)
-                order.submitted(_submit(array, profile, folder), limit)
+                lanes.last.append(_submit(array, profile, folder))
         except SubmitLimit as error:
             left = [*claimed, *rest]
             if len(packs) == 1:

@@ -180,11 +180,7 @@ def test_a_dry_run_writes_the_batch_scripts_where_it_is_told(study, root, slurm,
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
-        (
-            "seed: 1}, resources: {cpus: 2}",
-            "rules give some runs different resources: "
-            "a block starts when all runs of the block before have started",
-        ),
+        ("seed: 1}, resources: {cpus: 2}", "rules give some runs different resources"),
         ("seed: 1}, set: {parallel.shard: 2}", "runs have different numbers of processes"),
         (
             "seed: 1}, set: {parallel.shard: 2}, resources: {cpus: 2}",
@@ -198,8 +194,12 @@ def test_why_there_are_several_arrays_is_said_and_what_is_true_of_all_is_said_on
     monkeypatch.setattr(client, "expected_start", lambda script: None)  # a cluster of other tests may run
     slurm.write_text(SLURM + "processes_per_node: 2\n")
     path = study("matrix: {seed: [0, 1]}\nrules: [{where: {" + rules + "}]\n")
-    done = launch(root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2")
-    assert f"\n2 arrays, because {why}\n" in done.stderr
+    dry = (root, path, "-p", slurm, "--dry-run", "--set", "train.batch_size=2", "--parallel")
+    done = launch(*dry, "4")
+    kept = "the order of the runs is kept within each array, across arrays only with --parallel 1"
+    assert f"\n2 arrays, because {why}: {kept}\n" in done.stderr
+    alone = "they start one after another, in the order of the runs"
+    assert f"\n2 arrays, because {why}: {alone}\n" in launch(*dry, "1").stderr
     assert done.stdout.count("#!/bin/bash") == 2
     assert done.stderr.count("start estimate") == 1
 
