@@ -7,6 +7,7 @@ import signal
 
 import psutil
 import pytest
+import torch
 
 from runner.job.ranks.leader import node
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
@@ -126,6 +127,8 @@ def trained(device):
 def test_a_run_one_of_whose_processes_was_killed_goes_on_to_the_loss_of_a_run_that_was_not(
     background, runner, study, root, tmp_path, device, rank
 ):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs two NVIDIA GPUs")
     (profile := tmp_path / "often.yaml").write_text(
         "executor: local\ncheckpoint_every: 0:00:01\n" + "gpus: 1\ngpus_per_node: 2\n" * (device == "cuda")
     )
