@@ -72,6 +72,8 @@ def planned(label: str, seconds: float = 0.4, **changes: Any) -> Row:
         "certificate": None,
         "slowest_rank": None,
         "ranked_records": None,
+        "deciding_attempt": 1,
+        "measured_attempt": 1,
     }
     return run(label, seconds, **fields | changes)
 
