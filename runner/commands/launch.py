@@ -124,13 +124,12 @@ def _say_price(planned: Plan) -> None:
     order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
     kinds, profile = set(order), planned.cluster.profile
     if profile.executor == "slurm" and len(kinds) > 1:
-        alone = profile.max_parallel == 1
-        count = len([*groupby(order)]) if alone else len(kinds)
-        said = "they start one after another, in the order of the runs"
-        if not alone:
+        count, said = len([*groupby(order)]), "they start one after another, in the order of the runs"
+        if profile.max_parallel > 1:
+            count = len(kinds)
             said = "the order of the runs is kept within each array, across arrays only with --parallel 1"
         say(f"{count} arrays, because {_apart(kinds)}: {said}")
-    for line in gpu_memory.forecast(planned.left, planned.cluster.profile.gpu_memory_bytes):
+    for line in gpu_memory.forecast(planned.left, profile.gpu_memory_bytes):
         say(line)
 
 

@@ -163,10 +163,9 @@ def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, 
         _kill(process)
 
     def started() -> Timer:
+        """A timer that the process does not wait for: a signal may come between its start and the `try`."""
         timer = Timer(LIMIT_SECONDS, kill)
-        timer.daemon = (
-            True  # a signal may end this process between its start and the `try`: nobody waits for it then
-        )
+        timer.daemon = True
         timer.start()
         return timer
 

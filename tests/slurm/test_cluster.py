@@ -85,8 +85,8 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
     slurm, study, root, cluster, outcomes
 ):
     path = study(
-        "matrix: {train.steps: [10, 11, 12, 13]}\n"
-        "rules: [{where: {train.steps: [11, 13]}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
+        "matrix: {seed: [0, 1, 2, 3]}\n"
+        "rules: [{where: {seed: [1, 3]}, resources: {time_limit: 0:33:00, memory: 2GiB, cpus: 2}}]\n"
     )
     shown = slurm("launch", path, "--profile", SANDBOX, "--dry-run", rc=0).stdout
     assert re.findall(r"--time=\d+", shown) == ["--time=10", "--time=33"]
@@ -98,12 +98,12 @@ def test_runs_that_ask_for_the_same_resources_share_an_array_and_get_what_they_a
         element = f"{job['SLURM_ARRAY_JOB_ID']}_{job['SLURM_ARRAY_TASK_ID']}"
         answer = until(functools.partial(accounted, element, "Timelimit,ReqCPUS,ReqTRES%80", cluster))
         row = answer.split("|")
-        steps = json.loads((run / "run.json").read_text())["factors"]["train.steps"]
-        asked[steps] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
-    assert (asked[10], asked[11]) == (asked[12], asked[13])
-    assert asked[10][1:] == ("00:10:00", "1", "3G")
-    assert asked[11][1:] == ("00:33:00", "2", "2G")
-    assert asked[11][0] != asked[10][0]
+        seed = json.loads((run / "run.json").read_text())["factors"]["seed"]
+        asked[seed] = (job["SLURM_ARRAY_JOB_ID"], *row[:2], re.search(r"mem=(\w+)", row[2])[1])
+    assert (asked[0], asked[1]) == (asked[2], asked[3])
+    assert asked[0][1:] == ("00:10:00", "1", "3G")
+    assert asked[1][1:] == ("00:33:00", "2", "2G")
+    assert asked[1][0] != asked[0][0]
 
 
 def test_runs_of_one_and_of_two_processes_that_run_alone_keep_their_order(

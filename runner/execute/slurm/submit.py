@@ -106,13 +106,14 @@ def submit(
         fits = min(size, _room(profile, waiting, len(tasks)))
         kind = _kind(waiting[0])
         share = shares[kind]
+        most = fits * share
         if profile.max_parallel == 1:  # the runs' order is kept across arrays, too
-            same = list(next(groupby(waiting, _kind))[1])
-            rest = waiting[len(same[: fits * share]) :]
+            same = list(next(groupby(waiting, _kind))[1])[:most]
+            rest = waiting[len(same) :]
         else:
-            same = [task for task in waiting if _kind(task) == kind]
-            rest = [task for task in waiting if _kind(task) != kind] + same[fits * share :]
-        claimed = [t for t in same[: fits * share] if ledger.claim(t.folder, t.attempt, "slurm", t.parallel)]
+            every = [task for task in waiting if _kind(task) == kind]
+            same, rest = every[:most], [task for task in waiting if _kind(task) != kind] + every[most:]
+        claimed = [task for task in same if ledger.claim(task.folder, task.attempt, "slurm", task.parallel)]
         packs = [claimed[start : start + share] for start in range(0, len(claimed), share)]
         try:
             if packs:
