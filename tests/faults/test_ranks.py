@@ -4,10 +4,10 @@ import contextlib
 import json
 import re
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from runner.job.ranks.leader import node
 from tests.conftest import PACED, PATIENCE_SECONDS, TINY, until
@@ -15,6 +15,10 @@ from tests.faults.daemons import GONE, training
 from tests.faults.test_files import SITE
 
 TWO = TINY + "  parallel: {shard: 2}\n"
+ON_GPUS = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs two NVIDIA GPUs"),
+]
 FOR_EVER = "matrix: {train.steps: [1000000]}\n"
 
 
@@ -123,12 +127,10 @@ def trained(device):
 
 @pytest.mark.trains
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPUS)])
 def test_a_run_one_of_whose_processes_was_killed_goes_on_to_the_loss_of_a_run_that_was_not(
     background, runner, study, root, tmp_path, device, rank
 ):
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs two NVIDIA GPUs")
     (profile := tmp_path / "often.yaml").write_text(
         "executor: local\ncheckpoint_every: 0:00:01\n" + "gpus: 1\ngpus_per_node: 2\n" * (device == "cuda")
     )
