@@ -180,6 +180,7 @@ def _check_statistics(stats_2BHS: Tensor, shape: tuple[int, ...], device: torch.
         )
 
 
+_BESIDE_COLLECTIVES = 4  # docs/kernel-log.md, "custom", 26
 _tables: dict[tuple[Hashable, ...], Tensor] = {}  # never dropped: a CUDA graph may read them
 
 
@@ -197,12 +198,13 @@ def _dealt(
     # Lengths with as many tiles have about the same work: they share a table, or each prompt's length would leave one
     # behind. Without a mask all blocks have the same.
     T_K, offset = (-(-length // keys) * keys if causal else 0 for length in (T_K, offset))
-    key = device, blocks, T_K, offset, heads, at_once, queries, keys, causal
+    programs = min(_processors(device) * _programs_per_processor(), blocks * heads)
+    key = device, programs, blocks, T_K, offset, heads, at_once, queries, keys, causal
     if key not in _tables:
         if torch.cuda.is_current_stream_capturing():
             return None
         work = _work(blocks, T_K, offset, heads, at_once, queries, keys, causal)
-        dealt = schedule.deal(work, _processors(device))
+        dealt = schedule.deal(work, programs)
         most = max(map(len, dealt))
         rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
         # Of two threads the first one's is kept: a graph that it captured may read it already.
@@ -217,6 +219,15 @@ def _work(
     longer = [schedule.locate.fn(number, blocks, heads, at_once)[0] for number in range(blocks * heads)]
     tiles_of = schedule.tiles_of_keys.fn
     return [tiles_of(blocks - 1 - each, T_K, offset, causal, queries, keys) + 1 for each in longer]
+
+
+def _programs_per_processor() -> int:
+    """One; or several short ones where a run has other processes, whose collectives take processors for themselves.
+
+    A program that finds its processor taken waits until another one ends, which then counts for as little.
+    """
+    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    return 1 if alone else _BESIDE_COLLECTIVES
 
 
 @cache

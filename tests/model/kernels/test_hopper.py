@@ -225,6 +225,25 @@ def test_a_table_of_blocks_is_made_once_and_not_while_a_graph_is_captured(monkey
     assert sorted(numbers) == list(range(8 * 4))  # 8 blocks of 4 heads
 
 
+@pytest.mark.parametrize(
+    ("tokens", "programs"), [(1000, 12), (256, 8)], ids=["", "no program without a block"]
+)
+def test_blocks_are_dealt_to_more_programs_beside_other_processes(monkeypatch, tokens, programs) -> None:
+    import torch
+
+    monkeypatch.setattr(hopper, "_processors", lambda device: 3)
+    monkeypatch.setattr(hopper, "_tables", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    lengths = (torch.device("cpu"), tokens, 1000, 0, 4, 2, 128, 128, True)
+    alone = hopper._dealt(*lengths)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    beside = hopper._dealt(*lengths)
+    assert (len(alone), len(beside)) == (3, programs)
+    numbers = [number for count, *row in beside.tolist() for number in row[:count]]
+    assert sorted(numbers) == list(range(-(-tokens // 128) * 4))
+    assert all(count > 0 for count, *_ in beside.tolist())
+
+
 @pytest.mark.parametrize("keys", [64, 128])
 def test_lengths_with_as_many_tiles_share_a_table_that_is_right_for_each(monkeypatch, keys) -> None:
     import torch
