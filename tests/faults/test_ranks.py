@@ -117,12 +117,14 @@ def nobody(*processes):
 
 
 def trained(device):
-    """A study of a run of two processes: on GPUs, which are fast, it has more to do."""
+    """A study of a run of two processes: on GPUs, whose sums vary in their last bits, it learns slowly."""
     if device == "cpu":
         return TWO.replace("steps: 6", "steps: 60")
     model = "{dim: 512, layers: 4, heads: 8, kv_heads: 2, ffn_dim: 1024, vocab_size: 300}"
-    larger = TWO.replace("device: cpu", "device: cuda\n  attention: math").replace("steps: 6", "steps: 3000")
-    return re.sub(r"model: {.*}", f"model: {model}", larger)
+    larger = TWO.replace("device: cpu", "device: cuda\n  attention: math").replace("steps: 6", "steps: 200")
+    return re.sub(r"model: {.*}", f"model: {model}", larger).replace(
+        "learning_rate: 1e-2", "learning_rate: 1e-4"
+    )
 
 
 @pytest.mark.trains
