@@ -21,6 +21,7 @@ from model.disk.folder import RunFolder
 from model.disk.record import now
 from model.errors import UserError
 from runner.execute import local
+from runner.execute.profiled import wait_until_profiled
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm import submit as slurm
@@ -83,10 +84,11 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
 
 
 def wait_for(repeat: Repeat) -> RunState:
-    """Wait until a repeat has ended, and return its final status."""
+    """Wait until a repeat has ended and, if it completed, been profiled; returns its final status."""
     while True:
         reconciled(repeat.root, repeat.study)
         if (state := repeat.state).phase == "ended":
+            wait_until_profiled([state])
             return state
         time.sleep(POLL_SECONDS)
 

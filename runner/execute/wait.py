@@ -7,18 +7,16 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from model.disk import profile
 from model.disk.record import Outcome
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks
+from runner.execute.profiled import wait_until_profiled
 from runner.execute.reconcile import reconciled
-from runner.execute.slurm.client import poll
-from runner.execute.slurm.ours import job_of
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, name_of, warn_once
-from runner.state.slurm import NoAnswer, SchedulerError
+from runner.state.slurm import SchedulerError
 from runner.state.tasks import Task, label
 
 POLL_SECONDS = 2.0
@@ -31,7 +29,7 @@ log = logging.getLogger(__name__)
 def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
     """Wait until all runs of a plan have ended, also through times in which Slurm does not answer.
 
-    A completed run has its result first, and is then measured further. That is waited for, too.
+    A completed run has its result first, and then profiles some steps. That is waited for, too.
 
     Args:
         left: tasks that are not submitted yet; they are submitted as room appears, with growing intervals
@@ -52,14 +50,15 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
         if again:
             bad.update(*(state.latest.failed_nodes for state in again if state.latest))
             left, due = [*left, *_next_attempts(plan, again)], time.monotonic()
-        elif not left and not in_flight(states) and not _measuring(states):
-            return
+        elif not left and not in_flight(states):
+            break
         if left and time.monotonic() >= due:
             with alone(plan):  # a task that is claimed is not submitted a second time
                 still = submit_tasks(plan, left, exclude=sorted(bad), wait=True)
             pause = min(2 * pause, LIMIT_POLL_SECONDS) if len(still) == len(left) else POLL_SECONDS
             due = time.monotonic() + pause
         time.sleep(POLL_SECONDS)
+    wait_until_profiled(states)
 
 
 def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:
@@ -72,18 +71,6 @@ def states_of(plan: Plan) -> list[RunState]:
     """Reconciled status of the plan's runs, in no particular order."""
     wanted = {run.run_id for run, _ in plan.runs}
     return [state for state in reconciled(plan.root, plan.study.name) if state.brief.run_id in wanted]
-
-
-def _measuring(states: Iterable[RunState]) -> bool:
-    """Whether the job of a completed run goes on, to measure where the time of its steps goes."""
-    without = [state for state in states if state.outcome is Outcome.COMPLETED and state.job_id]
-    without = [
-        each for each in without if not (each.folder.attempt(each.attempt).path / profile.FILE).exists()
-    ]
-    try:
-        return bool(poll(map(job_of, without)).alive)
-    except NoAnswer:
-        return False
 
 
 def _stopped(ended: Sequence[RunState], again: Sequence[RunState]) -> bool:

@@ -281,8 +281,16 @@ def stuck(job_ids: Iterable[str]) -> dict[str, str]:
 
 def queued(partition: str | None) -> int:
     """Number of this user's jobs in Slurm's queue; each array element counts. Raises NoAnswer."""
-    place = ["--partition", partition] if partition else []
-    return len(ask("squeue", "-h", "-r", "--user", str(os.getuid()), *place, "-o", "%i").splitlines())
+    return len(_mine(*(["--partition", partition] if partition else [])))
+
+
+def running() -> set[str]:
+    """Ids of this user's jobs and array elements that run. Raises NoAnswer."""
+    return set(_mine("-t", "RUNNING"))
+
+
+def _mine(*options: str) -> list[str]:
+    return ask("squeue", "-h", "-r", "--user", str(os.getuid()), *options, "-o", "%i").splitlines()
 
 
 def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> set[str]:

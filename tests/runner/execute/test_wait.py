@@ -9,7 +9,6 @@ import pytest
 
 from model.disk.folder import RunFolder
 from runner.execute import launch, repair, wait
-from runner.execute.slurm.client import Poll
 from runner.execute.slurm.submit import SubmitUnknown
 from runner.state import ledger
 from runner.state.slurm import NoAnswer, SchedulerError
@@ -90,26 +89,6 @@ def test_a_run_whose_sbatch_did_not_answer_is_found_by_its_name(root, monkeypatc
     wait.wait_for(waiting.plan, [waiting.task])
     state = ledger.state(waiting.task.folder)
     assert (state.job_id, state.outcome) == ("7", "failed")
-
-
-@pytest.mark.parametrize("ends", ["its profile", "its job", "no answer"])
-def test_a_completed_run_is_waited_for_until_it_is_measured(root, monkeypatch, ends):
-    waiting = Waiting(root, monkeypatch, Waiting.accepted)
-    launch.submit_tasks(waiting.plan, [waiting.task])
-    asked = []
-
-    def poll(jobs):
-        """Its job is alive at first."""
-        asked.extend(alive := [job.job_id for job in jobs])
-        if len(asked) == 3 and ends == "its profile":
-            (waiting.folder.path / "attempt-1/profile.json").write_text("{}")
-        if len(asked) == 3 and ends == "no answer":
-            raise NoAnswer("Unable to contact slurm controller")
-        return Poll({}, set() if len(asked) == 3 and ends == "its job" else set(alive))
-
-    monkeypatch.setattr(wait, "poll", poll)
-    wait.wait_for(waiting.plan, [])
-    assert asked == ["7"] * 3
 
 
 def test_a_refusal_ends_it(root, monkeypatch):

@@ -381,3 +381,12 @@ def test_where_accounting_does_not_tell_the_nodes_that_are_down_now_have_failed(
     assert slurm.failed_nodes("n[1-2]", since) == ["n2"]
     says("sinfo", "", code=1)
     assert slurm.failed_nodes("n[1-2]", since) == []
+
+
+def test_a_users_running_jobs_are_asked_for_in_one_command(says, tmp_path):
+    """Ids are not named: Slurm answers with an error if it has forgotten one."""
+    says("squeue", "7\n8_1\n8_2")
+    assert client.running() == {"7", "8_1", "8_2"}
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert f"--user {os.getuid()} -t RUNNING" in asked
+    assert "-j" not in asked.split()
