@@ -205,6 +205,10 @@ def _dealt(
             return None
         work = _work(blocks, T_K, offset, heads, at_once, queries, keys, causal)
         dealt = schedule.deal(work, programs)
+        if programs > _processors(
+            device
+        ):  # they cannot all start at once, and the last to end should be short
+            dealt.sort(key=lambda mine: -sum(work[number] for number in mine))
         most = max(map(len, dealt))
         rows = [[len(each), *each, *[0] * (most - len(each))] for each in dealt]
         # Of two threads the first one's is kept: a graph that it captured may read it already.

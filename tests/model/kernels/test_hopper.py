@@ -1,5 +1,6 @@
 """The Hopper kernels compile for sm_90a, which needs no GPU, and the compiler does what they count on."""
 
+import heapq
 import json
 import subprocess
 import sys
@@ -242,6 +243,30 @@ def test_blocks_are_dealt_to_more_programs_beside_other_processes(monkeypatch, t
     numbers = [number for count, *row in beside.tolist() for number in row[:count]]
     assert sorted(numbers) == list(range(-(-tokens // 128) * 4))
     assert all(count > 0 for count, *_ in beside.tolist())
+    work = hopper._work(-(-tokens // 128), *lengths[2:])
+    busy = [sum(work[number] for number in row[:count]) for count, *row in beside.tolist()]
+    assert busy == sorted(busy, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "heads", "at_once"), [(32, 64, 8), (16, 64, 16), (64, 16, 4), (256, 8, 1), (8, 256, 32)]
+)
+def test_more_programs_end_as_early_as_one_a_processor(monkeypatch, blocks, heads, at_once) -> None:
+    """Where no other process takes a processor, by the work of each block."""
+    import torch
+
+    monkeypatch.setattr(hopper, "_processors", lambda device: 132)
+    monkeypatch.setattr(hopper, "_tables", {})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    T, lengths = 128 * blocks, (128 * blocks, 0, heads, at_once, 128, 128, True)
+    work = hopper._work(blocks, *lengths)
+    rows = hopper._dealt(torch.device("cpu"), T, *lengths).tolist()
+    assert len(rows) == 4 * 132
+    free = [0] * 132
+    for count, *row in rows:
+        heapq.heapreplace(free, free[0] + sum(work[number] for number in row[:count]))
+    assert max(free) <= 1.02 * sum(work) / 132
 
 
 @pytest.mark.parametrize("keys", [64, 128])
