@@ -112,8 +112,10 @@ def _throttling(a: Side, b: Side) -> Iterator[Difference]:
         mine, theirs = (of.held_back(side.runs, column) for side in (a, b))
         if mine is None or theirs is None or abs(mine - theirs) <= _THROTTLING_TOLERANCE:
             continue
-        said = f"{what} throttled the clocks for {100 * mine:.0f} % of the time of {a.name}"
-        yield Difference("throttling", f"{said} and {100 * theirs:.0f} % of that of {b.name}.", breaks)
+        said = f"{what} throttled the clocks for {100 * mine:.0f} % of the wall time of {a.name}"
+        yield Difference(
+            "throttling", f"{said} and {100 * theirs:.0f} % of that of {b.name}; starting counts.", breaks
+        )
 
 
 def _regime(a: Side, b: Side) -> Iterator[Difference]:

@@ -81,7 +81,7 @@ def clocks(run: Row) -> str | None:
 
 
 def held_back(runs: Sequence[Row], column: str) -> float | None:
-    """The largest share of a run's time for which the clocks were held back; None if it is unknown."""
+    """The largest share of a run's wall time for which the clocks were held back; None if it is unknown."""
     known = [
         run[column] / run["wall_seconds"] for run in runs if run["wall_seconds"] and run[column] is not None
     ]

@@ -129,7 +129,7 @@ def span(values: Iterable[int | None]) -> str:
 
 def _where(runs: Sequence[Row]) -> str:
     devices = Counter(found for run in runs if (found := device(run)))
-    return f" on {listed(sorted(devices))}" if devices else ""
+    return f" on {' or '.join(sorted(devices))}" if devices else ""
 
 
 def _groups(facts: Facts) -> str:

@@ -51,10 +51,10 @@ def _clocks(run: Row) -> str | None:
 
 
 def _held_back(runs: Sequence[Row]) -> str:
-    """The largest share of a run's time."""
+    """The largest share of a run's wall time, of which starting is a part."""
     shares = {said: of.held_back(runs, column) for column, said in _HELD.items()}
     known = [
-        f"{said} for at most {100 * share:.0f} % of a run's time"
+        f"{said} for at most {100 * share:.0f} % of a run's wall time"
         for said, share in shares.items()
         if share is not None
     ]

@@ -49,7 +49,7 @@ def test_runs_of_the_same_code_machine_and_text_can_be_compared() -> None:
         ("host", {"node": "nid002"}, {"speed"}, "A ran on nid001, B on nid002"),
         ("clocks", {"power_limit_watts": 500.0}, {"speed"}, "A ran at 700 W and 1980 MHz and 3201 MHz memory, B ran at 500 W"),
         ("clocks", UNKNOWN, set(), "The clock and power limit of B were not recorded."),
-        ("throttling", {"slowed_seconds": 360.0}, {"speed"}, "Heat or the power supply throttled the clocks for 0 % of the time of A and 10 %"),
+        ("throttling", {"slowed_seconds": 360.0}, {"speed"}, "Heat or the power supply throttled the clocks for 0 % of the wall time of A and 10 %"),
         ("throttling", {"power_capped_seconds": 0.0}, set(), "The power limit throttled the clocks for 50 %"),
         ("regime", CHANGED, set(), "changed while steps of B were counted (1,650 to 1,980 MHz; throttled by sw_power_cap or nothing)."),
         ("regime", CHANGED | {"throttle_reasons": None}, set(), "counted (1,650 to 1,980 MHz)."),

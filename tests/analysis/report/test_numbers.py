@@ -14,6 +14,7 @@ import pytest
 from analysis.query.ask import ask
 from analysis.report.build import build_report
 from analysis.report.render import UNKNOWN
+from analysis.report.said import ran
 from analysis.store.collect import collect
 from model.disk.record import DesignRecord
 from tests.analysis.demo import DESIGN
@@ -180,6 +181,11 @@ def test_runs_are_not_said_to_lack_a_value_where_the_baseline_lacks_runs(root: P
     assert f"Nothing: {why}." in overview
 
 
+def test_runs_on_other_numbers_of_gpus_are_not_said_to_have_shared_a_machine() -> None:
+    runs = [{"device": "NVIDIA H200", "gpus": each, "processes": each, "nodes": 1} for each in (1, 2, 2)]
+    assert ran._where(runs) == " on 2 x NVIDIA H200 or NVIDIA H200"
+
+
 def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_findings(
     root: Path, tmp_path: Path
 ) -> None:
@@ -192,6 +198,7 @@ def test_groups_without_repeats_are_observed_and_the_page_says_what_would_make_f
         "the study declares no baseline. Write it in the study, for example baseline: {attention: auto}"
         in text
     )
+    assert "Left out" not in text  # no run is left out of a comparison that nobody asked for
     assert "There is no ranking" in text
     assert "auto, flash. To turn them into findings, write repeats: 6 in the study." in text
     cells = table(out / "index.html", "Groups")

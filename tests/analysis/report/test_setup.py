@@ -85,8 +85,8 @@ def test_the_workload_is_all_there() -> None:
         "Margins": "loss 0.005 nats per token",
         "Device": "NVIDIA H200",
         "Clocks and power": "power limit 700 W, GPU clock 1,980 MHz, memory clock 3,201 MHz",
-        "Clock throttling": "by the power limit for at most 50 % of a run's time, by heat or the power supply for "
-        "at most 0 % of a run's time",
+        "Clock throttling": "by the power limit for at most 50 % of a run's wall time, by heat or the power supply for "
+        "at most 0 % of a run's wall time",
         "Packages": "torch 2.13.0",
         "Driver": "unknown: not recorded",
         "Commit": "aaaaaaaaaa",
