@@ -10,7 +10,7 @@ from model.disk.files import Unreadable
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say
-from runner.spec.settings import leaves
+from runner.spec.settings import leaves, short_for
 from runner.state.ledger import RunState
 
 PHASES = ("planned", "queued", "running")
@@ -93,16 +93,14 @@ def setting(name: str, states: Iterable[RunState]) -> str:
     briefs = [state.brief for state in states]
     varied = {axis: None for brief in briefs for axis in brief.varied}
     known = list(dict.fromkeys([*varied, *_read_by({brief.task for brief in briefs})]))
-    if name in known:
-        return name
-    for tier in (_is_last, _begins, _has_word):
-        matching = [dotted for dotted in known if tier(dotted.rpartition(".")[2], name)]
-        # What varies comes first: nobody filters by a setting that all runs share.
-        if found := [dotted for dotted in matching if dotted in varied] or matching:
-            if len(found) > 1:
-                raise UserError(f"--only {name}: ambiguous; it could mean {', '.join(found)}")
-            return found[0]
-    raise UserError(f"--only {name}: no such setting {did_you_mean(name, known)}")
+    meant = short_for(name, known)
+    # What varies comes first: nobody filters by a setting that all runs share.
+    found = [dotted for dotted in meant if dotted in varied] or meant
+    if len(found) > 1:
+        raise UserError(f"--only {name}: ambiguous; it could mean {', '.join(found)}")
+    if not found:
+        raise UserError(f"--only {name}: no such setting {did_you_mean(name, known)}")
+    return found[0]
 
 
 def _read_by(tasks: Set[str]) -> list[str]:
@@ -110,15 +108,3 @@ def _read_by(tasks: Set[str]) -> list[str]:
     read = {section for task, sections in SECTIONS.items() if task in tasks for section in sections}
     found = [dotted for dotted in leaves() if "." not in dotted or dotted.partition(".")[0] in read]
     return found if read else list(leaves())
-
-
-def _is_last(last: str, name: str) -> bool:
-    return last == name
-
-
-def _begins(last: str, name: str) -> bool:
-    return bool(name) and (last.startswith(name) or "".join(word[0] for word in last.split("_")) == name)
-
-
-def _has_word(last: str, name: str) -> bool:
-    return bool(name) and any(word.startswith(name) for word in last.split("_"))

@@ -80,8 +80,21 @@ def _instead(processes: int, room: int, whole: bool) -> str:
 
 
 def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
-    """The cells that the profile cannot give their processes, each at the setting that says how many."""
-    return sorted({problem for cell in cells if (problem := _refused(cell, cluster))})
+    """The cells that the profile cannot give their processes, each at the setting that says how many.
+
+    If it lacks the key without which no cell can have several, that is one problem, of the profile.
+    """
+    lacking = _lacking(max((cell.config.processes for cell in cells), default=1), cluster)
+    return lacking or sorted({problem for cell in cells if (problem := _refused(cell, cluster))})
+
+
+def _lacking(most: int, cluster: Cluster) -> list[Problem]:
+    profile = cluster.profile
+    key, beside = ("gpus_per_node", "gpus") if profile.gpus else ("processes_per_node", "executor")
+    if most == 1 or profile.executor == "local" or getattr(profile, key) is not None:
+        return []
+    text = f"runs of up to {most} processes need `{key}`: add it"
+    return [Problem(cluster.document.mark((beside,)), text)]
 
 
 def _refused(cell: Cell, cluster: Cluster) -> Problem | None:

@@ -104,6 +104,28 @@ def _reads(task: Task, leaf: str) -> bool:
     return section in SECTIONS[task] or (for_all and leaf not in UNREAD[task])
 
 
+def short_for(name: str, dotted: Sequence[str]) -> list[str]:
+    """The settings that a name can mean: itself, or those whose last part it is, begins, or has a word of.
+
+    `train.learning_rate`, `learning_rate`, `learn` and `lr`, and `rate`, in this order.
+    """
+    if name in dotted:
+        return [name]
+    ranks = {each: _rank(name, each.rpartition(".")[2]) for each in dotted}
+    best = min(ranks.values(), default=_NONE)
+    return [each for each, rank in ranks.items() if rank == best < _NONE]
+
+
+_NONE = 3  # the rank of a name that does not mean it at all
+
+
+def _rank(name: str, last: str) -> int:
+    words = last.split("_")
+    begins = last.startswith(name) or name == "".join(word[0] for word in words)
+    fits = (last == name, begins, any(word.startswith(name) for word in words), True)
+    return fits.index(True) if name else _NONE
+
+
 def nearest(dotted: str, choices: Sequence[str] | None = None) -> str | None:
     """The setting that shares most words with a name, such as train.learning_rate for `lr`, if any does."""
     words = _words(dotted)

@@ -9,7 +9,7 @@ from model.config import Task
 from model.errors import UserError, did_you_mean
 from runner.spec.document import parse
 from runner.spec.problems import InvalidFile, Mark, Problem
-from runner.spec.settings import Scalar, leaves, nearest, unknown
+from runner.spec.settings import Scalar, leaves, nearest, short_for, unknown
 
 Setting = tuple[Any, Mark]  # a value and where it was set
 
@@ -40,7 +40,7 @@ def _override(text: str, axes: Sequence[str], tasks: Sequence[Task]) -> tuple[st
     if not equals or not value.strip():
         raise _wrong(text, f"expected a value, such as --set {dotted}=VALUE")
     if dotted in axes:
-        raise _wrong(text, f"'{dotted}' is a factor of this study; select cells with --only {text}")
+        raise _wrong(text, f"'{dotted}' is a factor of this study; select cells with --only {dotted}=VALUE")
     return dotted, (_value("--set", text, value), Mark(f"--set {text}"))
 
 
@@ -49,6 +49,8 @@ def wanted(
 ) -> dict[str, list[Scalar]]:
     """The wanted values of each factor, from `--only FACTOR=VALUE[,VALUE]`; several of one factor add up.
 
+    A factor's short name will do, such as `shard` for `parallel.shard`.
+
     Raises:
         UserError: no such factor, or no cell with this value.
     """
@@ -56,7 +58,7 @@ def wanted(
     found: dict[str, list[Scalar]] = {}
     for text in only:
         axis, equals, values = text.partition("=")
-        _check_factor(text, axis, axes)
+        axis = _factor(text, axis, axes)
         if not equals or not values.strip():
             raise UserError(f"--only {text}: expected a value, such as --only {axis}=VALUE")
         if values.startswith("["):
@@ -72,9 +74,12 @@ def wanted(
     return found
 
 
-def _check_factor(text: str, axis: str, axes: Sequence[str]) -> None:
-    if axis in axes:
-        return
+def _factor(text: str, axis: str, axes: Sequence[str]) -> str:
+    """The factor that a name or a short name means."""
+    if len(meant := short_for(axis, axes)) == 1:
+        return meant[0]
+    if len(meant) > 1:
+        raise UserError(f"--only {text}: '{axis}' could mean {' or '.join(meant)}")
     if not axes:
         raise UserError(f"--only {text}: this study has no factors; it is one run")
     known = did_you_mean(axis, axes, nearest(axis, axes))

@@ -33,7 +33,7 @@ COMMANDS = [
     ("launch tiny.yaml --set train.steps=[1", "--set train.steps=[1: expected ',' or ']'"),
     ("launch tiny.yaml --set train.steps=[1,2]", "must be a whole number, got [1, 2]"),
     ("launch tiny.yaml --set train.steps=2 --set train.steps=3", "--set train.steps=2 sets it too; keep one"),
-    ("launch tiny.yaml --set seed=1", "select cells with --only seed=1"),
+    ("launch tiny.yaml --set seed=1", "select cells with --only seed=VALUE"),
     ("launch tiny.yaml --set data.path=none.parquet", "--set data.path=none.parquet: "),
     ("launch tiny.yaml --set model.vocab_size=99", "--set model.vocab_size=99: tokenizer 'bytes' has 258 ids"),
     ("launch tiny.yaml --only seed=9", "no cell has seed = '9' (valid: 0)"),

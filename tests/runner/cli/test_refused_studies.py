@@ -220,6 +220,16 @@ def test_cells_whose_processes_the_profile_cannot_give_are_named(cli, root, tmp_
     assert not root.exists()
 
 
+def test_a_key_that_a_profile_lacks_is_said_once_and_in_the_profile(cli, root, tmp_path):
+    (tmp_path / "c.yaml").write_text("executor: slurm\ncpus: 2\nslurm: {}\n")
+    (tmp_path / "s.yaml").write_text(TINY + "matrix: {parallel.shard: [1, 2], parallel.context: [1, 2]}\n")
+    code, out, err = cli("launch", "s.yaml", "--profile", "c.yaml")
+    assert (code, out) == (2, "")
+    assert err.count("processes_per_node") == 1
+    assert "c.yaml:1:1: runs of up to 4 processes need `processes_per_node`: add it" in err
+    assert not root.exists()
+
+
 def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):
     (tmp_path / "s.yaml").write_text(TINY.replace("cpu", "cuda") + "matrix: {parallel.shard: [2]}\n")
     code, out, err = cli("expand", "s.yaml", "--profile", "local")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from model.disk.files import dumps
 from model.disk.record import Outcome
+from model.errors import UserError
 from runner.spec.cells import matrix
 from runner.spec.document import parse
 from runner.spec.expansion import expand
@@ -123,7 +124,16 @@ def test_a_scale_can_replace_an_axis(study):
 
 def test_only_picks_cells_by_factor(study):
     read = read_study(study("matrix: {attention: [auto, math, tiled], train.learning_rate: [1e-4, 3e-3]}\n"))
-    assert len(expand(read, only=["attention=auto,tiled", "train.learning_rate=1e-4"])) == 2
+    for rate in ("train.learning_rate", "learning_rate", "learn", "lr", "rate"):
+        assert len(expand(read, only=["attention=auto,tiled", f"{rate}=1e-4"])) == 2
+
+
+@pytest.mark.refused
+def test_a_short_name_of_two_factors_is_refused(study):
+    read = read_study(study("matrix: {seed: [0, 1], train.sequence_length: [16, 32]}\n"))
+    says = "--only se=1: 'se' could mean seed or train.sequence_length"
+    with pytest.raises(UserError, match=f"^{says}$"):
+        expand(read, only=["se=1"])
 
 
 def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):
@@ -227,14 +237,12 @@ def test_a_million_cells_are_refused_before_they_are_made(study):
         (["train.stesp=1"], [], "did you mean 'train.steps'"),
         (["train.steps"], [], "--set train.steps=VALUE"),
         (["train.steps=many"], [], "--set train.steps=many"),
-        (["seed=1"], [], "--only seed=1"),
+        (["seed=1"], [], "--only seed=VALUE"),
         ([], ["sed=1"], "did you mean 'seed'"),
         ([], ["seed=8"], "no cell has seed = '8'"),
     ],
 )
 def test_a_wrong_option_is_reported_with_the_valid_choices(study, sets, only, says):
-    from model.errors import UserError
-
     with pytest.raises(UserError) as error:
         expand(read_study(study()), sets=sets, only=only)
     assert says in str(error.value)
