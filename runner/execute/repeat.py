@@ -85,10 +85,11 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
 
 def wait_for(repeat: Repeat) -> RunState:
     """Wait until a repeat has ended and, if it completed, been profiled; returns its final status."""
+    began = now()
     while True:
         reconciled(repeat.root, repeat.study)
         if (state := repeat.state).phase == "ended":
-            wait_until_profiled([state])
+            wait_until_profiled([state], began)
             return state
         time.sleep(POLL_SECONDS)
 

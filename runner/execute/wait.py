@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from model.disk.record import Outcome
+from model.disk.record import Outcome, now
 from runner.execute.cancel import cancel
 from runner.execute.launch import alone, submit_tasks
 from runner.execute.profiled import wait_until_profiled
@@ -36,7 +36,7 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
             between tries.
         fail_fast: submit no more after a run that ended unexpectedly, and cancel those in flight.
     """
-    pause, due = POLL_SECONDS, time.monotonic()
+    began, pause, due = now(), POLL_SECONDS, time.monotonic()
     stopped, bad = False, set[str]()
     while True:
         states = states_of(plan)
@@ -58,7 +58,7 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
             pause = min(2 * pause, LIMIT_POLL_SECONDS) if len(still) == len(left) else POLL_SECONDS
             due = time.monotonic() + pause
         time.sleep(POLL_SECONDS)
-    wait_until_profiled(states)
+    wait_until_profiled(states, began)
 
 
 def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:

@@ -84,17 +84,20 @@ def refused(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
 
     If it lacks the key without which no cell can have several, that is one problem, of the profile.
     """
-    lacking = _lacking(max((cell.config.processes for cell in cells), default=1), cluster)
-    return lacking or sorted({problem for cell in cells if (problem := _refused(cell, cluster))})
+    return _lacking(cells, cluster) or sorted(
+        {problem for cell in cells if (problem := _refused(cell, cluster))}
+    )
 
 
-def _lacking(most: int, cluster: Cluster) -> list[Problem]:
-    profile = cluster.profile
-    key, beside = ("gpus_per_node", "gpus") if profile.gpus else ("processes_per_node", "executor")
-    if most == 1 or profile.executor == "local" or getattr(profile, key) is not None:
+def _lacking(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
+    profile, several = cluster.profile, [cell.config for cell in cells if cell.config.processes > 1]
+    on_gpus = bool(profile.gpus) or any(config.device == "cuda" for config in several)
+    key, beside = ("gpus_per_node", "gpus") if on_gpus else ("processes_per_node", "executor")
+    if not several or profile.executor == "local" or getattr(profile, key) is not None:
         return []
-    text = f"runs of up to {most} processes need `{key}`: add it"
-    return [Problem(cluster.document.mark((beside,)), text)]
+    keys = f"`gpus: 1` and `{key}`" if on_gpus and not profile.gpus else f"`{key}`"
+    most = max(config.processes for config in several)
+    return [Problem(cluster.document.mark((beside,)), f"runs of up to {most} processes: add {keys}")]
 
 
 def _refused(cell: Cell, cluster: Cluster) -> Problem | None:

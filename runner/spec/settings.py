@@ -121,7 +121,7 @@ _NONE = 3  # the rank of a name that does not mean it at all
 
 def _rank(name: str, last: str) -> int:
     words = last.split("_")
-    begins = last.startswith(name) or name == "".join(word[0] for word in words)
+    begins = last.startswith(name) or name == "".join(word[:1] for word in words)
     fits = (last == name, begins, any(word.startswith(name) for word in words), True)
     return fits.index(True) if name else _NONE
 

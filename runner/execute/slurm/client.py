@@ -285,8 +285,8 @@ def queued(partition: str | None) -> int:
 
 
 def running() -> set[str]:
-    """Ids of this user's jobs and array elements that run. Raises NoAnswer."""
-    return set(_mine("-t", "RUNNING"))
+    """Ids of this user's jobs and array elements that have processes, stopped or not. Raises NoAnswer."""
+    return set(_mine("-t", "RUNNING,SUSPENDED,STOPPED"))
 
 
 def _mine(*options: str) -> list[str]:

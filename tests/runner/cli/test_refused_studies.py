@@ -226,8 +226,11 @@ def test_a_key_that_a_profile_lacks_is_said_once_and_in_the_profile(cli, root, t
     code, out, err = cli("launch", "s.yaml", "--profile", "c.yaml")
     assert (code, out) == (2, "")
     assert err.count("processes_per_node") == 1
-    assert "c.yaml:1:1: runs of up to 4 processes need `processes_per_node`: add it" in err
+    assert "c.yaml:1:1: runs of up to 4 processes: add `processes_per_node`" in err
     assert not root.exists()
+    (tmp_path / "s.yaml").write_text(TINY.replace("cpu", "cuda") + "matrix: {parallel.shard: [1, 2]}\n")
+    _, _, err = cli("launch", "s.yaml", "--profile", "c.yaml")
+    assert "runs of up to 2 processes: add `gpus: 1` and `gpus_per_node`" in err
 
 
 def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from model.config import CallConfig, RunConfig
 from model.disk.folder import RunFolder
 from model.disk.record import now
 from runner.execute import profiled
@@ -23,8 +24,8 @@ def run(root, caplog):
     return completed(root, "r1")
 
 
-def completed(root, name, minutes=1, outcome="completed"):
-    folder = Folder(root, plan(name, study="tiny"))
+def completed(root, name, minutes=1, outcome="completed", **config):
+    folder = Folder(root, plan(name, study="tiny", **config))
     folder.event("submitted", job_id="7")
     folder.start()
     folder.end(outcome, ended_at=now() - timedelta(minutes=minutes))
@@ -35,7 +36,7 @@ def profile(run):
     (run.path / "attempt-1/profile.json").write_text("{}")
 
 
-def wait(run, monkeypatch, *answers):
+def wait(run, monkeypatch, *answers, since=2):
     """Wait for a run's profile; each look at the queue gets the next answer. Returns how many were not needed."""
     left = list(answers)
 
@@ -45,7 +46,7 @@ def wait(run, monkeypatch, *answers):
 
     monkeypatch.setattr(profiled, "POLL_SECONDS", 0)
     monkeypatch.setattr(client, "running", running)
-    profiled.wait_until_profiled([ledger.state(RunFolder(run.path))])
+    profiled.wait_until_profiled([ledger.state(RunFolder(run.path))], now() - timedelta(minutes=since))
     return len(left)
 
 
@@ -81,11 +82,24 @@ def test_nobody_waits_for_a_profile_for_ever(run, monkeypatch, caplog, answer):
     assert caplog.messages[1:] == [MISSING]
 
 
-@pytest.mark.parametrize("which", ["measured", "failed", "old"])
+@pytest.mark.parametrize("which", ["measured", "failed", "old", "attention alone"])
 def test_slurm_is_not_asked_about_runs_that_get_no_profile(root, monkeypatch, caplog, which):
     minutes, outcome = (60 if which == "old" else 1), ("failed" if which == "failed" else "completed")
-    run = completed(root, which, minutes, outcome)
+    alone = RunConfig(task="attention", call=CallConfig(shape="B1 T512 H16 D128", steps=7))
+    config = {"config": alone} if which == "attention alone" else {}
+    run = completed(root, which, minutes, outcome, **config)
     if which == "measured":
         profile(run)
     assert wait(run, monkeypatch, {"7"}) == 1
     assert not caplog.messages
+
+
+@pytest.mark.fault
+def test_a_run_that_ended_long_before_the_others_is_named_and_those_of_an_earlier_launch_are_not(
+    root, monkeypatch, caplog
+):
+    old = completed(root, "old", minutes=60)
+    assert wait(old, monkeypatch, {"7"}, since=90) == 1
+    assert caplog.messages == [MISSING.replace("r1", "old")]
+    assert wait(old, monkeypatch, {"7"}, since=30) == 1
+    assert len(caplog.messages) == 1

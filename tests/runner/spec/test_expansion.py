@@ -14,6 +14,7 @@ from runner.spec.document import parse
 from runner.spec.expansion import expand
 from runner.spec.problems import InvalidFile
 from runner.spec.profile import Resources
+from runner.spec.settings import short_for
 from runner.spec.study import read_study
 from tests.conftest import TINY
 
@@ -134,6 +135,10 @@ def test_a_short_name_of_two_factors_is_refused(study):
     says = "--only se=1: 'se' could mean seed or train.sequence_length"
     with pytest.raises(UserError, match=f"^{says}$"):
         expand(read, only=["se=1"])
+
+
+def test_a_factor_of_an_imported_study_may_have_an_empty_word():
+    assert short_for("lr", ["batch__size", "train.learning_rate"]) == ["train.learning_rate"]
 
 
 def test_ids_depend_on_the_configuration_and_not_on_the_place(study, tmp_path):

@@ -388,5 +388,5 @@ def test_a_users_running_jobs_are_asked_for_in_one_command(says, tmp_path):
     says("squeue", "7\n8_1\n8_2")
     assert client.running() == {"7", "8_1", "8_2"}
     (asked,) = (tmp_path / "asked").read_text().splitlines()
-    assert f"--user {os.getuid()} -t RUNNING" in asked
+    assert f"--user {os.getuid()} -t RUNNING,SUSPENDED,STOPPED" in asked
     assert "-j" not in asked.split()
