@@ -41,9 +41,14 @@ class Ending:
 
 # Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
-# Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
-_NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
-_STACKS = 64 * 2**20  # bytes of a few threads, which may have ended since
+# Of CUDA's driver, which takes memory of the GPU beside torch's allocator, and memory of the host.
+_CUDA_MEMORY = "CUDA error: out of memory"
+# What does not say that a limit on memory is the cause, but can come of it: Python's and the C++ runtime's
+# messages of a thread that the system did not start, and CUDA's.
+_UNSAID = re.compile(
+    rf"can't start new thread|Resource temporarily unavailable|{_CUDA_MEMORY}|CUDA error: unknown error"
+)
+_LITTLE = 64 * 2**20  # bytes left that are too few: a few threads' stacks, which may have ended since
 # What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of
 # torch's CPU allocator. A GPU's libraries have a bad_alloc of their own.
 _TERMINATED = re.compile(r"terminate called|libc\+\+abi: terminating")
@@ -64,7 +69,7 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
     Args:
         device: of its run, "cuda" or "cpu"; needed for tensors that are larger than any memory.
         limit: on the bytes of this process's data, until the error. A thread that has no room for its stack
-            raises nothing about memory.
+            raises nothing about memory, and CUDA does not say whose memory has run out.
     """
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
@@ -84,7 +89,9 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
     if out_of_host_memory(error):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {first}")
     if limit and _lacks_room(error, text, limit):
-        return Ending(Outcome.OOM_HOST, f"out of host memory: no thread fits into {size(limit)}: {first}")
+        return Ending(Outcome.OOM_HOST, f"out of host memory: {size(limit)} are in use: {first}")
+    if isinstance(error, RuntimeError) and _CUDA_MEMORY in text:
+        return Ending(Outcome.OOM_GPU, first)
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
         outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
         return Ending(outcome, f"a tensor is larger than any memory: {first}")
@@ -94,9 +101,9 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
 
 
 def _lacks_room(error: BaseException, text: str, limit: int) -> bool:
-    """Whether memory was too short to start a thread: other limits, as on their number, read the same."""
-    no_thread = isinstance(error, RuntimeError) and _NO_THREAD.search(text)
-    return bool(no_thread) and hostmemory.data() > limit - _STACKS
+    """Whether memory was too short, where the error says less: other causes read the same."""
+    unsaid = isinstance(error, RuntimeError) and _UNSAID.search(text)
+    return bool(unsaid) and hostmemory.data() > limit - _LITTLE
 
 
 def _requested(text: str) -> int | None:

@@ -207,7 +207,7 @@ base:
 @pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs an NVIDIA GPU")
 def test_no_run_on_a_gpu_is_faster_than_its_floor(runner, study, root):
     matrix = "matrix: {attention: [auto, custom], train.compile: [false, true]}\n"
-    runner("launch", study(matrix, base=GPU), rc=0)
+    runner("launch", study(matrix, base=GPU), "--profile", "workstation", rc=0)
     runner("collect", rc=0)
     nodes = json.loads(runner("sql", "FROM nodes", "--format", "json", rc=0).stdout)
     assert len(nodes) == 1 and nodes[0]["graphics_clock_mhz"] > 0
@@ -236,7 +236,7 @@ base:
 def test_no_prefill_and_no_decoded_token_on_a_gpu_is_faster_than_its_floor(runner, study, root):
     """Its weights, of a gigabyte, fit into no cache."""
     matrix = "matrix: {attention: [auto, cudnn], inference.compile: [false, true]}\n"
-    runner("launch", study(matrix, base=INFERENCE), rc=0)
+    runner("launch", study(matrix, base=INFERENCE), "--profile", "workstation", rc=0)
     runner("collect", rc=0)
     query = "SELECT floor_percentage, decode_floor_percentage, ceiling_percentage FROM runs"
     runs = json.loads(runner("sql", query, "--format", "json", rc=0).stdout)

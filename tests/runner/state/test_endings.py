@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from model import errors
+from model.disk import hostmemory
 from model.disk.record import Outcome
 from model.errors import Diverged, Unsupported
 from model.verify.call import is_out_of_memory
@@ -36,6 +37,7 @@ class OutOfMemoryError(RuntimeError):
         (KeyboardInterrupt(), "cancelled", None),
         (ValueError("x"), "failed", None),
         (RuntimeError("CUDA error: an illegal memory access"), "failed", None),
+        (RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'"), "oom_gpu", None),
         (SystemExit(0), "failed", None),
     ],
 )  # fmt: skip
@@ -138,3 +140,17 @@ def test_a_thread_that_has_no_room_for_its_stack_is_out_of_memory() -> None:
         [sys.executable, "-c", THREADS], cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout
     assert said.split() == ["oom_host", "failed", "failed"]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("said", ["CUDA error: out of memory", "CUDA error: unknown error"])
+def test_cuda_that_gets_no_host_memory_within_its_limit_is_out_of_host_memory(monkeypatch, said):
+    """As on an H100 under a limit of 3 GiB: CUDA does not say whose memory has run out."""
+    monkeypatch.setattr(hostmemory, "data", lambda: 3 * 2**30 - 2**20)
+    limited = of_exception(RuntimeError(said), "cuda", limit=3 * 2**30)
+    assert (limited.outcome, limited.reason) == (
+        Outcome.OOM_HOST,
+        f"out of host memory: 3.0 GiB are in use: {said}",
+    )
+    roomy = of_exception(RuntimeError(said), "cuda", limit=2**32)
+    assert roomy.outcome is (Outcome.OOM_GPU if "out of memory" in said else Outcome.FAILED)
