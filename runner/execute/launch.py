@@ -42,7 +42,6 @@ def run_here(plan: Plan, watcher: local.Watcher) -> None:
 
 
 def _run(plan: Plan, watcher: local.Watcher) -> None:
-    local.require_memory(plan.cluster, plan.left)
     with alone(plan):
         now, tasks = _next_tasks(plan)
     said = f"{len(tasks)} to do{_others(plan, now)}, in {plan.root / plan.study.name}"
@@ -98,9 +97,8 @@ def _own(plan: Plan) -> None:
 
 
 def _room_here(plan: Plan) -> None:
-    """Raise InvalidFile if this machine has too few GPUs, or the profile gives too little to start runs."""
+    """Raise InvalidFile if this machine has too few GPUs, or lacks the program that starts runs."""
     local.require_program(plan.cluster)
-    local.require_memory(plan.cluster, plan.left)
     local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
 
 

@@ -8,12 +8,12 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from model.disk.record import Outcome, RunRecord, StepRecord
+from model.disk.record import Outcome, StepRecord
 from model.errors import UserError
-from model.units import counted, size
+from model.units import counted
 from runner.execute.child import POLL_SECONDS, Child, note, start, stop
 from runner.job.phase import Stage
 from runner.plan.layout import layout
@@ -174,21 +174,6 @@ def require_program(cluster: Cluster) -> None:
         key = "wrapper" if profile.wrapper else "python"
         advice = "give its absolute path, or the name of one on PATH"
         raise _refused(cluster, key, f"no program '{program}' on this machine: {advice}")
-
-
-# For a llama of 128 million parameters on an H100 (torch 2.11, CUDA 13.0), torch and CUDA map 3.0 to 3.1 GiB.
-# Only 1.4 GiB of it are resident, but a run's limit counts what is mapped.
-LEAST_WITH_A_GPU = 4 * 2**30
-
-
-def require_memory(cluster: Cluster, runs: Iterable[RunRecord]) -> None:
-    """Refuse runs on a GPU here that get less host memory than torch and CUDA map. Raises InvalidFile."""
-    on_gpus = [run.memory_bytes for run in runs if run.config.device == "cuda" and run.memory_bytes]
-    least = min(on_gpus, default=LEAST_WITH_A_GPU)
-    if least < LEAST_WITH_A_GPU and gpus.visible({**os.environ, **cluster.profile.env}):
-        text = f"a run on a GPU gets {size(least)} of host memory, and torch and CUDA alone map about 3 GiB"
-        advice = "set `memory`, here or in the study's `resources`, to 4GiB or more, or use another profile"
-        raise _refused(cluster, "memory", f"{text}: {advice}, such as `--profile workstation`")
 
 
 def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:

@@ -19,11 +19,17 @@ from runner.state.slurm import NoAnswer
 POLL_SECONDS = 2.0
 WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
 PROFILED: tuple[Task, ...] = ("training", "inference")  # attention alone has no steps
+YET = "%s has no profile of its steps yet: its job may still make it"
+NEVER = "%s completed without a profile of its steps: its output may say why"
 log = logging.getLogger(__name__)
 
 
 def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
-    """Wait for the profiles of completed runs, and name those since then that are left without one."""
+    """Wait for the profiles of completed runs, and name those that are left without one.
+
+    Args:
+        since: runs that ended before are not named, unless they were waited for.
+    """
     lacking = [state for state in states if _lacks_profile(state)]
     waiting = [state for state in lacking if _ended_after(state, now() - WITHIN)]
     if _going_on(waiting):
@@ -31,9 +37,11 @@ def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
         log.info("profiling the steps of %s; after Ctrl-C the jobs still do it", runs)
     while _going_on(waiting):
         time.sleep(POLL_SECONDS)
-    for state in lacking:
-        if _lacks_profile(state) and _ended_after(state, since):
-            log.warning("%s completed without a profile of its steps: its output may say why", name_of(state))
+    ours = [state for state in lacking if state in waiting or _ended_after(state, since)]
+    left = [state for state in ours if _lacks_profile(state)]
+    running = _running(left)  # suspended jobs, for example
+    for state in left:
+        log.warning(YET if state.job_id in running else NEVER, name_of(state))
 
 
 def _lacks_profile(state: RunState) -> bool:
@@ -50,9 +58,13 @@ def _ended_after(state: RunState, since: datetime) -> bool:
 
 
 def _going_on(states: Sequence[RunState]) -> bool:
-    """Whether the job of one that lacks a profile runs. While Slurm does not answer, that is assumed."""
-    left = {state.job_id for state in states if _lacks_profile(state) and _ended_after(state, now() - WITHIN)}
+    return bool(_running([state for state in states if _ended_after(state, now() - WITHIN)]))
+
+
+def _running(states: Sequence[RunState]) -> set[str]:
+    """Jobs of runs that lack a profile, as far as they run. While Slurm does not answer, that is assumed."""
+    jobs = {state.job_id for state in states if state.job_id and _lacks_profile(state)}
     try:
-        return bool(left and left & client.running())
+        return jobs & client.running() if jobs else jobs
     except NoAnswer:
-        return True
+        return jobs

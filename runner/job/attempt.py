@@ -29,7 +29,7 @@ from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks
 from runner.job.ranks.meet import lead, met
 from runner.job.slurm import KILL_SECONDS, is_preempted, job_end, nodes_of_job, requeue
 from runner.job.stop import Stop, deadline
-from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, load, prepared
+from runner.job.tasks import Afterwards, Given, Progress, checked, data_limit, limit_memory, load, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception
@@ -75,7 +75,7 @@ def run_attempt(
 
     ranks = None
     try:
-        limit_memory(run.memory_bytes)
+        limit_memory(data_limit(run))
         if run.config.processes > 1:
             options = snapshot.options(folder.path.parent, run.provenance.code)
             ranks = lead(folder, number, run, options, slot, lambda: stop.steps, lost)
@@ -85,7 +85,7 @@ def run_attempt(
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
         limit_memory(None)  # writing the result needs some memory
-        ending = _ending(error, stop, end, run.config.device, run.memory_bytes)
+        ending = _ending(error, stop, end, run.config.device, data_limit(run))
         if ending.reason and isinstance(error, Unsupported):
             ending = replace(ending, reason=run.config.in_own_words(ending.reason))
         if ranks:

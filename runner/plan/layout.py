@@ -93,11 +93,13 @@ def _lacking(cells: Sequence[Cell], cluster: Cluster) -> list[Problem]:
     profile, several = cluster.profile, [cell.config for cell in cells if cell.config.processes > 1]
     on_gpus = bool(profile.gpus) or any(config.device == "cuda" for config in several)
     key, beside = ("gpus_per_node", "gpus") if on_gpus else ("processes_per_node", "executor")
-    if not several or profile.executor == "local" or getattr(profile, key) is not None:
+    keys = ["`gpus: 1`"] * (on_gpus and not profile.gpus) + [f"`{key}`"] * (getattr(profile, key) is None)
+    if not several or profile.executor == "local" or not keys:
         return []
-    keys = f"`gpus: 1` and `{key}`" if on_gpus and not profile.gpus else f"`{key}`"
     most = max(config.processes for config in several)
-    return [Problem(cluster.document.mark((beside,)), f"runs of up to {most} processes: add {keys}")]
+    other = " in place of `processes_per_node`" if on_gpus and profile.processes_per_node else ""
+    text = f"runs of up to {most} processes: set {' and '.join(keys)}{other}"
+    return [Problem(cluster.document.mark((beside,)), text)]
 
 
 def _refused(cell: Cell, cluster: Cluster) -> Problem | None:

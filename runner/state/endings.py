@@ -41,14 +41,14 @@ class Ending:
 
 # Messages of torch's CPU allocator and the C++ runtime, which raise plain RuntimeErrors.
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
-# Of CUDA's driver, which takes memory of the GPU beside torch's allocator, and memory of the host.
-_CUDA_MEMORY = "CUDA error: out of memory"
-# What does not say that a limit on memory is the cause, but can come of it: Python's and the C++ runtime's
-# messages of a thread that the system did not start, and CUDA's.
-_UNSAID = re.compile(
-    rf"can't start new thread|Resource temporarily unavailable|{_CUDA_MEMORY}|CUDA error: unknown error"
+# Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
+_NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
+# Of CUDA and its libraries, which take memory of the GPU beside torch's allocator, and memory of the host.
+_CUDA_MEMORY = re.compile(
+    r"[^\n]*(?:CUDA (?:driver )?error: out of memory|\[CUDA\]: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|Cuda failure (?:2 )?'out of memory')[^\n]*"
 )
-_LITTLE = 64 * 2**20  # bytes left that are too few: a few threads' stacks, which may have ended since
+_LITTLE = 2**28  # bytes left of a limit that may have been too few for a thread's stack, or for CUDA
 # What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of
 # torch's CPU allocator. A GPU's libraries have a bad_alloc of their own.
 _TERMINATED = re.compile(r"terminate called|libc\+\+abi: terminating")
@@ -88,10 +88,11 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
         return Ending(Outcome.OOM_HOST, _host_memory(text), _requested(text))
     if out_of_host_memory(error):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {first}")
-    if limit and _lacks_room(error, text, limit):
-        return Ending(Outcome.OOM_HOST, f"out of host memory: {size(limit)} are in use: {first}")
-    if isinstance(error, RuntimeError) and _CUDA_MEMORY in text:
-        return Ending(Outcome.OOM_GPU, first)
+    if isinstance(error, RuntimeError) and (of_cuda := _CUDA_MEMORY.search(text)):
+        host = _is_short_of(limit)
+        return Ending(Outcome.OOM_HOST if host else Outcome.OOM_GPU, (host or "") + of_cuda[0].strip())
+    if isinstance(error, RuntimeError) and _NO_THREAD.search(text) and (host := _is_short_of(limit)):
+        return Ending(Outcome.OOM_HOST, host + first)
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
         outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
         return Ending(outcome, f"a tensor is larger than any memory: {first}")
@@ -100,10 +101,11 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
     return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
 
 
-def _lacks_room(error: BaseException, text: str, limit: int) -> bool:
-    """Whether memory was too short, where the error says less: other causes read the same."""
-    unsaid = isinstance(error, RuntimeError) and _UNSAID.search(text)
-    return bool(unsaid) and hostmemory.data() > limit - _LITTLE
+def _is_short_of(limit: int | None) -> str | None:
+    """Says it where host memory was short, so that it is the cause of what has other causes, too."""
+    if not limit or (used := hostmemory.data()) < limit - _LITTLE:
+        return None
+    return f"out of host memory: {size(used)} of {size(limit)} were taken: "
 
 
 def _requested(text: str) -> int | None:

@@ -22,7 +22,7 @@ from runner.job.ranks.meet import followed
 from runner.job.ranks.start import Follower, have_own_gpu
 from runner.job.ranks.stopped import end_it
 from runner.job.stop import QuickExit, Stop, die_with
-from runner.job.tasks import Afterwards, Given, Progress, checked, limit_memory, prepared
+from runner.job.tasks import Afterwards, Given, Progress, checked, data_limit, limit_memory, prepared
 from runner.state import process
 from runner.state.endings import of_exception
 
@@ -49,7 +49,7 @@ def main() -> None:
         limit_memory(None)
         say(traceback.format_exc().rstrip())
         run = asked.planned
-        leader.ended(of_exception(error, run.config.device, run.memory_bytes), is_echo(error))
+        leader.ended(of_exception(error, run.config.device, data_limit(run)), is_echo(error))
         os._exit(1)
     leader.done()
     leaving.done = True
@@ -62,7 +62,7 @@ def _work(asked: Follower, leader: Leader, stop: Stop) -> tuple[Afterwards | Non
     """Do the run's task; returns what follows the result, and what `hold_gpu` returned."""
     run = asked.planned
     config = run.config
-    limit_memory(run.memory_bytes)
+    limit_memory(data_limit(run))
     source = run.source and checked(run, run.source)
     have_own_gpu(config, asked.place.local_rank)
     work = prepared(config)

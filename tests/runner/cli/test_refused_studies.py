@@ -226,11 +226,18 @@ def test_a_key_that_a_profile_lacks_is_said_once_and_in_the_profile(cli, root, t
     code, out, err = cli("launch", "s.yaml", "--profile", "c.yaml")
     assert (code, out) == (2, "")
     assert err.count("processes_per_node") == 1
-    assert "c.yaml:1:1: runs of up to 4 processes: add `processes_per_node`" in err
+    assert "c.yaml:1:1: runs of up to 4 processes: set `processes_per_node`" in err
     assert not root.exists()
     (tmp_path / "s.yaml").write_text(TINY.replace("cpu", "cuda") + "matrix: {parallel.shard: [1, 2]}\n")
     _, _, err = cli("launch", "s.yaml", "--profile", "c.yaml")
-    assert "runs of up to 2 processes: add `gpus: 1` and `gpus_per_node`" in err
+    assert "runs of up to 2 processes: set `gpus: 1` and `gpus_per_node`\n" in err
+    for more, keys in (
+        ("processes_per_node: 4", "`gpus: 1` and `gpus_per_node` in place of `processes_per_node`"),
+        ("gpus: 0\ngpus_per_node: 4", "`gpus: 1`"),
+    ):
+        (tmp_path / "c.yaml").write_text(f"executor: slurm\ncpus: 2\nslurm: {{}}\n{more}\n")
+        _, _, err = cli("launch", "s.yaml", "--profile", "c.yaml")
+        assert f"runs of up to 2 processes: set {keys}\n" in err
 
 
 def test_processes_on_gpus_need_a_profile_that_has_some(cli, tmp_path):

@@ -89,35 +89,6 @@ def test_a_dry_run_says_that_this_machine_has_too_few_gpus_as_a_launch_does(
     assert "would be refused" not in launch(root, *asked, "--dry-run").stderr
 
 
-@pytest.mark.fault
-def test_a_run_on_a_gpu_that_gets_less_host_memory_than_torch_and_cuda_map_is_refused(
-    study, root, tmp_path, monkeypatch
-):
-    """On an H100, runs failed under the default profile's 3 GiB, and CUDA said that its own memory had run out."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
-    path = study(
-        "rules: [{where: {device: cuda}, resources: {memory: 2GiB}}]\nmatrix: {device: [cpu, cuda]}\n"
-    )
-    for asked, memory, where in (
-        ((study(name="usual"), "--set", "device=cuda"), "3.0", "local.yaml:"),
-        ((path,), "2.0", "local.yaml:"),
-    ):
-        with pytest.raises(UserError) as refused:
-            launch(root, *asked)
-        assert where in str(refused.value)
-        assert f"a run on a GPU gets {memory} GiB of host memory" in str(refused.value)
-        assert "set `memory`, here or in the study's `resources`, to 4GiB or more" in str(refused.value)
-        assert f"a launch would be refused: {refused.value}" in launch(root, *asked, "--dry-run").stderr
-    assert not list(root.glob("*/*/attempt-*"))
-    (profile := tmp_path / "p.yaml").write_text("executor: local\nmemory: 4GiB\n")
-    for fits in (("-p", profile), ("--set", "device=cpu"), ("--only", "device=cpu")):
-        asked = (path if "--only" in fits else study(name="usual"), *fits, "--dry-run")
-        assert "host memory" not in launch(root, *asked).stderr
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    shown = launch(root, study(name="usual"), "--set", "device=cuda", "--dry-run")
-    assert "host memory" not in shown.stderr, "without a GPU the run itself says so"
-
-
 @pytest.mark.parametrize(
     "setting", ["python: /no/such/python", "python: bin/python", "wrapper: [numactrl, -N0]"]
 )
