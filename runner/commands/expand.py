@@ -26,7 +26,7 @@ def command(
 ) -> None:
     parsed = read_study(study)
     cluster = read_cluster(profile)
-    found = cells_of(parsed, parsed.scale_for(scale, cluster.profile.scale), sets, only)
+    found = cells_of(parsed, parsed.scale_for(scale, cluster), sets, only)
     if profile and (problems := refused(found, cluster)):
         raise InvalidFile(problems)
     if as_json:

@@ -76,7 +76,7 @@ def command(
     cluster, parsed = _at_once(read_cluster(profile), parallel), read_study(study)
     if fail_fast and cluster.profile.executor == "slurm" and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
-    at = parsed.scale_for(scale, cluster.profile.scale)
+    at = parsed.scale_for(scale, cluster)
     design = parsed.design(at)
     until = None if only or rehearse else design.until
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)

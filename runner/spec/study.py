@@ -14,7 +14,7 @@ from model.errors import did_you_mean
 from runner.spec.design import Design, DesignKeys
 from runner.spec.document import Document, KeyPath, read_document
 from runner.spec.problems import InvalidFile, Mark, Problem
-from runner.spec.profile import Budget, Profile, Resources
+from runner.spec.profile import Budget, Cluster, Profile, Resources
 from runner.spec.settings import Scalar, flatten, leaves, unknown
 from runner.spec.validation import validated
 
@@ -159,9 +159,19 @@ class Study:
         given = path and getattr(overlay, str(path[0])) is not None
         return self.document.mark((*place, *path) if given else path)
 
-    def scale_for(self, asked: str | None, profile: str) -> str:
-        """The requested scale, else the profile's; `full` if the study defines no scales."""
-        return asked if asked is not None else profile if self.file.scales else "full"
+    def scale_for(self, asked: str | None, cluster: Cluster) -> str:
+        """The requested scale, else the profile's; `full` if the study defines no scales.
+
+        Raises:
+            InvalidFile: the profile's scale is none of the study's.
+        """
+        if asked is not None or not self.file.scales:
+            return "full" if asked is None else asked
+        if (name := cluster.profile.scale) not in self.scale_names:
+            known = f"valid: {', '.join(self.scale_names)}"
+            text = f"profile {cluster.name} asks for scale '{name}', which this study lacks ({known})"
+            raise InvalidFile([Problem(self.document.mark(("scales",)), f"{text}; choose one with --scale")])
+        return name
 
     def scale(self, name: str) -> tuple[Scale, KeyPath]:
         """A scale and its path in the document; `full` needs no entry.
@@ -193,7 +203,8 @@ def read_study(path: Path) -> Study:
             [Problem(document.mark(()), f"file name '{path.stem}': {error}; or add `name:`")]
         ) from error
     study = Study(name, path, file, document)
-    checks = (_unknown_paths, _set_twice, _uneven_zips, _foreign_zips, _axes_given_twice, _designs)
+    shape = (_uneven_zips, _foreign_zips, _axes_given_twice, _shadowed)
+    checks = (_unknown_paths, _set_twice, *shape, _designs)
     if problems := [problem for check in checks for problem in check(study)]:
         raise InvalidFile(problems)
     return study
@@ -306,6 +317,21 @@ def _foreign_zips(study: Study) -> list[Problem]:
         for groups, place in _zips_of_scales(study)
         for i, group in enumerate(groups)
         if set(group) not in mine
+    ]
+
+
+def _shadowed(study: Study) -> list[Problem]:
+    """Settings of scales that no cell would have, because it has a value of an axis."""
+    zipped = {axis for group in study.file.zip for axis in group}
+    return [
+        Problem(
+            study.document.mark(place),
+            f"'{dotted}' is a factor of this study, so a scale's `set` cannot change it; "
+            f"give this scale values for it under its `{'zip' if dotted in zipped else 'matrix'}`",
+        )
+        for name, scale in study.file.scales.items()
+        for dotted, _, place in flatten(scale.set, ("scales", name, "set"))
+        if dotted in zipped or dotted in study.file.matrix
     ]
 
 

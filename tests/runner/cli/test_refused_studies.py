@@ -55,6 +55,14 @@ FILES = {
     "duplicate key": (HEAD + "title: u\n", "3:1", "'title' is already set on line 1"),
     "duplicate section": ("title: t\nbase: {data: {path: a}, data: {mode: pad}}\n", "2:25", "already set"),
     "nested and dotted": ("title: t\nbase: {data: {path: a}, data.path: b}\n", "2:25", "keep one of the two"),
+    "scale sets an axis": (
+        HEAD + "matrix: {parallel.shard: [1, 2]}\nscales:\n  full: {set: {parallel: {shard: 4}}}\n",
+        "5:27", "a scale's `set` cannot change it; give this scale values for it under its `matrix`",
+    ),
+    "scale sets a zipped axis": (
+        HEAD + "zip: [{seed: [1, 2]}]\nscales: {full: {set: {seed: 4}}}\n",
+        "4:23", "give this scale values for it under its `zip`",
+    ),
     "duplicate anchor": ("title: &a t\ndescription: &a u\n", "2:14", "the anchor 'a' is already used"),
     "undefined alias": ("title: *nope\n", "1:8", "undefined alias 'nope'"),
     "alias in its anchor": ("title: &a [*a]\n", "1:8", "an alias inside its own anchor"),
@@ -218,6 +226,15 @@ def test_cells_whose_processes_the_profile_cannot_give_are_named(cli, root, tmp_
     assert f"s.yaml:7:33: {said}: use 2 or 4" in err
     assert err.count("s.yaml:") == 1, "six processes fill three nodes"
     assert not root.exists()
+
+
+def test_a_scale_that_only_the_profile_asks_for_is_said_to_be_the_profiles(cli, tmp_path):
+    (tmp_path / "s.yaml").write_text(TINY + "scales: {night: {set: {train.steps: 9}}}\n")
+    for verb in ("launch", "expand"):
+        code, out, err = cli(verb, "s.yaml", "--profile", "local")
+        assert (code, out) == (2, "")
+        said = "profile local asks for scale 'laptop', which this study lacks (valid: full, night)"
+        assert f"{said}; choose one with --scale" in err
 
 
 def test_a_key_that_a_profile_lacks_is_said_once_and_in_the_profile(cli, root, tmp_path):
