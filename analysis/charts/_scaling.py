@@ -12,7 +12,7 @@ from analysis.charts import Figure, Row, Styles, Table
 from analysis.charts._labels import names, places
 from analysis.charts._style import INK, chart, colours, dashes, drawn, shapes, styles
 from analysis.charts._values import UNKNOWN, interval
-from analysis.findings.scaling import Curve, Kind, Point, curves
+from analysis.findings.scaling import HELD_UP, Curve, Kind, Point, curves
 from analysis.stats import grouped
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _marks(found: dict[str, Curve]) -> str:
         said.append(f"Open marks are of single runs{how}. They are observed, not findings.")
     if "withheld" in kinds:
         said.append("Crosses are of runs that are not comparable, for reasons that the table names.")
+    if any(point.beyond_ideal for point in points):
+        said.append(f"{HELD_UP}: Methods says what load was recorded.")
     if any(point.besides for point in points):
         said.append("The table names what else differs from the first of a line.")
     return " ".join(["Each mark is divided by the first of its line.", *said])

@@ -28,5 +28,6 @@ chart = Chart(
     question="How much faster is a step at a constant batch on more processes?",
     sql=MEASURED_RUNS,
     build=_build,
+    absent="on no line of strong scaling",
     applies=of_kind("strong"),
 )

@@ -27,5 +27,6 @@ chart = Chart(
     question="How much of its rate does a process keep when every added process brings its own batch?",
     sql=MEASURED_RUNS,
     build=_build,
+    absent="on no line of weak scaling",
     applies=of_kind("weak"),
 )

@@ -35,6 +35,13 @@ _WAYS = {
 }
 
 
+_BEYOND = 1.1  # efficiency
+HELD_UP = (
+    "More than ideal usually means that the runs on the fewest processes were held up, for example by other "
+    "work on the machine"
+)
+
+
 @dataclass(frozen=True)
 class Point:
     """A group of a curve.
@@ -63,6 +70,12 @@ class Point:
         ends = (self.ratio.ratio, self.ratio.low, self.ratio.high)
         value, low, high = (end and end / float(self.scale) for end in ends)
         return value or 0.0, low, high
+
+    @property
+    def beyond_ideal(self) -> bool:
+        """Whether it is faster than ideal by more than chance and a tenth."""
+        value, low, _ = self.efficiency
+        return not self.why_withheld and value > _BEYOND and (low is None or low > 1)
 
     @property
     def cost(self) -> float:

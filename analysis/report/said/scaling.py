@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from analysis.findings.scaling import HELD_UP
 from analysis.findings.slowest import holds_up, slowest
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.paired import RECORDS
@@ -56,6 +57,7 @@ def _sentence(curve: Curve, last: Point, what: str) -> Sentence:
     )
     if last.observed:
         said = f"Observed {last.observed}, not a finding: {said[0].lower()}{said[1:]}"
+    more = f". {HELD_UP}" if last.beyond_ideal else ""
     over = f" over {curve.base_processes}" if curve.base_processes > 1 else ""
     number = Number(
         f"efficiency of {curve.kind} scaling at {last.processes} {what}{over}, {curve.way}, {curve.constant}",
@@ -65,4 +67,4 @@ def _sentence(curve: Curve, last: Point, what: str) -> Sentence:
         "percent",
     )
     kind = "observed" if last.observed or last.ratio.level == RECORDS else "scaling"
-    return Sentence(f"{said}.", (number,), kind, last.ratio.level, last.ratio.method)
+    return Sentence(f"{said}{more}.", (number,), kind, last.ratio.level, last.ratio.method)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from analysis.findings.scaling import Curve, curves, families, longer
+from analysis.charts._scaling import _marks
+from analysis.findings.scaling import HELD_UP, Curve, curves, families, longer
+from analysis.report.said.scaling import _sentence
 from tests.analysis.findings.rows import Row, run
 
 RATE = 1000.0  # tokens per second and process
@@ -59,6 +61,16 @@ def test_a_constant_batch_is_strong_scaling_and_a_constant_batch_a_process_is_we
     assert [point.efficiency[0] for point in strong.points] == pytest.approx([0.9, 0.8])
     assert (weak.kind, weak.constant) == ("weak", "2 samples a step and process")
     assert [point.efficiency[0] for point in weak.points] == pytest.approx([0.95, 0.8])
+
+
+@pytest.mark.fault
+def test_more_than_ideal_is_said_to_come_of_a_slow_start() -> None:
+    """On a busy laptop, 4 processes were 1,703 % of ideal: the single one had been held up."""
+    (curve,) = found(trained(8), trained(8, 1.05, shard=2), trained(8, 17.0, shard=4))
+    assert [point.beyond_ideal for point in curve.points] == [False, True]
+    near, far = (_sentence(curve, point, "processes").text for point in curve.points)
+    assert HELD_UP in far and HELD_UP not in near
+    assert HELD_UP in _marks({curve.way: curve})
 
 
 def test_each_way_of_sharing_has_a_curve_from_the_same_single_process() -> None:
