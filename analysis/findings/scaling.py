@@ -33,8 +33,6 @@ _WAYS = {
     "context": "context parallel",
     "tensor": "tensor parallel",
 }
-
-
 _BEYOND = 1.1  # efficiency
 HELD_UP = (
     "More than ideal usually means that the runs on the fewest processes were held up, for example by other "

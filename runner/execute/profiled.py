@@ -7,18 +7,17 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from model.config import Task
 from model.disk import profile
 from model.disk.record import Outcome, now
 from model.units import counted
 from runner.execute.slurm import client
+from runner.job.tasks import load
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
 from runner.state.slurm import NoAnswer
 
 POLL_SECONDS = 2.0
 WITHIN = timedelta(minutes=10)  # after the end of a run; nobody waits longer for its profile
-PROFILED: tuple[Task, ...] = ("training", "inference")  # attention alone has no steps
 YET = "%s has no profile of its steps yet: its job may still make it"
 NEVER = "%s completed without a profile of its steps: its output may say why"
 log = logging.getLogger(__name__)
@@ -47,9 +46,7 @@ def wait_until_profiled(states: Iterable[RunState], since: datetime) -> None:
 def _lacks_profile(state: RunState) -> bool:
     if state.outcome is not Outcome.COMPLETED or not state.latest or not state.job_id:
         return False
-    if state.brief.task not in PROFILED:
-        return False
-    return not (state.latest.path / profile.FILE).exists()
+    return load(state.brief.task).profiles and not (state.latest.path / profile.FILE).exists()
 
 
 def _ended_after(state: RunState, since: datetime) -> bool:

@@ -165,8 +165,10 @@ class Study:
         Raises:
             InvalidFile: the profile's scale is none of the study's.
         """
-        if asked is not None or not self.file.scales:
-            return "full" if asked is None else asked
+        if asked is not None:
+            return asked
+        if not self.file.scales:
+            return "full"
         if (name := cluster.profile.scale) not in self.scale_names:
             known = f"valid: {', '.join(self.scale_names)}"
             text = f"profile {cluster.name} asks for scale '{name}', which this study lacks ({known})"

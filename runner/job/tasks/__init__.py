@@ -114,6 +114,7 @@ class Work:
         compared: compares a run with its repeat; returns the rows of a table and a one-line summary.
         resumes: whether a later attempt resumes from a checkpoint; a task that starts over is not requeued.
         admits: whether it certifies the backends that it calls; otherwise the run's own is certified first.
+        profiles: whether what it does once the result is on disk is a profile of its steps.
     """
 
     imports: tuple[str, ...]
@@ -121,6 +122,7 @@ class Work:
     compared: Callable[[RunState, RunState], tuple[list[Row], str]]
     resumes: bool = False
     admits: bool = False
+    profiles: bool = False
 
 
 def load(task: str) -> Work:

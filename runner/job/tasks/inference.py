@@ -59,4 +59,4 @@ def _decoded_by(state: RunState) -> list[DecodeRecord]:
     return state.latest.decoded if state.latest else []
 
 
-work = Work(imports=("model.inference.infer",), run=run, compared=compared)
+work = Work(imports=("model.inference.infer",), run=run, compared=compared, profiles=True)

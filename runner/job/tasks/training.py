@@ -76,4 +76,6 @@ def _difference(then: float | None, now: float | None) -> float:
     return float("inf") if then is None or now is None else abs(then - now)
 
 
-work = Work(imports=("model.keeper", "model.trainer"), run=run, compared=compared, resumes=True)
+work = Work(
+    imports=("model.keeper", "model.trainer"), run=run, compared=compared, resumes=True, profiles=True
+)
