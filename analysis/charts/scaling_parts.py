@@ -86,8 +86,8 @@ def _caption(rows: list[Row], labels: list[str], what: str) -> str:
         "the group's run whose profiled step is the median (the shorter of the middle two), each mark is a "
         "run. Communication is what was exposed: nothing else ran on the device meanwhile. What other work "
         "hid costs nothing, and is in the table. Waiting for a slower process counts as communication. "
-        "Percentages in the title are of paired runs, or paired steps of single runs: they need not be the "
-        "quotient of two bars."
+        "In the title, costs are of paired runs, or of paired steps of single runs: they need not be the "
+        "quotient of two bars. Their parts, in brackets, are of the bars."
     )
     if not all(row["gpus"] for row in rows):
         said += " On a CPU, operators are timed, which the profiler slows, and idle is the time between them."
