@@ -134,6 +134,15 @@ def _nearest(to: int, numbers: Iterable[int]) -> str:
     return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
+def memory_ran_out(error: BaseException | None) -> BaseException | None:
+    """The error, or that of its causes, by which Python, Arrow or DuckDB says that memory ran out, if any."""
+    while error is not None:
+        if isinstance(error, MemoryError) or "Out of Memory Error" in str(error):
+            return error
+        error = error.__cause__
+    return None
+
+
 def out_of_host_memory(error: BaseException) -> bool:
     """Whether an error of Python, the system or the dynamic linker says that host memory has run out.
 

@@ -27,7 +27,7 @@ from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from analysis.writeup.write import write as write_latex
 from model.disk.files import Unreadable, no_link, read, sha256
-from model.errors import AssayError, UserError
+from model.errors import AssayError, UserError, memory_ran_out
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -85,6 +85,8 @@ def audit(report: Path, root: Path | None = None) -> Audit:
         with ExitStack() as opened:
             _compare(done, report, manifest, _again(done, report, manifest, root, opened))
     except AssayError as error:
+        if memory_ran_out(error):  # which says nothing about the report
+            raise
         done.findings.append(Finding(RECORDS, f"the records cannot be used: {error}"))
     return Audit(
         study=manifest.study,
@@ -213,7 +215,7 @@ def _compare(done: Compared, report: Path, manifest: ReportManifest, write: Writ
         try:
             _write(write, Path(scratch))
         except UserError as error:
-            if alike.code:
+            if alike.code or memory_ran_out(error):
                 raise
             done.notes.append(f"pages were not compared: {error}")
         else:

@@ -165,7 +165,5 @@ def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _refused(error: Exception) -> UserError:
-    if "Out of Memory" in str(error):
-        return UserError("the query needs more memory than it may use: select less, or raise --memory")
     example = "; write one such as: SELECT label, final_loss FROM runs"
     return UserError(first_lines(error) + example * ("syntax error" in str(error)))

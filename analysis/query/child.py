@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from model.errors import AssayError, UserError
+from analysis.store.database import first_lines, limit_memory
+from model.disk.hostmemory import Limit, oom_kills
+from model.errors import AssayError, UserError, memory_ran_out
 
 _LESS = {"query": "select less, or ", "audit": ""}  # what else helps
 
@@ -20,7 +21,7 @@ def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, wh
     Args:
         work: what to do; its errors for the user are raised here, and an exit code that it returns is.
         seconds: time limit; 0 for none.
-        memory_bytes: limit on the child's data, over all that it allocates.
+        memory_bytes: limit on the memory that the child has in use.
         what: what messages call the work.
 
     Raises:
@@ -28,7 +29,7 @@ def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, wh
         SystemExit: it ended in another way, with this code.
     """
     sys.stdout.flush()
-    read, write = os.pipe()
+    (read, write), kills = os.pipe(), oom_kills()
     if (child := os.fork()) == 0:
         _child(work, seconds, memory_bytes, write, what)
     os.close(write)
@@ -43,10 +44,10 @@ def in_child(work: Callable[[], int | None], seconds: int, memory_bytes: int, wh
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
-    _report(status, said, seconds, what)
+    _report(status, said, seconds, what, oom_kills() > kills)
 
 
-def _report(status: int, said: str, seconds: int, what: str) -> None:
+def _report(status: int, said: str, seconds: int, what: str, oom: bool) -> None:
     if said:
         raise UserError(said)
     code = os.waitstatus_to_exitcode(status)
@@ -57,7 +58,8 @@ def _report(status: int, said: str, seconds: int, what: str) -> None:
     if code == -signal.SIGINT:
         raise KeyboardInterrupt
     if code < 0:
-        raise UserError(f"the {what} was killed by {signal.Signals(-code).name}: it may need more --memory")
+        killed = f"the {what} was killed by {signal.Signals(-code).name}"
+        raise UserError(f"{killed}: this machine ran out of memory" if oom else killed)
     if code:
         sys.exit(code)
 
@@ -67,20 +69,26 @@ def _child(
 ) -> NoReturn:
     """Do the work and exit, without anything that the parent would do at its end."""
     code = 1
+
+    def outgrown(reason: str) -> None:
+        os.write(write, f"the {what} ran {reason}: {_LESS[what]}raise --memory".encode())
+        os._exit(1)
+
     try:
         for number in (signal.SIGINT, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
         signal.alarm(seconds)  # the kernel keeps the time, whatever the work does
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        limit = Limit(memory_bytes, "--memory")
+        limit.watch(outgrown)
+        limit.hold()
+        limit_memory(memory_bytes // 2)  # the rest is for what DuckDB does not count, and for writing
         done = work()
         sys.stdout.flush()
         code = done or 0
-    except AssayError as error:
+    except (AssayError, MemoryError) as error:
+        if cause := memory_ran_out(error):
+            outgrown(f"out of memory: {first_lines(cause, 1) or limit.state()}")
         os.write(write, str(error).encode())
-    except MemoryError:
-        os.write(write, f"the {what} needs more memory than it may use: {_LESS[what]}raise --memory".encode())
     except BrokenPipeError:  # `runner sql ... | head`
         code = 141
     except BaseException:

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 _ROW_GROUP_BYTES, _ROW_GROUP_BATCHES = 16 * 2**20, 64
 
 
-def query(root: Path, sql: str, format: str = "table", memory_bytes: int | None = None) -> None:  # noqa: A002 - named as the option is
+def query(root: Path, sql: str, format: str = "table") -> None:  # noqa: A002 - named as the option is
     """Answer a query on stdout; CSV, JSON and Parquet while it is being answered.
 
     Args:
         root: the workspace whose database is read.
         sql: one SELECT. It can neither write nor reach other files or the network.
         format: one of `FORMATS`. `parquet` writes bytes, the others text.
-        memory_bytes: what DuckDB may use; by default most of the machine's memory.
 
     Raises:
         UserError: no database, SQL that is refused or fails, or an unknown format.
@@ -42,7 +41,7 @@ def query(root: Path, sql: str, format: str = "table", memory_bytes: int | None 
     if format not in FORMATS:
         raise UserError(f"unknown format '{format}' {did_you_mean(format, list(FORMATS))}")
     sys.stdout.flush()
-    with open_for_reading(root, memory_bytes) as connection:
+    with open_for_reading(root) as connection:
         FORMATS[format](stream(connection, sql), sys.stdout.buffer)
     sys.stdout.flush()
 

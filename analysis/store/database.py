@@ -16,6 +16,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 from model.disk.files import no_link, replacing
 from model.disk.locks import hold
 from model.errors import UserError
+from model.measure.machine import cores
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -43,7 +45,9 @@ SANDBOX: _Config = {
 _FOLDER = Path(__file__).parent
 DERIVE = "derive.sql"
 _SCRIPTS = ("schema.sql", "views.sql", DERIVE)
+_MOST_THREADS = 8  # a study's database has megabytes
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
+_MEMORY: ContextVar[int | None] = ContextVar("memory", default=None)  # bytes that a database may use
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -71,7 +75,32 @@ def database(root: Path) -> Path:
     return root / NAME
 
 
-def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyConnection:
+def connect(path: Path | str, config: _Config | None = None) -> DuckDBPyConnection:
+    """Open a database with a few of the cores that this process may use.
+
+    By itself DuckDB 2.0 starts five threads for each core of the machine, whichever the process may use.
+    """
+    import duckdb
+
+    threads = min(cores(), _MOST_THREADS)
+    limits: _Config = {"threads": threads, "async_threads": threads}
+    if memory := _MEMORY.get():
+        limits |= {"memory_limit": f"{memory}B", "temp_directory": ""}
+    try:
+        return duckdb.connect(path, config={**limits, **(config or {})})
+    except duckdb.InvalidInputException as error:
+        if "async_threads" not in str(error):
+            raise
+        del limits["async_threads"]  # DuckDB 1.5 has none
+        return duckdb.connect(path, config={**limits, **(config or {})})
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Let each database that is opened from here on use so much memory, and put nothing on disk instead."""
+    _MEMORY.set(memory_bytes)
+
+
+def open_for_reading(root: Path) -> DuckDBPyConnection:
     """Open the database so that SQL can neither change it nor reach any other file or the network.
 
     What is read is the file of this moment, also after a collect has replaced it. It is attached to one in
@@ -79,7 +108,6 @@ def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyCon
 
     Args:
         root: the workspace.
-        memory_bytes: what DuckDB may use, with nothing put on disk instead; by default most of the memory.
 
     Raises:
         UserError: nothing was collected yet, or the file is not a database of this version.
@@ -91,15 +119,11 @@ def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyCon
         raise UserError(f"no database at {path}: run `runner collect` first")
     if not path.is_file():
         raise UserError(f"{path} is in the database's place but is not a file: rename it")
-    config: _Config = {}
-    if memory_bytes:
-        config = {"memory_limit": f"{memory_bytes}B", "temp_directory": ""}
-    connection = duckdb.connect(":memory:", config=config)
+    connection = connect(":memory:")
     try:
         connection.execute(f"ATTACH {quoted(str(path))} AS results (READ_ONLY)")
         connection.execute("USE results")
-        for name, value in SANDBOX.items():
-            connection.execute(f"SET {name} = {value}")
+        _close_off(connection)
         if not _is_current(connection):
             raise UserError(f"{path} was built by another version of assay: run `runner collect` again")
     except duckdb.Error as error:
@@ -109,6 +133,11 @@ def open_for_reading(root: Path, memory_bytes: int | None = None) -> DuckDBPyCon
         connection.close()
         raise
     return connection
+
+
+def _close_off(connection: DuckDBPyConnection) -> None:
+    for name, value in SANDBOX.items():
+        connection.execute(f"SET {name} = {value}")
 
 
 def quoted(text: str) -> str:
@@ -128,8 +157,10 @@ def in_memory(given: Sequence[str] | None = None, sandboxed: bool = True) -> Duc
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config=dict(SANDBOX) if sandboxed else {})
+    connection = connect(":memory:")
     try:
+        if sandboxed:
+            _close_off(connection)
         for script in scripts().values() if given is None else given:
             connection.execute(script)
     except duckdb.Error as error:
@@ -259,7 +290,7 @@ def _identity(path: Path) -> _Identity:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def first_lines(error: Exception, lines: int = 3) -> str:
+def first_lines(error: BaseException, lines: int = 3) -> str:
     """DuckDB's message without its trailing hints and stack."""
     return "\n".join(line for line in str(error).splitlines()[:lines] if line.strip())
 
@@ -271,7 +302,7 @@ def _reopen(old: Path, copy: Path) -> Build | None:
         return None
     old.rename(copy)
     try:
-        connection = duckdb.connect(copy)
+        connection = connect(copy)
     except duckdb.Error:
         copy.rename(old)
         return None  # files are truth: a broken database is rebuilt from them
@@ -283,9 +314,7 @@ def _reopen(old: Path, copy: Path) -> Build | None:
 
 
 def _create(path: Path, old: Path | None) -> Build:
-    import duckdb
-
-    connection = duckdb.connect(path, config={"storage_compatibility_version": STORAGE_VERSION})
+    connection = connect(path, {"storage_compatibility_version": STORAGE_VERSION})
     connection.execute("BEGIN")  # one write to disk instead of one per comment
     for script in scripts().values():
         connection.execute(script)

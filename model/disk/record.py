@@ -126,7 +126,8 @@ class RunRecord(Frozen):
     profile_file: str | None = Field(
         None, description="Absolute path of the profile: several may have one name."
     )
-    memory_bytes: int | None = Field(description="Host memory that the run may use, enforced on its process.")
+    memory_bytes: int | None = Field(description="Host memory that each process of the run may have in use.")
+    memory_source: str | None = Field(None, description="Where that limit is set; None: in the profile.")
     time_limit_seconds: int | None
     cpus: int | None = Field(None, description="CPUs of the run; None: as its profile says.")
     checkpoint_seconds: float | None = Field(None, description="Between checkpoints; None: when stopped.")
@@ -145,6 +146,11 @@ class RunRecord(Frozen):
     )
     provenance: Provenance
     created_at: datetime
+
+    @property
+    def limit_of_memory(self) -> str:
+        """Where the limit on its memory comes from, for messages."""
+        return self.memory_source or f"`memory` of profile {self.profile}"
 
     @property
     def source(self) -> Source | None:

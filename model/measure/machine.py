@@ -8,9 +8,12 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from model.disk import hostmemory
 
 _PACKAGES = (
     "torch",
@@ -24,6 +27,8 @@ _PACKAGES = (
     "tokenizers",
     "assay-studies",
 )
+# The variables by which OpenMP, OpenBLAS and MKL choose their number of threads.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # OpenMP's threads wait without spinning: beside a busy process, it makes short calls 20 to 50 times slower.
 PATIENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 # Environment variables that change the numbers or the kernels of libraries.
@@ -95,8 +100,44 @@ def _cpu_name() -> str:
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPU cores that this process may use: of its affinity, and no more than its control group pays for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *_quotas()]))
+
+
+def _quotas() -> Iterator[int]:
+    """CPU cores that control groups allow, as containers set them; none where there is no such limit."""
+    for kind, folders in hostmemory.groups("cpu"):
+        for folder in folders:
+            with suppress(OSError, ValueError):  # no limit: no such file, or not a number
+                if kind:
+                    quota = int((folder / "cpu.cfs_quota_us").read_text())
+                    period = int((folder / "cpu.cfs_period_us").read_text())
+                else:
+                    quota, period = map(int, (folder / "cpu.max").read_text().split())
+                if quota > 0:
+                    yield max(1, round(quota / period))
+
+
+def thread_limits(cpus: int | None, sharing: int = 1) -> dict[str, str]:
+    """Environment variables that bound the threads of libraries, which read them as they are imported.
+
+    More threads than cores are many times slower. What the user has set stays as it is.
+
+    Args:
+        cpus: that the process may use; None for its share of the machine's.
+        sharing: number of processes that share the machine.
+    """
+    if cpus is None and sharing == 1:
+        return {}
+    share = max(1, cores() // sharing)
+    threads = str(min(cpus, share) if cpus else share)
+
+    def is_set(name: str) -> bool:
+        number = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP takes a list
+        return number.isdecimal() and int(number) > 0
+
+    return {name: threads for name in _THREADS if not is_set(name)}
 
 
 def load() -> float | None:

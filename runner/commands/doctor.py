@@ -14,6 +14,7 @@ import typer
 from model import attention
 from model.attention import Case
 from model.errors import UserError, one_line
+from model.measure import machine
 from model.measure.nvml import Gpu
 from model.units import counted, size
 from runner.commands._console import print_json, table
@@ -163,7 +164,8 @@ def _processes(profile: Profile) -> Check:
             nodes = counted(job.nodes, "node")
             shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
             said.append(f"{processes} on {nodes}{shared}")
-    each = f"each with {counted(profile.cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
+    cpus = profile.cpus or (1 if profile.slurm else machine.cores())
+    each = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
     return Check("processes", bool(said), f"per run: {', '.join(said)}; {each}" if said else refused)
 
 

@@ -17,8 +17,6 @@ from model.errors import UserError
 from runner.commands._console import table
 from runner.commands._options import Settings, Timeout
 
-_DUCKDB_SHARE = 0.5  # of the memory; the rest is for what DuckDB does not count, and for writing
-
 
 def command(
     query: Annotated[
@@ -45,8 +43,7 @@ def command(
         _list()
         return
     sql = _sql(query, study)
-    limit = int(memory * 2**30)
-    in_child(lambda: answer(Settings.root, sql, form, int(limit * _DUCKDB_SHARE)), timeout, limit)
+    in_child(lambda: answer(Settings.root, sql, form), timeout, int(memory * 2**30))
 
 
 def _sql(query: str | None, study: str | None) -> str:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from model.disk.files import open_regular
-from model.disk.hostmemory import oom_kills
+from model.disk.hostmemory import Group, oom_kills
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
+from model.measure import machine
 from runner.job.phase import Stage, current
 from runner.job.ranks.leader import node
 from runner.spec.profile import Profile
@@ -37,6 +38,7 @@ class Child:
     gpus: tuple[str, ...]  # only this run sees them; empty if it sees all
     deadline: float
     kills: int
+    group: Group | None = None  # of its processes, where the kernel can limit their memory
     read: int = 0
     torn: bytes = b""
     stage: Stage | None = None
@@ -81,6 +83,7 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
     Raises:
         UserError: it cannot be started.
     """
+    share = machine.thread_limits(task.shape.cpus, profile.max_parallel * task.shape.processes)
     visible = {gpus.VARIABLE: ",".join(own)} if own else {}  # some of those that the profile's `env` names
     folder = task.folder.attempt(task.attempt).path
     command = [
@@ -97,7 +100,7 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**os.environ, **profile.env, **visible, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **share, **profile.env, **visible, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -110,7 +113,18 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
         raise UserError(f"{why}; {task.label} was not started") from error
     limit = task.shape.time_limit_seconds
     deadline = time.monotonic() + limit if limit else float("inf")
-    return Child(task, process, own, deadline, oom_kills())
+    return Child(task, process, own, deadline, oom_kills(), _group(task, process.pid))
+
+
+def _group(task: Task, pid: int) -> Group | None:
+    """A control group for a run's processes, with the memory of all of them; None where none can be made."""
+    run = task.folder.run
+    if run.memory_bytes is None:
+        return None
+    group = Group.make(f"assay-{pid}", run.memory_bytes * task.shape.processes, run.limit_of_memory)
+    if group:
+        group.add(pid)
+    return group
 
 
 def note(child: Child) -> None:
@@ -119,6 +133,8 @@ def note(child: Child) -> None:
     result = attempt.result
     if attempt.settled is None and ending is None:
         ending = _of_rank_0(child)
+    if child.group:
+        child.group.remove()
     if ending and (result is None or result.outcome is Outcome.CANCELLED):
         try:
             ledger.ended(child.task.folder, child.task.attempt, _with(result, ending))
@@ -131,7 +147,8 @@ def _of_rank_0(child: Child) -> Ending:
     """How a process without a result ended. If it is one of several, the reason names it."""
     code, attempt = child.process.returncode, child.task.folder.attempt(child.task.attempt)
     aborted = of_abort(attempt.path / "stderr.log") if code in ABORTED else None
-    ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills)
+    memory = child.group.killed() if child.group else None
+    ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
     if child.task.shape.processes == 1:
         return ending
     return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")

@@ -18,6 +18,7 @@ from model import attention
 from model.disk.checkpoint import inspect
 from model.disk.files import Unreadable, write
 from model.disk.folder import Attempt, RunFolder
+from model.disk.hostmemory import Limit
 from model.disk.record import Manifest, Outcome, Result, RunRecord, now
 from model.errors import Interrupted, Unsupported
 from model.measure import machine
@@ -25,11 +26,11 @@ from model.stderr import say
 from runner.job import admission, phase
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
-from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks
+from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks, of_rank_0
 from runner.job.ranks.meet import lead, met
 from runner.job.slurm import KILL_SECONDS, is_preempted, job_end, nodes_of_job, requeue
 from runner.job.stop import Stop, deadline
-from runner.job.tasks import Afterwards, Given, Progress, checked, data_limit, limit_memory, load, prepared
+from runner.job.tasks import Afterwards, Given, Progress, checked, load, memory_limit, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception
@@ -39,7 +40,7 @@ from runner.state.tasks import jobs_folder
 _TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
 
 
-def run_attempt(
+def run_attempt(  # noqa: PLR0915  one attempt, from its manifest to its result
     folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (), slot: int | None = None
 ) -> str:
     """Run one attempt of a run and return its outcome. If the run has several processes, this is rank 0.
@@ -54,9 +55,13 @@ def run_attempt(
     alone = (lambda: withdrawn(folder.attempt(number))) if fellows else None
     stop = Stop(deadline(end, run.grace_seconds), alone)
     stop.listen()
+    os.environ.update(machine.thread_limits(run.cpus, run.config.processes if slot is None else 1))
     progress = Progress(_first_manifest(folder, run, number, 1 if slot is None else nodes_of_job()))
     write(attempt / "manifest.json", progress.manifest)
-    afterwards, conclusion = None, _Conclusion(run, attempt, progress)
+    ranks: Ranks | None = None
+    limit = memory_limit(run, apart=lambda: ranks.pids() if ranks else ())
+    afterwards, conclusion = None, _Conclusion(run, attempt, progress, limit)
+    mine = of_rank_0 if run.config.processes > 1 else lambda ending: ending
 
     def go_on(ending: Ending) -> None:
         ending = _with_cause(ending, folder, number)
@@ -64,7 +69,7 @@ def run_attempt(
             _go_on_in_the_queue(folder, number, fellows, end)
 
     def lost(ending: Ending) -> None:
-        """End the attempt while the main thread waits for a process that will not come."""
+        """End the attempt, whatever its main thread does: it may wait for a process that will not come."""
         if ending.outcome is Outcome.CANCELLED and _is_over(end):
             ending = replace(ending, outcome=Outcome.TIMEOUT)
         if conclusion.record(ending):
@@ -73,19 +78,17 @@ def run_attempt(
         if time.monotonic() - conclusion.recorded > LEAVE_SECONDS:  # it waits in what follows the result
             os._exit(0)
 
-    ranks = None
     try:
-        limit_memory(data_limit(run))
+        limit.watch(lambda reason: lost(mine(Ending(Outcome.OOM_HOST, reason))))
         if run.config.processes > 1:
             options = snapshot.options(folder.path.parent, run.provenance.code)
             ranks = lead(folder, number, run, options, slot, lambda: stop.steps, lost)
-        afterwards = _work(run, folder, progress, stop, ranks)
+        afterwards = _work(run, folder, progress, stop, ranks, limit)
         if ranks:
             ranks.finished()
         ending = Ending(Outcome.COMPLETED)
     except BaseException as error:
-        limit_memory(None)  # writing the result needs some memory
-        ending = _ending(error, stop, end, run.config.device, data_limit(run))
+        ending = _ending(error, stop, end, run.config.device, limit)
         if ending.reason and isinstance(error, Unsupported):
             ending = replace(ending, reason=run.config.in_own_words(ending.reason))
         if ranks:
@@ -106,8 +109,9 @@ def run_attempt(
 class _Conclusion:
     """Writes an attempt's result once, from the main thread or from the one that watches other processes."""
 
-    def __init__(self, run: RunRecord, attempt: Path, progress: Progress) -> None:
+    def __init__(self, run: RunRecord, attempt: Path, progress: Progress, limit: Limit) -> None:
         self._device, self._attempt, self._progress = run.config.device, attempt, progress
+        self._limit = limit
         self._lock, self.recorded = Lock(), 0.0  # when, on the time.monotonic() clock
 
     def record(self, ending: Ending) -> bool:
@@ -115,6 +119,7 @@ class _Conclusion:
         with self._lock:
             if self.recorded:
                 return False
+            self._limit.release()  # writing needs some memory
             peak = machine.peak_memory_bytes(self._device)
             try:
                 write(self._attempt / "result.json", _result(self._progress, ending, peak))
@@ -166,7 +171,7 @@ def _not_trusted(attempt: Attempt) -> str | None:
 
 
 def _ending(
-    error: BaseException, stop: Stop, end: float | None, device: str = "cpu", limit: int | None = None
+    error: BaseException, stop: Stop, end: float | None, device: str = "cpu", limit: Limit | None = None
 ) -> Ending:
     """How an attempt ended, by its exception.
 
@@ -253,12 +258,18 @@ def _at_work(fellow: RunFolder) -> bool:
 
 
 def _work(
-    run: RunRecord, folder: RunFolder, progress: Progress, stop: Stop, ranks: Ranks | None = None
+    run: RunRecord,
+    folder: RunFolder,
+    progress: Progress,
+    stop: Stop,
+    ranks: Ranks | None,
+    limit: Limit,
 ) -> Afterwards | None:
     """Certify the run's backend here, then do its task."""
     config = run.config
     source = run.source and checked(run, run.source)
     work = prepared(config)
+    limit.hold()
     options = snapshot.options(folder.path.parent, run.provenance.code)
     given = Given(run, folder, progress, stop, options, source)
     given.note(**with_device(progress.manifest, config, run.peak_flops_override))

@@ -187,6 +187,7 @@ def _record(
         profile=cluster.name,
         profile_file=str(cluster.file),
         memory_bytes=profile.memory_bytes,
+        memory_source="`memory` in a rule of the study" if cell.resources.memory else None,
         time_limit_seconds=profile.time_limit_seconds,
         cpus=profile.cpus,
         checkpoint_seconds=profile.checkpoint_seconds,

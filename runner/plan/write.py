@@ -50,6 +50,7 @@ _LIMITS = (
     "profile",
     "profile_file",
     "memory_bytes",
+    "memory_source",
     "time_limit_seconds",
     "cpus",
     "checkpoint_seconds",

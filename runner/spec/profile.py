@@ -95,7 +95,11 @@ class Profile(Strict):
         description="`local`: a queue on this machine. `slurm`: Slurm jobs, through submitit."
     )
     scale: str = Field("full", description="Scale to use if the command line does not name one.")
-    cpus: Positive = Field(1, description="CPUs per process of a run.")
+    cpus: Positive | None = Field(
+        None,
+        description="CPUs per process of a run, and so its threads; default: 1 on Slurm; on this machine its "
+        "cores, divided among what runs there.",
+    )
     gpus: Annotated[int, AfterValidator(counts.at_most_one)] = Field(
         0, ge=0, description="GPUs per process of a run: 0 or 1.", json_schema_extra={"maximum": 1}
     )

@@ -12,6 +12,7 @@ from pydantic import ByteSize, TypeAdapter
 
 from model.disk import hostmemory
 from model.disk.files import tail
+from model.disk.hostmemory import Limit
 from model.disk.record import Outcome
 from model.errors import AssayError, Diverged, Unsupported, out_of_host_memory
 from model.units import size
@@ -48,7 +49,6 @@ _CUDA_MEMORY = re.compile(
     r"[^\n]*(?:CUDA (?:driver )?error: out of memory|\[CUDA\]: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
     r"|Cuda failure (?:2 )?'out of memory')[^\n]*"
 )
-_LITTLE = 2**28  # bytes left of a limit that may have been too few for a thread's stack, or for CUDA
 # What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of
 # torch's CPU allocator. A GPU's libraries have a bad_alloc of their own.
 _TERMINATED = re.compile(r"terminate called|libc\+\+abi: terminating")
@@ -63,13 +63,13 @@ _BYTES = TypeAdapter(ByteSize)
 _REQUESTED = re.compile(r"(?i:tried to allocate) ([\d.]+) (bytes|[KMGT]iB)")
 
 
-def of_exception(error: BaseException, device: str = "cpu", limit: int | None = None) -> Ending:
+def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None = None) -> Ending:
     """The ending of a job that raised this exception.
 
     Args:
         device: of its run, "cuda" or "cpu"; needed for tensors that are larger than any memory.
-        limit: on the bytes of this process's data, until the error. A thread that has no room for its stack
-            raises nothing about memory, and CUDA does not say whose memory has run out.
+        limit: of the process's memory, if it has one. A thread that has no room for its stack raises
+            nothing about memory, and CUDA does not say whose memory has run out.
     """
     text = str(error).strip()
     first = text.splitlines()[0] if text else type(error).__name__
@@ -85,14 +85,16 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
     if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does not import torch
         return Ending(Outcome.OOM_GPU, text.partition(" If ")[0], _requested(text))
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _HOST_MEMORY.search(text)):
-        return Ending(Outcome.OOM_HOST, _host_memory(text), _requested(text))
+        return Ending(Outcome.OOM_HOST, _host_memory(text, limit), _requested(text))
     if out_of_host_memory(error):
-        return Ending(Outcome.OOM_HOST, f"out of host memory: {first}")
+        return Ending(Outcome.OOM_HOST, f"out of host memory: {first}{_beside(limit)}")
     if isinstance(error, RuntimeError) and (of_cuda := _CUDA_MEMORY.search(text)):
-        host = _is_short_of(limit)
-        return Ending(Outcome.OOM_HOST if host else Outcome.OOM_GPU, (host or "") + of_cuda[0].strip())
-    if isinstance(error, RuntimeError) and _NO_THREAD.search(text) and (host := _is_short_of(limit)):
-        return Ending(Outcome.OOM_HOST, host + first)
+        said = of_cuda[0].strip()
+        if limit and (short := limit.short()):
+            return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {said}")
+        return Ending(Outcome.OOM_GPU, said)
+    if isinstance(error, RuntimeError) and _NO_THREAD.search(text) and limit and (short := limit.short()):
+        return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {first}")
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
         outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
         return Ending(outcome, f"a tensor is larger than any memory: {first}")
@@ -101,21 +103,20 @@ def of_exception(error: BaseException, device: str = "cpu", limit: int | None = 
     return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
 
 
-def _is_short_of(limit: int | None) -> str | None:
-    """Says it where host memory was short, so that it is the cause of what has other causes, too."""
-    if not limit or (used := hostmemory.data()) < limit - _LITTLE:
-        return None
-    return f"out of host memory: {size(used)} of {size(limit)} were taken: "
-
-
 def _requested(text: str) -> int | None:
     match = _REQUESTED.search(text)
     return int(_BYTES.validate_python(f"{match[1]}{match[2].replace('bytes', 'B')}")) if match else None
 
 
-def _host_memory(text: str) -> str:
+def _host_memory(text: str, limit: Limit | None = None) -> str:
     requested = _requested(text)
-    return f"out of host memory: requested {size(requested)}" if requested else "out of host memory"
+    said = f"out of host memory: requested {size(requested)}" if requested else "out of host memory"
+    return f"{said}{_beside(limit)}"
+
+
+def _beside(limit: Limit | None) -> str:
+    """What was in use when an allocation failed, and which limits there are."""
+    return "".join(f"; {text}" for text in (limit and limit.state(), hostmemory.address_space()) if text)
 
 
 def _where(error: BaseException) -> str:
@@ -135,13 +136,16 @@ def of_abort(output: Path) -> Ending | None:
     return Ending(Outcome.OOM_HOST, f"{_host_memory(text)}, and aborted", _requested(text))
 
 
-def of_exit(code: int, oom_killed: bool) -> Ending:
+def of_exit(code: int, oom_killed: bool, memory: str | None = None) -> Ending:
     """The ending of a local process that left no result.
 
     Args:
         code: as subprocess reports it, negative for a signal.
         oom_killed: whether the kernel's OOM killer was active while the process ran, as `oom_kills` counts.
+        memory: what was in use, and whose limit that is, if the kernel ended a process for that limit.
     """
+    if code == -signal.SIGKILL and memory:
+        return Ending(Outcome.OOM_HOST, f"out of host memory: {memory}; killed by the kernel")
     if code == -signal.SIGKILL and oom_killed:
         return Ending(Outcome.OOM_HOST, "killed by the kernel's OOM killer: the machine ran out of memory")
     if code == UNWRITTEN:

@@ -115,7 +115,7 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
         "job_name": name,
         "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up
         "mem": f"{memory * tasks // 2**20}M" if memory and slurm.ask_memory else None,
-        "cpus_per_task": shape.cpus or profile.cpus,
+        "cpus_per_task": shape.cpus or profile.cpus or 1,
         "gpus_per_node": profile.gpus * tasks if profile.gpus and not slurm.gres else None,
         "nodes": job.nodes,
         "ntasks_per_node": tasks if tasks > 1 else None,

@@ -133,19 +133,23 @@ class Ranks:
         self._training = True
         self._others.say(say="more")
 
+    def pids(self) -> list[int]:
+        """Of the processes that this one has started."""
+        return [other.process.pid for other in self._others.by_rank.values() if other.process]
+
     def true_of(self, ending: Ending, error: BaseException) -> Ending:
         """How the attempt ended, given how this process ended; another process may have caused that."""
         if isinstance(error, Lost):
             return error.ending
         if isinstance(error, Interrupted) or ending.outcome is not Outcome.FAILED:
-            return _here(ending)
+            return of_rank_0(ending)
         echo, begun = is_echo(error), time.monotonic()
         patience = ECHO_SECONDS if echo else OWN_SECONDS
         while self._cause is None and time.monotonic() < begun + patience:
             time.sleep(POLL_SECONDS)
         if self._cause:
             return self._cause[0]
-        return replace(ending, reason=f"{ending.reason}; {self._stands()}") if echo else _here(ending)
+        return replace(ending, reason=f"{ending.reason}; {self._stands()}") if echo else of_rank_0(ending)
 
     def close(self) -> None:
         """Close the connections, which ends the other processes, and wait for those started here."""
@@ -247,7 +251,7 @@ class Ranks:
         return stands(self._places(), self._nodes())
 
 
-def _here(ending: Ending) -> Ending:
+def of_rank_0(ending: Ending) -> Ending:
     """The ending, with this process's rank and node if it concerns only this process."""
     if ending.outcome not in _OWN:
         return ending

@@ -12,6 +12,8 @@ import traceback
 from functools import partial
 from socket import socket
 
+from model.disk.hostmemory import Limit
+from model.disk.record import Outcome, RunRecord
 from model.errors import Interrupted
 from model.measure import machine
 from model.stderr import say
@@ -22,9 +24,9 @@ from runner.job.ranks.meet import followed
 from runner.job.ranks.start import Follower, have_own_gpu
 from runner.job.ranks.stopped import end_it
 from runner.job.stop import QuickExit, Stop, die_with
-from runner.job.tasks import Afterwards, Given, Progress, checked, data_limit, limit_memory, prepared
+from runner.job.tasks import Afterwards, Given, Progress, checked, memory_limit, prepared
 from runner.state import process
-from runner.state.endings import of_exception
+from runner.state.endings import Ending, of_exception
 
 
 def main() -> None:
@@ -36,9 +38,17 @@ def main() -> None:
     stop.listen()
     silent = partial(end_it, asked)
     leader = Leader(asked.meeting, asked.place.rank, steps=lambda: stop.steps, silent=silent)
-    gpu = None
+    run, gpu = asked.planned, None
+    os.environ.update(machine.thread_limits(run.cpus))  # where rank 0 has not set them
+
+    def failed(ending: Ending, echo: bool) -> None:
+        leader.ended(ending, echo)
+        os._exit(1)
+
+    limit = memory_limit(run)
     try:
-        afterwards, gpu = _work(asked, leader, stop)
+        limit.watch(lambda reason: failed(Ending(Outcome.OOM_HOST, reason), echo=False))
+        afterwards, gpu = _work(asked, run, leader, stop, limit)
         leader.done()
         leader.order()
         if afterwards:
@@ -46,11 +56,10 @@ def main() -> None:
     except Interrupted:  # all processes were, and rank 0 records it
         pass
     except BaseException as error:
-        limit_memory(None)
+        ending = of_exception(error, run.config.device, limit)
+        limit.release()
         say(traceback.format_exc().rstrip())
-        run = asked.planned
-        leader.ended(of_exception(error, run.config.device, data_limit(run)), is_echo(error))
-        os._exit(1)
+        failed(ending, is_echo(error))
     leader.done()
     leaving.done = True
     if gpu:  # held until here: what follows the result is measured on it, too
@@ -58,14 +67,15 @@ def main() -> None:
     leader.outlast()
 
 
-def _work(asked: Follower, leader: Leader, stop: Stop) -> tuple[Afterwards | None, socket | None]:
+def _work(
+    asked: Follower, run: RunRecord, leader: Leader, stop: Stop, limit: Limit
+) -> tuple[Afterwards | None, socket | None]:
     """Do the run's task; returns what follows the result, and what `hold_gpu` returned."""
-    run = asked.planned
     config = run.config
-    limit_memory(data_limit(run))
     source = run.source and checked(run, run.source)
     have_own_gpu(config, asked.place.local_rank)
     work = prepared(config)
+    limit.hold()
     progress = Progress(first_manifest(run.run_id, asked.meeting.attempt))
     uuid = machine.device(config.device)[1]
     progress.manifest = progress.manifest.model_copy(update={"gpu_uuid": uuid})

@@ -15,7 +15,7 @@ from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meeting import HERE, my_name, place_of
-from runner.job.ranks.start import have_own_gpu, share_cores, start_here
+from runner.job.ranks.start import have_own_gpu, start_here
 from runner.job.tasks import Progress
 from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
@@ -47,7 +47,6 @@ def lead(
     size = run.config.processes
     ranks = Ranks(size, attempt, HERE if slot is None else my_name(), steps, lost)
     if slot is None:
-        share_cores(run.config)
         start_here(ranks, size, folder, options)  # before `have_own_gpu`, which would hide their GPUs
     else:
         ranks.publish(place_of(jobs_folder(folder.path.parent), slot))

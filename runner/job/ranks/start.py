@@ -15,7 +15,6 @@ from model.config import RunConfig
 from model.disk.folder import RunFolder
 from model.disk.hostmemory import oom_kills
 from model.disk.record import RunRecord
-from model.measure import machine
 from model.parallel.place import Place
 from runner.job.ranks.first import Ranks
 from runner.job.ranks.leader import Leader, node
@@ -121,11 +120,3 @@ def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
     if len(devices) <= 1:
         return {}
     return {gpus.VARIABLE: devices[local_rank % len(devices)]}
-
-
-def share_cores(config: RunConfig) -> None:
-    """Divide this machine's cores among the processes: more threads than cores are many times slower."""
-    if config.device == "cpu":
-        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-        if not (given.isdecimal() and int(given)):  # OpenMP would give each process all cores
-            os.environ["OMP_NUM_THREADS"] = str(max(1, machine.cores() // config.processes))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +21,7 @@ from model.attention import require
 from model.config import RunConfig
 from model.disk.files import write
 from model.disk.folder import RunFolder
+from model.disk.hostmemory import Limit
 from model.disk.record import Manifest, RunRecord
 from model.errors import Unsupported, UserError
 from model.measure import machine
@@ -161,19 +161,10 @@ def prepared(config: RunConfig) -> Work:
     return work
 
 
-# What torch and CUDA map and do not use: on an H100, a process that trains a llama of 128 million parameters
-# has 3.1 GiB of data, of which 1.4 GiB are resident (torch 2.11, CUDA 13.0).
-MAPPED_ON_A_GPU = 2 * 2**30
+def memory_limit(run: RunRecord, apart: Callable[[], Collection[int]] = lambda: ()) -> Limit:
+    """The limit on the host memory of this process of a run, as its profile says.
 
-
-def data_limit(run: RunRecord) -> int | None:
-    """Most bytes of data that each process of a run may have; None for no limit."""
-    if run.memory_bytes is None:
-        return None
-    return run.memory_bytes + (MAPPED_ON_A_GPU if run.config.device == "cuda" else 0)
-
-
-def limit_memory(limit: int | None) -> None:
-    """Limit this process's data (heap and private mappings), so that torch can report what it requested."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard if limit is None else limit, hard))
+    Args:
+        apart: the pids of the run's processes that this one has started, which watch themselves.
+    """
+    return Limit(run.memory_bytes, run.limit_of_memory, gpu=run.config.device == "cuda", apart=apart)

@@ -1,4 +1,4 @@
-"""What is left of the host's memory is the least that the machine and each control group leave."""
+"""What is left of the host's memory, and a limit on what a run's processes have in use."""
 
 import os
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.disk import hostmemory
+from tests.conftest import REPOSITORY
 
 GIB = 2**30
 
@@ -134,3 +135,115 @@ def test_a_child_that_outgrows_its_group_is_counted_there_and_nowhere_else():
         group.rmdir()
     assert done.stdout.split() == ["0", "9", "1"]
     assert hostmemory.oom_kills() == before
+
+
+# Sets a limit over what the process has in use, then does something, and prints what became of it.
+LIMITED = """
+import mmap, os, subprocess, sys, threading, time
+from model.disk.hostmemory import Limit, _in_use, _numbers, PROC
+
+MIB = 2**20
+used = _in_use(dict(_numbers(PROC / "self/status")))
+apart = []
+limit = Limit(used + 200 * MIB, "`memory` of profile p", apart=lambda: apart)
+limit._look_again = 0.0
+
+def ended(reason):
+    print("ended:", reason, flush=True)
+    os._exit(0)
+
+limit.watch(ended)
+limit.hold()
+done = threading.Event()
+CHILD = "import sys, time; x = bytearray(300 * 2**20); print(flush=True); time.sleep(3)"
+{work}
+time.sleep(3)
+print("held")
+os._exit(0)
+"""
+STACKS = "[threading.Thread(target=done.wait, daemon=True).start() for _ in range(60)]"
+SPARSE = "m = [mmap.mmap(-1, 400 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(1)]; time.sleep(1); m += [mmap.mmap(-1, 400 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)]"
+FILE = """
+with open(sys.argv[1], "wb") as file: file.truncate(400 * MIB)
+m = mmap.mmap(os.open(sys.argv[1], os.O_RDONLY), 400 * MIB, access=mmap.ACCESS_READ); sum(m[::4096])
+"""
+GROWTH = "held = []\nwhile True: held.append(bytearray(b'x' * 10 * MIB)); time.sleep(0.05)"
+SHARED = (
+    "x = bytearray(b'x' * 120 * MIB)\nfor _ in range(3):\n  if os.fork() == 0: time.sleep(4); os._exit(0)"
+)
+CHILDS = "p = subprocess.Popen([sys.executable, '-c', CHILD], stdout=-1); p.stdout.readline()"
+APART = CHILDS + "; apart.append(p.pid)"
+AT_ONCE = """
+try: bytearray(8 * 2**30)
+except MemoryError: print("refused", limit.state(), flush=True); os._exit(0)
+"""
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("work", "printed"),
+    [
+        pytest.param(STACKS, "held", id="stacks of threads"),
+        pytest.param(SPARSE, "held", id="mapped and never touched"),
+        pytest.param(FILE, "held", id="pages of a file"),
+        pytest.param(SHARED, "held", id="pages that forked processes share"),
+        pytest.param(GROWTH, "ended: out of host memory: ", id="grows little by little"),
+        pytest.param(CHILDS, "ended: out of host memory: ", id="a process that it started"),
+        pytest.param(AT_ONCE, "refused ", id="more at once than there is"),
+    ],
+)
+def test_a_limit_counts_what_processes_have_in_use_and_nothing_else(tmp_path, work, printed):
+    """On 64 cores, threads' stacks and libraries' buffers alone map more than a small run may use."""
+    command = [sys.executable, "-c", LIMITED.replace("{work}", work), str(tmp_path / "file")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(printed), done
+    assert ("in use (`memory` of profile p)" in done.stdout) == (printed != "held")
+
+
+@pytest.mark.fault
+def test_a_process_with_a_limit_of_its_own_is_not_counted():
+    """The processes of one run watch themselves, also the first one, which has started the others."""
+    work = "apart.append(0)\n" + APART.replace("p.stdout.readline()", "apart[0] = p.pid; p.stdout.readline()")
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED.replace("{work}", work)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "held\n"
+
+
+def test_without_a_limit_nothing_is_watched_or_said():
+    limit = hostmemory.Limit(None, "nobody")
+    limit.watch(pytest.fail)
+    limit.hold()
+    limit.release()
+    assert (limit.exceeded(), limit.state()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("membership", "folder", "files"),
+    [
+        ("0::/a", "cgroup/a", ("memory.max", "memory.events", "memory.peak")),
+        ("4:memory:/a\n0::/", "cgroup/memory/a", ("memory.limit_in_bytes", "memory.oom_control", "memory.max_usage_in_bytes")),
+    ],
+)  # fmt: skip
+def test_the_kernel_enforces_a_limit_where_a_group_can_be_made(
+    machine, tmp_path, monkeypatch, membership, folder, files
+):
+    machine(**{"proc/self/cgroup": membership})
+    (tmp_path / folder).mkdir(parents=True)
+    group = hostmemory.Group.make("assay-7", 3 * GIB, "`memory` of profile p")
+    assert (tmp_path / folder / "assay-7" / files[0]).read_text() == str(3 * GIB)
+    group.add(7)
+    assert (tmp_path / folder / "assay-7" / "cgroup.procs").read_text() == "7"
+    assert group.killed() is None
+    machine(**{f"{folder}/assay-7/{files[1]}": "oom_kill 1", f"{folder}/assay-7/{files[2]}": 3 * GIB + 1})
+    assert group.killed() == "3.0 GiB of 3.0 GiB in use (`memory` of profile p)"
+    assert hostmemory.Group.make("assay-7", GIB, "p") is None  # it is there
+
+
+def test_no_group_is_made_where_the_system_does_not_let_us(machine):
+    machine(**{"proc/self/cgroup": "0::/nowhere"})
+    assert hostmemory.Group.make("assay-7", GIB, "p") is None

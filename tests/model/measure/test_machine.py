@@ -37,3 +37,45 @@ def test_other_users_of_the_gpu_are_counted_only_where_this_process_is_listed_to
 def test_every_package_that_computes_is_among_the_versions(monkeypatch):
     monkeypatch.setattr(machine, "version", lambda package: f"1.{len(package)}")
     assert {"torch": "1.5", "triton": "1.6", "torchao": "1.7"}.items() <= machine.versions().items()
+
+
+@pytest.mark.parametrize("given", [None, "", "0", "banana"])
+def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(monkeypatch, given):
+    """OpenMP gives a process all cores also where what was said is no number of threads."""
+    for name in machine._THREADS:
+        monkeypatch.setenv(name, given or "")
+        if given is None:
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(machine, "cores", lambda: 8)
+    assert machine.thread_limits(None, 4) == dict.fromkeys(machine._THREADS, "2")
+    assert machine.thread_limits(3, 1) == dict.fromkeys(machine._THREADS, "3")  # as the profile says
+    assert machine.thread_limits(64, 2) == dict.fromkeys(machine._THREADS, "4")  # which the machine has not
+    assert machine.thread_limits(None, 100) == dict.fromkeys(machine._THREADS, "1")
+    assert machine.thread_limits(None) == {}
+    for own in ("3", "2,1"):
+        monkeypatch.setenv("OMP_NUM_THREADS", own)
+        assert "OMP_NUM_THREADS" not in machine.thread_limits(None, 4)
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "cores"),
+    [
+        ("0::/a", {"a/cpu.max": "250000 100000"}, 2),
+        ("0::/a/b", {"a/cpu.max": "50000 100000", "a/b/cpu.max": "max 100000"}, 1),
+        ("0::/a", {"a/cpu.max": "max 100000"}, 8),
+        ("3:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}, 4),
+        ("3:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, 8),
+        ("", {}, 8),
+    ],
+)
+def test_a_container_may_use_as_many_cores_as_it_is_given(tmp_path, monkeypatch, membership, files, cores):
+    monkeypatch.setattr(machine.hostmemory, "PROC", tmp_path)
+    monkeypatch.setattr(machine.hostmemory, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8), raising=False)
+    for name, text in {
+        "self/cgroup": membership,
+        **{f"cgroup/{name}": files[name] for name in files},
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert machine.cores() == cores

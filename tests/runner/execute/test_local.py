@@ -96,6 +96,21 @@ def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked
     (result,) = [json.loads(file.read_text()) for file in tmp_path.glob("runs/tiny/*/attempt-1/result.json")]
     assert result["outcome"] == "oom_host"
     assert result["requested_bytes"] >= 16384**2 * 4
+    assert "of 2.0 GiB in use (`memory` of profile small)" in result["reason"]
+
+
+@pytest.mark.trains
+@pytest.mark.fault
+def test_a_run_that_has_more_in_use_than_its_limit_ends_oom_host_whatever_it_does(runner, study):
+    """Here it imports torch, which allocates nothing that fails: the kernel ends it, or it ends itself."""
+    path = study(
+        "rules: [{where: {attention: auto}, resources: {memory: 64MiB}}]\nmatrix: {attention: [auto]}\n"
+    )
+    runner("launch", path, rc=1)
+    runner("collect", rc=0)
+    (run,) = json.loads(runner("sql", "select outcome, reason from runs", "--format", "json", rc=0).stdout)
+    assert run["outcome"] == "oom_host"
+    assert "of 64.0 MiB in use (`memory` in a rule of the study)" in run["reason"]
 
 
 @pytest.mark.trains

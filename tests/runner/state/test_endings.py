@@ -67,6 +67,17 @@ def test_a_tensor_whose_size_no_number_holds_is_more_than_the_devices_memory(dev
     assert is_out_of_memory(found.value)
 
 
+def test_an_allocation_that_fails_is_said_beside_what_was_in_use_and_whose_limit_that_is(monkeypatch):
+    monkeypatch.setattr(hostmemory, "_in_use", lambda status: 2**29)
+    limit = hostmemory.Limit(3 * 2**30, "`memory` of profile local")
+    monkeypatch.setattr(hostmemory.resource, "getrlimit", lambda kind: (8 * 2**30, -1))
+    ending = of_exception(RuntimeError(TORCH), limit=limit)
+    assert ending.reason == (
+        "out of host memory: requested 4.0 GiB; 512.0 MiB of 3.0 GiB in use (`memory` of profile local); "
+        "`ulimit -v` allows 8.0 GiB to be mapped"
+    )
+
+
 def test_a_failure_says_what_and_where():
     try:
         raise ValueError("bad shape")
@@ -79,6 +90,10 @@ def test_a_failure_says_what_and_where():
 def test_a_silent_exit_is_a_failure_that_names_the_signal():
     assert of_exit(-signal.SIGKILL, oom_killed=False).reason == "killed by SIGKILL"
     assert of_exit(-signal.SIGKILL, oom_killed=True).outcome is Outcome.OOM_HOST
+    memory = "3.0 GiB of 3.0 GiB in use (`memory` of profile p)"
+    assert of_exit(-signal.SIGKILL, oom_killed=False, memory=memory) == Ending(
+        Outcome.OOM_HOST, f"out of host memory: {memory}; killed by the kernel"
+    )
     assert of_exit(-signal.SIGSEGV, oom_killed=True).outcome is Outcome.FAILED
     assert of_exit(0, oom_killed=False).outcome is Outcome.FAILED
     assert of_exit(UNWRITTEN, oom_killed=False).reason == "could not write its result: is its disk full?"
@@ -119,16 +134,19 @@ import resource, threading
 from model.disk import hostmemory
 from runner.state.endings import of_exception
 
-limit, (_, hard) = hostmemory.data() + 40 * 2**20, resource.getrlimit(resource.RLIMIT_DATA)
-resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+limit = hostmemory.Limit(2**30, "`memory` of profile p")
+limit.hold()
+mapped = dict(hostmemory._numbers(hostmemory.PROC / "self/status"))["VmData:"] * 1024
+resource.setrlimit(resource.RLIMIT_DATA, (mapped + 40 * 2**20, resource.RLIM_INFINITY))
 done = threading.Event()
 try:
     while True:
         threading.Thread(target=done.wait, daemon=True).start()
 except RuntimeError as error:
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-    for known in (limit, limit + 2**30, None):
-        print(of_exception(error, limit=known).outcome.value)
+    tight = of_exception(error, limit=limit)
+    limit.release()
+    for ending in (tight, of_exception(error, limit=limit), of_exception(error)):
+        print(ending.outcome.value)
 done.set()
 """
 
@@ -156,9 +174,12 @@ OF_CUDA = [
 def test_cuda_that_gets_no_memory_ran_out_of_the_hosts_if_that_was_short(monkeypatch, said):
     """As on an H100 under a limit of 3 GiB: CUDA does not say whose memory it was."""
     error = RuntimeError(f"backend='inductor' raised:\n{said}\nSearch for `cudaErrorMemoryAllocation'")
-    monkeypatch.setattr(hostmemory, "data", lambda: 3 * 2**30)
-    found = [of_exception(error, "cuda", limit) for limit in (3 * 2**30 + 2**27, 4 * 2**30, None)]
-    assert found == [
-        Ending(Outcome.OOM_HOST, f"out of host memory: 3.0 GiB of 3.1 GiB were taken: {said}"),
+    monkeypatch.setattr(hostmemory, "_in_use", lambda status: 3 * 2**30)
+    limits = [
+        hostmemory.Limit(most, "`memory` of profile p") for most in (3 * 2**30 + 2**27, 4 * 2**30, None)
+    ]
+    used = "3.0 GiB of 3.1 GiB in use (`memory` of profile p)"
+    assert [of_exception(error, "cuda", limit) for limit in limits] == [
+        Ending(Outcome.OOM_HOST, f"out of host memory: {used}: {said}"),
         *[Ending(Outcome.OOM_GPU, said)] * 2,
     ]

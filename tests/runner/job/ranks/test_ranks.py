@@ -24,7 +24,7 @@ from runner.job.ranks.leader import Leader, node
 from runner.job.ranks.meet import _own_gpus
 from runner.job.ranks.meeting import Meeting, NobodyCame
 from runner.job.ranks.standstill import Standstill
-from runner.job.ranks.start import own_gpu, share_cores
+from runner.job.ranks.start import own_gpu
 from runner.job.ranks.where import Place
 from runner.job.ranks.wire import Connection, Vanished
 from runner.state import gpus
@@ -370,22 +370,6 @@ def test_a_process_takes_no_gpu_that_its_user_hid(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     start.have_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 1)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
-
-
-@pytest.mark.parametrize("given", [None, "", "0", "banana"])
-def test_processes_share_the_cores_where_nobody_says_how_many_threads_each_has(monkeypatch, given):
-    """OpenMP gives a process all cores also where what was said is no number of threads."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", given or "")
-    if given is None:
-        monkeypatch.delenv("OMP_NUM_THREADS")
-    config = RunConfig(data={"path": "x"}, device="cpu", train={"batch_size": 2}, parallel={"shard": 2})
-    share_cores(config)
-    assert os.environ["OMP_NUM_THREADS"] == "4"
-    for own in ("3", "2,1"):
-        monkeypatch.setenv("OMP_NUM_THREADS", own)
-        share_cores(config)
-        assert os.environ["OMP_NUM_THREADS"] == own
 
 
 def test_two_processes_on_one_gpu_are_refused():
