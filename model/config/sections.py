@@ -218,6 +218,14 @@ class ParallelConfig(Strict):
         """The number of the run's processes, one a GPU."""
         return self.replicate * self.shard * self.context * self.tensor
 
+    def cuts(self, train: TrainConfig) -> bool:
+        """Whether FSDP2 holds the parameters.
+
+        DDP takes none that are split by heads, and adds up only in their precision.
+        """
+        beyond = self.tensor > 1 or train.reduce not in ("dtype", train.dtype)
+        return self.pieces > 1 or (self.replicate > 1 and beyond)
+
     @property
     def samples(self) -> int:
         """Processes, or groups of them, that train on different samples."""

@@ -1,12 +1,17 @@
-"""How much GPU memory a run will need, counted from its configuration. Torch-free.
+"""How much memory a run of training will need, counted from its configuration. Torch-free.
 
 It counts what PyTorch allocates at the moments of a step that can need most: when the loss has made its
 gradient and all activations still exist, and when the last gradients are made. CUDA's own memory (about
-0.5 GiB) and gaps between allocations come on top.
+0.5 GiB, with NCCL's some 2 GiB) and gaps between allocations come on top.
 
-If processes share one copy's parameters (FSDP2), each has its part of the parameters, gradients and states.
-What it has gathered comes on top: the embedding, norm and head at the loss, and in the backward pass a block
-with its gradients, which are copied once more to be added up.
+Several processes, as `model.parallel.split` has it: each has its part of the samples and tokens.
+- FSDP2: each has its part of the parameters, gradients and states. What it has gathered comes on top: the
+  embedding, norm and head at the loss, and in the backward pass a block with its gradients, which are copied
+  once more, in the precision in which they are added up.
+- DDP: gradients have a place from the first step on. `torch.compile` cuts a block's graph at each of DDP's
+  buckets, so that nothing in it is computed again.
+- Context parallelism: keys and values of all tokens are kept, and the output in parts and joined.
+- Tensor parallelism: the heads and the feed-forward of each block are split, and nothing else.
 
 See docs/benchmarks.md for what was measured.
 """
@@ -15,75 +20,106 @@ from __future__ import annotations
 
 from model.config import RunConfig
 from model.measure.floor import ELEMENT_BYTES, tokens_at_once
-from model.measure.flops import block_parameters, parameter_count
+from model.measure.flops import block_parameters
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
 
 
-def is_counted(config: RunConfig) -> bool:
-    """Whether the memory of each process is known: there is one process, or all share the parameters."""
-    return config.processes == (config.parallel.shard if config.task == "training" else 1)
+def trained_memory(config: RunConfig) -> int:
+    """Bytes of parameters, gradients and AdamW's two states, in each of the run's processes."""
+    return 4 * _parameters(config) * ELEMENT_BYTES[config.train.dtype]
 
 
 def peak_memory(config: RunConfig) -> int:
-    """Bytes that a training step needs at most in each process, of a run that `is_counted`.
+    """Bytes that a training step needs at most in each of the run's processes, on the device.
 
-    An estimate: measured peaks differ by up to 10 %.
+    An estimate: measured peaks differ by up to 10 %. On a CPU, it is what PyTorch allocates at least.
     """
     model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
-    tokens = tokens_at_once(config)
+    tokens, pieces = tokens_at_once(config), config.parallel.pieces
     residual = tokens * model.dim * size
-    pieces = config.parallel.pieces
-    parameters = parameter_count(model) * size // pieces
-    held = 3 * parameters  # themselves and AdamW's two states
-    block, one = block_parameters(model) * size, _activations(config)
-    kept = model.layers * (residual if train.checkpoint_activations else one) + 2 * residual
-    embedding = model.vocab_size * model.dim * size
+    block, one = _block_parameters(config) * size, _activations(config)
+    embedding, parameters = model.vocab_size * model.dim * size, _parameters(config) * size
+    kept = model.layers * (residual if train.checkpoint_activations else one)
+    kept += (3 if config.device == "cpu" else 2) * residual  # around the last norm
+    states = 2 * parameters  # AdamW's
     added_up = parameters if train.accumulate > 1 else 0  # gradients of earlier parts
-    at_loss = held + added_up + kept + _loss(config, tokens, size)
-    made = parameters - (block + embedding) // pieces
-    at_first_block = held + made + one + 2 * tokens * model.ffn_dim * size
-    at_end = held + parameters + 3 * residual
-    gathered = _gathered(config, block, embedding)
-    return WORKSPACE + max(map(sum, zip((at_loss, at_first_block, at_end), gathered, strict=True)))
+    gradients = added_up, added_up or parameters - (block + embedding) // pieces, parameters
+    if _is_replicated(config):  # beside the place of each: what earlier parts made, or what is just made
+        waiting = block + embedding if added_up else 0
+        gradients = parameters + added_up, parameters + waiting, parameters + embedding
+    work = (
+        kept + _loss(config, tokens, size),
+        one + 2 * tokens * model.ffn_dim // config.parallel.tensor * size,
+        3 * residual,
+    )
+    moments = zip(gradients, work, _gathered(config, block, embedding), strict=True)
+    workspace = WORKSPACE if config.device == "cuda" else 0
+    return workspace + parameters + states + max(map(sum, moments))
+
+
+def _is_replicated(config: RunConfig) -> bool:
+    """Whether DDP has a whole copy of the model in each process."""
+    return config.parallel.replicate > 1 and not config.parallel.cuts(config.train)
+
+
+def _parameters(config: RunConfig) -> int:
+    """Parameters that each process holds; on average, if they do not divide."""
+    model = config.model
+    whole = (2 * model.vocab_size + 1) * model.dim + model.layers * _block_parameters(config)
+    return whole // config.parallel.pieces
+
+
+def _block_parameters(config: RunConfig) -> int:
+    """Parameters of a block that its process works with: norms are whole under tensor parallelism."""
+    norms = 2 * config.model.dim
+    return norms + (block_parameters(config.model) - norms) // config.parallel.tensor
 
 
 def _gathered(config: RunConfig, block: int, embedding: int) -> tuple[int, int, int]:
     """Bytes of whole parameters and gradients beside a process's own: at the loss, first block and end."""
-    parallel, tables = config.parallel, 2 * embedding
-    if parallel.pieces == 1:
+    parallel, train = config.parallel, config.train
+    if not parallel.cuts(train):
         return 0, 0, 0
+    wide = (
+        2 if train.reduce == "float32" and train.dtype != "float32" else 1
+    )  # of gradients, as they are sent
+    tables = (1 + wide) * embedding
     blocks = 0 if parallel.reshard else config.model.layers * block
-    if blocks and config.train.accumulate > 1:  # all but the last part keep them
-        tables_and_blocks = tables + blocks
-        return tables_and_blocks, tables_and_blocks + 2 * block, tables_and_blocks + tables
-    return tables + blocks, embedding + 3 * block, embedding + tables
+    if blocks and train.accumulate > 1:  # all but the last part keep them
+        tables_and_blocks = 2 * embedding + blocks
+        return tables_and_blocks, tables_and_blocks + (1 + wide) * block, tables_and_blocks + tables
+    return 2 * embedding + blocks, embedding + (2 + wide) * block, embedding + tables
 
 
 def _activations(config: RunConfig) -> int:
     """Bytes that one block keeps for its backward pass."""
-    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
-    tokens = tokens_at_once(config)
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    attention = (2 * queries + 2 * keys) * size + 4 * model.heads  # with the logarithms of the softmax's sums
-    # Both norms keep their input. Inputs of products are kept in the products' precision. A compiled block
-    # multiplies gate and up again.
+    model, train, parallel = config.model, config.train, config.parallel
+    size, tokens = ELEMENT_BYTES[train.dtype], tokens_at_once(config)
+    queries, keys = (heads * model.head_dim // parallel.tensor for heads in (model.heads, model.kv_heads))
+    outputs = queries * (2 if parallel.context > 1 else 1)  # in parts, and joined
+    # With the logarithms of the softmax's sums.
+    attention = (queries + outputs + 2 * keys * parallel.context) * size + 4 * model.heads // parallel.tensor
+    # Both norms keep their input, and on a CPU, where they are several operations, also what they scale.
+    # Inputs of products are kept in the products' precision. A compiled block multiplies gate and up again.
     rounded = 1 if train.float8 != "none" else size
-    wide = (2 if train.compile else 3) * size + rounded
-    elements = 2 * model.dim * (size + rounded) + attention + wide * model.ffn_dim
+    wide = (2 if train.compile and not _is_replicated(config) else 3) * size + rounded
+    norms = 2 * model.dim * (size + rounded + (size if config.device == "cpu" else 0))
+    elements = norms + attention + wide * model.ffn_dim // parallel.tensor
     return tokens * elements + _attention_extra(config)
 
 
 def _attention_extra(config: RunConfig) -> int:
     """Bytes that a backend keeps beside queries, keys, values and output; 0 where none is known."""
     model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
-    tokens = tokens_at_once(config)
-    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    tokens, tensor, context = tokens_at_once(config), config.parallel.tensor, config.parallel.context
+    queries, keys = (heads * model.head_dim // tensor for heads in (model.heads, model.kv_heads))
     repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
     if config.attention == "math":  # in float32, with every weight
-        weights = 4 * train.part_size * model.heads * train.sequence_length**2
+        samples = train.part_size // config.parallel.samples
+        weights = 4 * samples * model.heads // tensor * train.sequence_length**2 // context
         return weights + tokens * (12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4))
-    return tokens * {"efficient": repeated, "custom": queries * size}.get(config.attention, 0)
+    return tokens * {"efficient": repeated * context, "custom": queries * size}.get(config.attention, 0)
 
 
 def _loss(config: RunConfig, tokens: int, size: int) -> int:

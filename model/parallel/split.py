@@ -31,7 +31,7 @@ def block(module: nn.Module, train: TrainConfig, world: World) -> None:
     """Split a block that was just drawn, so that at most one is ever whole on this process's device."""
     if world.parallel.tensor > 1:
         _by_heads(module, world)
-    if _sharded(train, world):
+    if world.parallel.cuts(train):
         _shard([module], train, world, reshard=world.parallel.reshard)
 
 
@@ -41,13 +41,13 @@ def end(modules: list[nn.Module], train: TrainConfig, world: World) -> None:
     They are a group of their own, so that they are gathered while the last block runs, and their gradients
     are added up during its backward pass. They stay gathered, as nothing else is between their two passes.
     """
-    if _sharded(train, world):
+    if world.parallel.cuts(train):
         _shard(modules, train, world, reshard=False)
 
 
 def root(module: nn.Module, train: TrainConfig, world: World) -> nn.Module:
     """Split what is not split yet; returns the module to call instead of the given one."""
-    if _sharded(train, world):
+    if world.parallel.cuts(train):
         _shard([module], train, world, reshard=False)  # backward, it would be gathered before it is needed
         return module
     if world.parallel.replicate == 1:
@@ -75,13 +75,6 @@ def wait_for_last(module: nn.Module, last: bool, keep: bool = False) -> None:
         sharded = cast("Any", module)
         sharded.set_requires_all_reduce(last)
         sharded.set_reshard_after_backward(last or not keep)
-
-
-def _sharded(train: TrainConfig, world: World) -> bool:
-    """Whether to use FSDP2: DDP takes no parameters split by heads, and adds up only in their precision."""
-    parallel = world.parallel
-    beyond = parallel.tensor > 1 or train.reduce not in ("dtype", train.dtype)
-    return parallel.shard * parallel.context > 1 or (parallel.replicate > 1 and beyond)
 
 
 def _shard(modules: list[nn.Module], train: TrainConfig, world: World, reshard: bool) -> None:

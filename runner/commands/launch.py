@@ -35,7 +35,7 @@ from runner.commands._options import (
 )  # fmt: skip
 from runner.commands._price import price
 from runner.commands._study import cells_of
-from runner.plan import budget, cost, gpu_memory
+from runner.plan import budget, cost, memory
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import unable
@@ -118,7 +118,7 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 
 
 def _say_price(planned: Plan) -> None:
-    """Say what a launch needs: time, arrays, GPU memory."""
+    """Say what a launch needs: time, arrays, memory."""
     for line in price(cost.of_plan(planned)):
         say(line)
     order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
@@ -129,7 +129,7 @@ def _say_price(planned: Plan) -> None:
             count = len(kinds)
             said = "the order of the runs is kept within each array, across arrays only with --parallel 1"
         say(f"{count} arrays, because {_apart(kinds)}: {said}")
-    for line in gpu_memory.forecast(planned.left, profile.gpu_memory_bytes):
+    for line in memory.forecast(planned.cluster, planned.left):
         say(line)
 
 
