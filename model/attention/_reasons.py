@@ -20,18 +20,19 @@ Capability = tuple[int, int]
 
 def basic(case: Case) -> list[str]:
     """What every backend needs: the run's device, its precision there, and heads that form groups."""
-    return _cuda_is_there(case) + _heads_divide(case) + _bfloat16_is_there(case)
+    return _there(case) + _dtype(case, ("bfloat16", "float16", "float32"), advise=True)
 
 
 def declared(case: Case, supports: Supports) -> list[str]:
     """Refuse what the backend does not declare to support, so that tables and refusals agree."""
     if case.device not in supports.devices:
         return nvidia_gpu(case)
+    other_gpu = _generation(case, supports)
     return (
-        basic(case)
-        + dtype(case, supports.dtypes)
+        _there(case)
+        + _dtype(case, supports.dtypes, advise=not other_gpu)
         + head_dim(case, supports.largest_head_dim, supports.head_dim_multiple, supports.smallest_head_dim)
-        + _generation(case, supports)
+        + other_gpu
         + _mask(case, supports)
         + _length(case, supports)
     )
@@ -46,14 +47,28 @@ def nvidia_gpu(case: Case) -> list[str]:
     return basic(case)
 
 
-def dtype(case: Case, allowed: Collection[str]) -> list[str]:
-    """The kernel exists only in these precisions."""
-    if case.dtype in allowed:
+def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
+    """The kernel exists only in these precisions, of which an old GPU has not all.
+
+    Before Ampere PyTorch emulates bfloat16, slowly; a run in it would measure the emulation.
+
+    Args:
+        advise: whether a precision that this GPU has can help.
+    """
+    gpu = gpu_capability(case)
+    old = gpu is not None and gpu < (8, 0)
+    usable = [each for each in allowed if each != "bfloat16" or not old]
+    if case.dtype in usable:
         return []
-    choices = " or ".join(allowed)
-    trained = [each for each in allowed if each != "float16"]
-    what = f"use --set train.dtype={trained[0]}" if trained else "choose another backend"
-    return [f"takes {choices}, not {case.dtype}: {what}"]
+    reasons = [] if case.dtype in allowed else [f"takes {' or '.join(allowed)}, not {case.dtype}"]
+    if gpu and old and "bfloat16" in allowed:
+        reasons.append(f"this GPU (compute capability {gpu[0]}.{gpu[1]}) has no bfloat16")
+    said = ", and ".join(reasons)
+    trained = [each for each in usable if each != "float16"]
+    if advise and trained:
+        return [f"{said}: use --set train.dtype={trained[0]}"]
+    left = ", which leaves float16 for what is not training" * (advise and bool(usable))
+    return [f"{said}{left}: choose another backend{' or a newer GPU' * (advise and old)}"]
 
 
 def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int = 1) -> list[str]:
@@ -161,15 +176,8 @@ def _length(case: Case, supports: Supports) -> list[str]:
     ]
 
 
-def _bfloat16_is_there(case: Case) -> list[str]:
-    """Before Ampere PyTorch emulates bfloat16, slowly; a run in it would measure the emulation."""
-    found = gpu_capability(case)
-    if case.dtype != "bfloat16" or found is None or found >= (8, 0):
-        return []
-    return [
-        f"this GPU (compute capability {found[0]}.{found[1]}) has no bfloat16: "
-        "use --set train.dtype=float32, or nodes with an Ampere or later GPU"
-    ]
+def _there(case: Case) -> list[str]:
+    return _cuda_is_there(case) + _heads_divide(case)
 
 
 def _cuda_is_there(case: Case) -> list[str]:

@@ -61,7 +61,8 @@ NO_DATA = "`base` lacks data.path, the Parquet file to read, such as `data: {pat
 
 NO_FLOAT16 = (
     "training in float16 is not supported: without loss scaling the loss becomes NaN within a few steps; "
-    "use --set train.dtype=bfloat16, or float32 on a GPU without bfloat16 (T4, V100)"
+    "use --set train.dtype=bfloat16, or on a GPU without bfloat16 (T4, V100) --set train.dtype=float32 "
+    "--set attention=efficient"
 )
 NO_PADDING = (
     "data.mode=pad ends short prompts with padding, and decoding would continue from it: "

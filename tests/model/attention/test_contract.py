@@ -1,8 +1,10 @@
 """The contract of every attention backend: what it declares, and what it refuses with which reasons."""
 
+import re
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from model import attention
 from model.attention import Case, Supports, _reasons, _sdpa
+from model.config import NO_FLOAT16
 from tests.model.attention.calls import CPU, CUDA, RUN_HERE
 
 ODD = [
@@ -95,6 +98,66 @@ def test_bfloat16_on_a_gpu_without_it_is_refused(monkeypatch: pytest.MonkeyPatch
     for name in ("auto", "math", "tiled"):
         assert "has no bfloat16" in attention.load(name).unsupported_reasons(CUDA)[0]
         assert not attention.load(name).unsupported_reasons(replace(CUDA, dtype="float16"))
+
+
+CAPABILITIES = [(7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+ADVICE = re.compile(r"--set (train\.dtype|attention|device)=(\w+)")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
+    """As on a machine with a GPU of this capability and every package."""
+
+    def of(capability: tuple[int, int]) -> None:
+        monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+        monkeypatch.setattr(_reasons, "gpu_capability", lambda case: capability)
+        monkeypatch.setattr(_reasons, "package", lambda *given: [])
+        monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
+
+    return of
+
+
+def advised(reasons: list[str], name: str, case: Case) -> tuple[str, Case]:
+    """The backend and the case after all that the reasons say to set; of two values for one, the last."""
+    changes = {
+        key.removeprefix("train."): value for reason in reasons for key, value in ADVICE.findall(reason)
+    }
+    return changes.pop("attention", name), replace(case, **changes)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
+@pytest.mark.parametrize("name", attention.names())
+def test_what_advice_names_is_supported(gpu, name: str, capability: tuple[int, int], dtype: str) -> None:
+    """A reason that says what to set is gone where that is set, and none has come."""
+    gpu(capability)
+    case = replace(CUDA, dtype=dtype)
+    reasons = attention.load(name).unsupported_reasons(case)
+    for reason in filter(ADVICE.search, reasons):
+        other, changed = advised([reason], name, case)
+        assert changed.dtype != "float16"  # nothing is trained in it
+        assert {*attention.load(other).unsupported_reasons(changed)} < {*reasons}
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
+def test_what_is_advised_instead_of_training_in_float16_is_supported(
+    gpu, capability: tuple[int, int]
+) -> None:
+    gpu(capability)
+    bfloat16, float32 = NO_FLOAT16.rpartition("; ")[2].split(", or ")
+    other, case = advised(
+        [bfloat16 if capability >= (8, 0) else float32], "auto", replace(CUDA, dtype="float16")
+    )
+    assert attention.load(other).unsupported_reasons(case) == []
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_kernel_that_cannot_train_on_a_gpu_says_in_what_it_runs_there(gpu, dtype: str) -> None:
+    """A T4 has neither bfloat16, nor this kernel float32."""
+    gpu((7, 5))
+    (reason,) = attention.load("portable").unsupported_reasons(replace(CUDA, dtype=dtype))
+    assert "(compute capability 7.5) has no bfloat16, which leaves float16 for what is not training" in reason
+    assert reason.endswith(": choose another backend or a newer GPU")
 
 
 @pytest.mark.parametrize("name", sorted(GPU_ONLY))
