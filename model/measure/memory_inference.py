@@ -10,7 +10,14 @@ from __future__ import annotations
 from model.config import RunConfig
 from model.measure.floor import ELEMENT_BYTES
 from model.measure.flops import parameter_count
-from model.measure.memory import WORKSPACE
+from model.measure.memory import WORKSPACE, peak_memory
+
+
+def needed(config: RunConfig) -> int | None:
+    """Bytes that a process of the run needs at most, as its task has it; None of attention alone."""
+    if config.task == "attention":
+        return None
+    return peak_memory(config) if config.task == "training" else inference_memory(config)
 
 
 def inference_memory(config: RunConfig) -> int:

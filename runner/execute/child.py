@@ -22,7 +22,7 @@ from runner.job.ranks.leader import node
 from runner.spec.profile import Profile
 from runner.state import gpus, ledger
 from runner.state.code import snapshot
-from runner.state.endings import ABORTED, Ending, of_abort, of_exit
+from runner.state.endings import ABORTED, Ending, of_abort, of_exit, with_need
 from runner.state.process import go_on
 from runner.state.tasks import Task
 
@@ -149,6 +149,8 @@ def _of_rank_0(child: Child) -> Ending:
     aborted = of_abort(attempt.path / "stderr.log") if code in ABORTED else None
     memory = child.group.killed() if child.group else None
     ending = aborted or of_exit(code, oom_killed=oom_kills() > child.kills, memory=memory)
+    if ending.outcome is Outcome.OOM_HOST:
+        ending = with_need(ending, attempt.planned.config)
     if child.task.shape.processes == 1:
         return ending
     return replace(ending, reason=f"rank 0 on {node()}: {ending.reason}")

@@ -33,7 +33,7 @@ from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, load, memory_limit, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
-from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception
+from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception, with_need
 from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
 
@@ -110,7 +110,7 @@ class _Conclusion:
     """Writes an attempt's result once, from the main thread or from the one that watches other processes."""
 
     def __init__(self, run: RunRecord, attempt: Path, progress: Progress, limit: Limit) -> None:
-        self._device, self._attempt, self._progress = run.config.device, attempt, progress
+        self._config, self._attempt, self._progress = run.config, attempt, progress
         self._limit = limit
         self._lock, self.recorded = Lock(), 0.0  # when, on the time.monotonic() clock
 
@@ -120,7 +120,7 @@ class _Conclusion:
             if self.recorded:
                 return False
             self._limit.release()  # writing needs some memory
-            peak = machine.peak_memory_bytes(self._device)
+            peak, ending = machine.peak_memory_bytes(self._config.device), with_need(ending, self._config)
             try:
                 write(self._attempt / "result.json", _result(self._progress, ending, peak))
             except OSError as error:  # exit, because the main thread may be stuck

@@ -11,15 +11,14 @@ from model.config import RunConfig
 from model.disk import hostmemory
 from model.disk.record import Outcome, RunRecord
 from model.measure.flops import parameter_count
-from model.measure.memory import peak_memory, trained_memory
-from model.measure.memory_inference import inference_memory
+from model.measure.memory import trained_memory
+from model.measure.memory_inference import needed
 from model.units import size
 from runner.spec.profile import Cluster
 from runner.state import gpus
 from runner.state.tasks import label
 
 _NAMED = 3  # groups that are named one by one
-_NEEDS = {"training": peak_memory, "inference": inference_memory}
 _SAVE: tuple[dict[str, Any], ...] = (
     {"loss": "linear_cross_entropy"},
     {"checkpoint_activations": True},
@@ -70,7 +69,7 @@ def host_room(cluster: Cluster, run: RunRecord) -> Room | None:
 
 def forecast(cluster: Cluster, runs: Sequence[RunRecord]) -> Iterator[str]:
     """Lines for the user: what the runs need, and which of them need more than there is."""
-    groups = {run.group: run for run in runs if run.config.task in _NEEDS}
+    groups = {run.group: run for run in runs if needed(run.config) is not None}
     on_gpus = {group: run for group, run in groups.items() if run.config.device == "cuda"}
     rooms = {group: host_room(cluster, run) for group, run in groups.items() if group not in on_gpus}
     if on_gpus:
@@ -108,7 +107,7 @@ def _ends(config: RunConfig) -> Outcome:
 
 
 def _need(config: RunConfig) -> int:
-    return _NEEDS[config.task](config)
+    return needed(config) or 0
 
 
 def _arithmetic(config: RunConfig, room: Room) -> str:

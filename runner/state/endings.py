@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import signal
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import ByteSize, TypeAdapter
 
+from model.config import RunConfig
 from model.disk import hostmemory
 from model.disk.files import tail
 from model.disk.hostmemory import Limit
 from model.disk.record import Outcome
 from model.errors import AssayError, Diverged, Unsupported, out_of_host_memory
+from model.measure.memory_inference import needed
 from model.units import size
 
 UNWRITTEN = 74  # exit code of an attempt that could not write its result; EX_IOERR in sysexits.h
@@ -122,6 +124,15 @@ def _beside(limit: Limit | None) -> str:
 def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
+
+
+def with_need(ending: Ending, config: RunConfig) -> Ending:
+    """An ending for lack of memory, and what its run needs in all: the last request may have been small."""
+    if ending.outcome not in (Outcome.OOM_GPU, Outcome.OOM_HOST) or (need := needed(config)) is None:
+        return ending
+    each = "each process" if config.processes > 1 else "it"
+    said = f"; by its configuration {each} needs about {size(need)} in all"
+    return replace(ending, reason=(ending.reason or "out of memory") + said)
 
 
 def of_abort(output: Path) -> Ending | None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,7 @@ def test_a_run_that_outgrows_the_memory_limit_ends_oom_host_with_the_bytes_asked
     assert result["outcome"] == "oom_host"
     assert result["requested_bytes"] >= 16384**2 * 4
     assert "of 2.0 GiB in use (`memory` of profile small)" in result["reason"]
+    assert re.search(r"requested .* needs about \d+\.\d GiB in all$", result["reason"])
 
 
 @pytest.mark.trains
