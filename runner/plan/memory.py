@@ -62,8 +62,13 @@ def host_room(cluster: Cluster, run: RunRecord) -> Room | None:
     if run.memory_bytes:
         rooms.append(Room(run.memory_bytes, "the profile gives it"))
     if cluster.profile.executor == "local" and (left := hostmemory.left()):
-        several = f", shared by {run.config.processes} processes, has for each" * (run.config.processes > 1)
-        rooms.append(Room(left // run.config.processes, f"this machine{several or ' has'}"))
+        among = run.config.processes
+        whose = (
+            f"this machine, shared by {among} processes, still has for each"
+            if among > 1
+            else "this machine still has"
+        )
+        rooms.append(Room(left // among, whose))
     return min(rooms, key=lambda room: room.bytes, default=None)
 
 

@@ -172,7 +172,7 @@ def test_what_exceeds_the_hosts_memory_is_named_with_the_parameters_that_do(monk
     monkeypatch.setattr(hostmemory, "left", lambda: 23 * GIB)
     (line,) = forecast([absurd()], None, "local")
     assert (
-        "will probably end as oom_host: it needs about " in line and "but this machine has 23.0 GiB" in line
+        "will probably end as oom_host: it needs about " in line and "but this machine still has 23.0 GiB" in line
     )
     assert "1,024,065,584,000,000 parameters" in line
     assert [*forecast([absurd(expected=Outcome.OOM_HOST)], None, "local")] == []
@@ -188,7 +188,7 @@ def test_processes_on_one_machine_share_its_memory(monkeypatch):
     monkeypatch.setattr(hostmemory, "left", lambda: 150 * GIB)
     sizes = {"device": "cpu", "batch_size": 2, "dtype": "float32"}
     (line,) = forecast([planned(replicate=2, **sizes)], None, "local")
-    assert "this machine, shared by 2 processes, has for each 75.0 GiB" in line
+    assert "this machine, shared by 2 processes, still has for each 75.0 GiB" in line
     assert "linear_cross_entropy" not in line  # which a CPU has not
 
 
