@@ -172,7 +172,8 @@ def test_what_exceeds_the_hosts_memory_is_named_with_the_parameters_that_do(monk
     monkeypatch.setattr(hostmemory, "left", lambda: 23 * GIB)
     (line,) = forecast([absurd()], None, "local")
     assert (
-        "will probably end as oom_host: it needs about " in line and "but this machine still has 23.0 GiB" in line
+        "will probably end as oom_host: it needs about " in line
+        and "but this machine still has 23.0 GiB" in line
     )
     assert "1,024,065,584,000,000 parameters" in line
     assert [*forecast([absurd(expected=Outcome.OOM_HOST)], None, "local")] == []
