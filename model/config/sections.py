@@ -21,6 +21,7 @@ from model import attention
 from model.errors import multiples
 
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 # Backends are verified in float16 too, and records of older versions stay readable.
 Dtype = Annotated[

@@ -9,10 +9,8 @@ from typing import Annotated
 import typer
 
 from model.errors import UserError, did_you_mean, no_runs
-from runner.execute import queue
 from runner.spec.shell import check_path
 from runner.state.filesystem import existing
-from runner.state.runs import study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
@@ -109,6 +107,9 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     Raises:
         UserError: the study has no runs here.
     """
+    from runner.execute import queue
+    from runner.state.runs import study_names
+
     name, root = given, Settings.root
     if is_file(given):
         from runner.spec.study import read_study

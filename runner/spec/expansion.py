@@ -6,16 +6,15 @@ the scale's rules, `--set`. A run's id is the hash of the resulting configuratio
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from model import attention
-from model.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig
+from model.config import NO_DATA, SECTIONS, UNREAD, Mismatch, RunConfig, Seed
 from model.disk.files import dumps
 from model.disk.record import Order, Outcome
 from model.errors import UserError, did_you_mean
@@ -26,7 +25,7 @@ from runner.spec.cells.options import Setting
 from runner.spec.cells.order import places
 from runner.spec.cells.overridden import overridden
 from runner.spec.cells.unmeasured import unmeasured
-from runner.spec.cells.where import idle, matches, mistyped
+from runner.spec.cells.where import idle, is_one_of, matches, mistyped
 from runner.spec.design import order_seed
 from runner.spec.document import KeyPath
 from runner.spec.problems import InvalidFile, Mark, Problem
@@ -65,28 +64,29 @@ def expand(
     times = repeats or design.repeats
     candidates = list(matrix.candidates(study, overlay, scale_path, times))
     wanted, numbers = _wanted(study, only, candidates, times)
+    resolver = _Resolver(study, scale, common, rules, overrides)
     results = [
-        _resolve(study, scale, common, factors, origin, rules, overrides)
-        for factors, origin in candidates
-        if matches(factors, wanted)
+        resolver.resolved(factors, origin) for factors, origin in candidates if matches(factors, wanted)
     ]
     if not results:
         raise UserError(f"no cell has all of {_listed(wanted)}")
-    settings = [common | factors for factors, _ in candidates]
+    settings = _Settings(common, candidates)
     problems = [*_idle_rules(study, rules, settings), *baseline.wrong_factors(study, scale, settings)]
     problems += [problem for result in results if isinstance(result, list) for problem in result]
     if problems:
         raise InvalidFile(problems)
-    cells = [result for result in results if isinstance(result, Cell)]
+    found = [result for result in results if isinstance(result, tuple)]
+    cells = [cell for _, cell in found]
+    endings = {(cell.group, cell.expected): cell for cell in cells}.values()
     _refuse_twins(cells)
     _refuse_several_tasks(cells)
     if problems := [
         *misleading(cells),
         *unmeasured(study, scale, cells[0].config.task),
-        *baseline.never_completes(study, scale, ((cell.factors, cell.expected) for cell in cells)),
+        *baseline.never_completes(study, scale, [(cell.factors, cell.expected) for cell in endings]),
     ]:
         raise InvalidFile(problems)
-    return _placed([_repeated(study, cell, n) for n in numbers for cell in cells], study.name, design.order)
+    return _placed([ids.repeat(cell, n) for n in numbers for ids, cell in found], study.name, design.order)
 
 
 def _wanted(
@@ -106,17 +106,8 @@ def _placed(cells: list[Cell], study: str, order: Order) -> list[Cell]:
     """The cells with their places in the order of starting."""
     found = places([(cell.group, cell.run_id) for cell in cells], order, order_seed(study, order))
     return [
-        dataclasses.replace(cell, position=position, block=block)
-        for cell, (position, block) in zip(cells, found, strict=True)
+        cell.but(position=position, block=block) for cell, (position, block) in zip(cells, found, strict=True)
     ]
-
-
-def _repeated(study: Study, cell: Cell, repeat: int) -> Cell:
-    """A repeat of a cell: the same configuration under another id. The first keeps the cell's own."""
-    if repeat == 1:
-        return cell
-    run_id = _hash(study.name, cell.config.model_dump(), repeat)
-    return dataclasses.replace(cell, run_id=run_id, repeat=repeat)
 
 
 def _listed(wanted: Where) -> str:
@@ -124,7 +115,7 @@ def _listed(wanted: Where) -> str:
 
 
 def _idle_rules(
-    study: Study, rules: list[tuple[Rule, KeyPath]], cells: list[dict[str, Setting]]
+    study: Study, rules: list[tuple[Rule, KeyPath]], cells: Sequence[Mapping[str, Setting]]
 ) -> Iterator[Problem]:
     # Listed once, not for each rule: a study can have many rules and long axes.
     possible = cache(lambda scales: [*matrix.possible(study, *scales)])
@@ -140,51 +131,135 @@ def _idle_rules(
                 yield Problem(study.document.mark(place), text)
 
 
-def _resolve(
-    study: Study,
-    scale: str,
-    common: dict[str, Setting],
-    factors: dict[str, Setting],
-    origin: Mark,
-    rules: list[tuple[Rule, KeyPath]],
-    overrides: dict[str, Setting],
-) -> Cell | list[Problem]:
-    settings = _over(common, factors)
-    own = {**matrix.marked(study, study.file.base, ("base",)), **factors}
-    expected, because, label = Outcome.COMPLETED, None, None
-    own_marks: dict[str, Mark] = {}
-    resources = Resources()
-    why = [str(mark) for _, mark in factors.values()]
-    for rule, path in rules:
-        if matches(common | factors, rule.where):
-            marked = matrix.marked(study, rule.set, (*path, "set"))
-            settings = _over(settings, marked)
-            own |= marked if path[0] == "rules" else {}
-            expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)
-            if rule.label:
-                label, own_marks = rule.label, {LABEL: study.document.mark((*path, "label"))}
-            resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
-            why.append(str(study.document.mark(path)))
-    settings = _over(settings, overrides)
-    config = _config(study, settings)
-    if not isinstance(config, RunConfig):
-        return config
-    identity = config.identity()
-    return Cell(
-        run_id=_hash(study.name, identity),
-        group=_hash(study.name, {**identity, "seed": None}),
-        factors={axis: _at(config, axis) for axis in study.axes},
-        repeat=1,
-        config=config,
-        expected=expected,
-        because=because,
-        label=label,
-        resources=resources,
-        why=tuple(why),
-        overridden=overridden(settings, own, overrides, scale),
-        marks={dotted: mark for dotted, (_, mark) in settings.items()} | own_marks,
-        origin=origin,
-    )
+class _Settings(Sequence[Mapping[str, Setting]]):
+    """The factors of each candidate, over what all cells have; merged where somebody looks, as few do."""
+
+    def __init__(self, common: dict[str, Setting], candidates: Sequence[matrix.Candidate]) -> None:
+        self.common, self.candidates = common, candidates
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.common | self.candidates[number][0]
+
+
+class _Ids:
+    """The ids of the runs of one configuration, which differ by seed and repeat.
+
+    An id is the hash of a canonical text. The text is written once, with a gap for the seed.
+    """
+
+    def __init__(self, study: str, config: RunConfig) -> None:
+        self.study, self.config = study, config
+        self.texts = {1: self._text(config.identity(), {})}
+        self.group = self._hash("null", 1)
+
+    def of(self, seed: int, repeat: int = 1) -> str:
+        """A run's id. The first repeat has the id that it has without repeats."""
+        if repeat not in self.texts:
+            self.texts[repeat] = self._text(self.config.model_dump(), {"repeat": repeat})
+        return self._hash(str(seed), repeat)
+
+    def repeat(self, cell: Cell, repeat: int) -> Cell:
+        """A repeat of a cell: the same configuration under another id. The first keeps the cell's own."""
+        return cell if repeat == 1 else cell.but(run_id=self.of(cell.config.seed, repeat), repeat=repeat)
+
+    def _text(self, config: dict[str, Any], again: dict[str, int]) -> tuple[str, str]:
+        """What comes before and after the seed in the canonical text."""
+        gap = "\0"  # no document or option has one
+        text = dumps({"study": self.study, "config": {**config, "seed": gap}, **again})
+        before, after = text.split(dumps(gap))
+        return before, after
+
+    def _hash(self, seed: str, repeat: int) -> str:
+        before, after = self.texts[repeat]
+        return hashlib.sha256(f"{before}{seed}{after}".encode()).hexdigest()[:12]
+
+
+class _Resolver:
+    """Resolves cells. Those that differ in seed alone, and obey the same rules, share all else."""
+
+    def __init__(
+        self,
+        study: Study,
+        scale: str,
+        common: dict[str, Setting],
+        rules: list[tuple[Rule, KeyPath]],
+        overrides: dict[str, Setting],
+    ) -> None:
+        self.study, self.scale, self.common, self.overrides = study, scale, common, overrides
+        self.base = matrix.marked(study, study.file.base, ("base",))
+        self.rules = [
+            (rule, path, matrix.marked(study, rule.set, (*path, "set")), str(study.document.mark(path)))
+            for rule, path in rules
+        ]
+        self.of_seeds = [rule.where["seed"] for rule, _ in rules if "seed" in rule.where]
+        self.valid_seed = TypeAdapter(Seed).validator.isinstance_python
+        self.shared: dict[tuple[Any, ...], tuple[_Ids, Cell] | list[Problem]] = {}
+
+    def resolved(self, factors: dict[str, Setting], origin: Mark) -> tuple[_Ids, Cell] | list[Problem]:
+        """A cell, and the ids of its repeats; or what is wrong with it."""
+        if "seed" not in factors or not self.valid_seed(factors["seed"][0], strict=True):
+            return self._alone(factors, origin)
+        seed, mark = factors["seed"]
+        # The settings of a matrix's axis are the same objects in all of its cells.
+        rest = [id(setting) for axis, setting in factors.items() if axis != "seed"]
+        tested = [is_one_of(seed, values) for values in self.of_seeds]
+        key = (id(origin), *rest, *tested)
+        if (first := self.shared.get(key)) is None:
+            first = self.shared[key] = self._alone(factors, origin)
+        if isinstance(first, list):
+            return first
+        ids, cell = first
+        place = [*factors].index("seed")
+        return ids, cell.but(
+            run_id=ids.of(seed),
+            factors={**cell.factors, "seed": seed},
+            config=cell.config.with_seed(seed),
+            plain={**cell.plain, "config": {**cell.plain["config"], "seed": seed}},
+            why=(*cell.why[:place], str(mark), *cell.why[place + 1 :]),
+            marks={**cell.marks, "seed": mark},
+        )
+
+    def _alone(self, factors: dict[str, Setting], origin: Mark) -> tuple[_Ids, Cell] | list[Problem]:
+        study = self.study
+        given = self.common | factors
+        settings, own = _over(self.common, factors), {**self.base, **factors}
+        expected, because, label = Outcome.COMPLETED, None, None
+        own_marks: dict[str, Mark] = {}
+        resources = Resources()
+        why = [str(mark) for _, mark in factors.values()]
+        for rule, path, marked, place in self.rules:
+            if matches(given, rule.where):
+                settings = _over(settings, marked)
+                own |= marked if path[0] == "rules" else {}
+                expected, because = (rule.expect, rule.because) if rule.expect else (expected, because)
+                if rule.label:
+                    label, own_marks = rule.label, {LABEL: study.document.mark((*path, "label"))}
+                resources = resources.model_copy(update=rule.resources.model_dump(exclude_none=True))
+                why.append(place)
+        settings = _over(settings, self.overrides)
+        config = _config(study, settings)
+        if not isinstance(config, RunConfig):
+            return config
+        ids = _Ids(study.name, config)
+        return ids, Cell(
+            run_id=ids.of(config.seed),
+            group=ids.group,
+            factors={axis: _at(config, axis) for axis in study.axes},
+            repeat=1,
+            config=config,
+            expected=expected,
+            because=because,
+            label=label,
+            resources=resources,
+            plain={"resources": resources.model_dump(exclude_none=True), "config": config.model_dump()},
+            why=tuple(why),
+            overridden=overridden(settings, own, self.overrides, self.scale),
+            marks={dotted: mark for dotted, (_, mark) in settings.items()} | own_marks,
+            origin=origin,
+        )
 
 
 def _config(study: Study, settings: dict[str, Setting]) -> RunConfig | list[Problem]:
@@ -259,12 +334,6 @@ def _setter(study: Study, settings: dict[str, Setting], *wrong: str) -> Mark:
 def _over(below: dict[str, Setting], above: dict[str, Setting]) -> dict[str, Setting]:
     """Merge two layers; the upper one wins, and its settings come last."""
     return {**{dotted: setting for dotted, setting in below.items() if dotted not in above}, **above}
-
-
-def _hash(study: str, config: dict[str, Any], repeat: int = 1) -> str:
-    """A run's id. The first repeat has the id that it has without repeats."""
-    again = {"repeat": repeat} if repeat > 1 else {}
-    return hashlib.sha256(dumps({"study": study, "config": config, **again}).encode()).hexdigest()[:12]
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:

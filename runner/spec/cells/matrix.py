@@ -71,7 +71,7 @@ def _zipped(study: Study, overlay: Scale, scale_path: KeyPath) -> Iterator[Axis]
 
 def _kept(study: Study, axes: list[Axis], others: bool) -> Iterator[Candidate]:
     """Every combination of the axes that no `exclude` matches; at least one, unless there are others."""
-    excluded, kept = [0] * len(study.file.exclude), 0
+    excluded, kept, mark = [0] * len(study.file.exclude), 0, study.document.mark(("matrix",))
     for combination in itertools.product(*axes):
         factors = {axis: setting for part in combination for axis, setting in part.items()}
         hits = [i for i, where in enumerate(study.file.exclude) if matches(factors, where)]
@@ -79,7 +79,7 @@ def _kept(study: Study, axes: list[Axis], others: bool) -> Iterator[Candidate]:
             excluded[i] += 1
         if not hits:
             kept += 1
-            yield factors, study.document.mark(("matrix",))
+            yield factors, mark
     _refuse_idle_excludes(study, axes, excluded)
     if not kept and not others:
         text = "removes every cell, so there is nothing to run"

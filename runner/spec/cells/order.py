@@ -22,15 +22,14 @@ def places(runs: Sequence[tuple[str, str]], order: Order, seed: int | None) -> l
         runs: group and id of each, in the order of the file.
     """
     blocks = _repetitions([group for group, _ in runs])
-    keys = {
-        "interleaved": [(block, _drawn(seed, run)) for block, (_, run) in zip(blocks, runs, strict=True)],
-        "random": [(0, _drawn(seed, run)) for _, run in runs],
-        "as written": [(number, "") for number in range(len(runs))],
-    }[order]
-    positions = {number: n for n, number in enumerate(sorted(range(len(runs)), key=keys.__getitem__), 1)}
-    return [
-        (positions[number], block if order == "interleaved" else None) for number, block in enumerate(blocks)
+    shuffled, in_blocks = order != "as written", order == "interleaved"
+    keys = [
+        (block if in_blocks else 0, _drawn(seed, run) if shuffled else "")
+        for block, (_, run) in zip(blocks, runs, strict=True)
     ]
+    started = sorted(range(len(runs)), key=keys.__getitem__)
+    positions = {number: n for n, number in enumerate(started, 1)}
+    return [(positions[number], block if in_blocks else None) for number, block in enumerate(blocks)]
 
 
 def _repetitions(groups: Sequence[str]) -> list[int]:

@@ -17,15 +17,15 @@ from runner.spec.validation import shown
 
 def matches(factors: Mapping[str, Setting], where: Where) -> bool:
     """Whether a cell has each of these factors at the value, or one of the values."""
-    return all(
-        axis in factors and _is_one_of(factors[axis][0], wanted if isinstance(wanted, list) else [wanted])
-        for axis, wanted in where.items()
+    return all(axis in factors and is_one_of(factors[axis][0], wanted) for axis, wanted in where.items())
+
+
+def is_one_of(value: Any, wanted: Scalar | list[Scalar]) -> bool:
+    """Whether a value is this one, or one of these. Unlike in Python, `true` is not 1 here."""
+    listed = wanted if isinstance(wanted, list) else [wanted]
+    return value in listed and any(
+        value == each and isinstance(value, bool) == isinstance(each, bool) for each in listed
     )
-
-
-def _is_one_of(value: Any, wanted: list[Scalar]) -> bool:
-    """Unlike in Python, `true` is not 1 here."""
-    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in wanted)
 
 
 def mistyped(
@@ -41,7 +41,7 @@ def mistyped(
         for axis, wanted in where.items()
         if (values := _values(axis, possible))
         for i, each in enumerate(wanted if isinstance(wanted, list) else ())
-        if not _is_one_of(each, values)
+        if not is_one_of(each, values)
     ]
 
 
