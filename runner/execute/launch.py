@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 
+from model.disk.folder import folders
 from model.errors import UserError
 from model.units import counted
 from runner.execute import local
@@ -74,8 +75,9 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
 
 def refusals(plan: Plan) -> Iterator[str]:
     """Why a launch of this plan would be refused, as far as can be told without starting it."""
-    for problem in budget.exceeded(plan.root, budget.limits_of(plan), cost.of_plan(plan)):
-        yield problem.shown()
+    if limits := budget.limits_of(plan):
+        for problem in budget.exceeded(plan.root, limits, cost.of_plan(plan)):
+            yield problem.shown()
     of_runs = [_own] + [_room_here] * (plan.cluster.profile.executor == "local")
     for check in [_writable, *(of_runs if plan.left else ())]:
         try:
@@ -92,7 +94,8 @@ def _writable(plan: Plan) -> None:
 def _own(plan: Plan) -> None:
     """Raise UserError if others can change what has been written of the runs."""
     if (study := plan.root / plan.study.name).exists():
-        runs = [path for path in (plan.folder(run).path for run in plan.left) if path.exists()]
+        there = {*folders(study)}
+        runs = [plan.folder(run).path for run in plan.left if run.run_id in there]
         guard.require_own(study, *runs)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -210,8 +211,9 @@ def estimate(runs: Sequence[RunRecord], profile: Profile, past: History) -> Esti
     """Estimate these runs under a profile, from the best matching past runs, else from their time limits."""
     index = _Index(past.runs)
     whole = profile.slurm is not None and profile.slurm.exclusive
+    jobs = cache(partial(layout, profile))
     return Estimate(
-        runs=tuple(_cost(run, index, profile) for run in runs),
+        runs=tuple(_cost(run, index, profile, jobs) for run in runs),
         parallel=profile.max_parallel,
         profile=runs[0].profile if runs else "",
         profile_file=runs[0].profile_file if runs else None,
@@ -229,13 +231,13 @@ def _room(runs: Sequence[RunRecord], profile: Profile) -> int | None:
     return max(profile.gpus_per_node or profile.max_parallel, most)
 
 
-def _cost(run: RunRecord, index: _Index, profile: Profile) -> RunCost:
+def _cost(run: RunRecord, index: _Index, profile: Profile, jobs: Callable[[int], Layout]) -> RunCost:
     seconds, basis = index.look_up(run)
     shape, limit = Shape.of(run), run.time_limit_seconds
     if seconds is None:
         seconds, basis = limit, Basis.LIMIT if limit else Basis.UNKNOWN
-    job = layout(profile, shape.processes)
-    return RunCost(run.run_id, seconds, basis, shape, profile.gpus * shape.processes, job)
+    gpus = profile.gpus * shape.processes
+    return RunCost(run.run_id, seconds, basis, shape, gpus, jobs(shape.processes))
 
 
 _Key = tuple[str, RunConfig]

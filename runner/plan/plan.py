@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
 from runner.spec.cells.cell import Cell
 from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Cluster, read_cluster
+from runner.spec.profile import Cluster, Profile, read_cluster
 from runner.spec.study import Study, read_study
 from runner.state import ledger
 from runner.state.code import provenance
@@ -55,6 +56,8 @@ class Plan:
 
     def parallel(self, run: RunRecord) -> ParallelConfig | None:
         """The processes of a run's next attempt, if they differ from its own."""
+        if not self.changes:
+            return None
         changed = run.config.parallel.on(self.changes)
         return None if changed == run.config.parallel else changed
 
@@ -78,14 +81,25 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
     sources = checked_sources(study, cells, root)
     made = provenance.provenance(study.path.resolve().parent)
     common = {
+        "study": study.name,
+        "study_file": str(study.path),
+        "launched_in": str(Path.cwd()),
+        "title": study.file.title,
+        "description": study.file.description,
+        "profile": cluster.name,
+        "profile_file": str(cluster.file),
         "scale": scale,
         "scale_description": study.scale(scale)[0].description,
         "design": study.design(scale).record(study.name),
         "provenance": made,
     }
     texts = {data: _planned_with(*found) for data, found in sources.items()}
-    records = [_record(study, cell, cluster, texts[cell.config.data], common) for cell in cells]
-    runs: list[Planned] = [(record, _known(root, record)) for record in records]
+    limits = cache(lambda resources: _limits(cluster.profile, resources))
+    records = [
+        _record(cell, {**common, **texts[cell.config.data], **limits(cell.resources)}) for cell in cells
+    ]
+    there = {*folders(root / study.name)}  # one look at the folder, not one for each run
+    runs: list[Planned] = [(run, _known(root, run) if run.run_id in there else None) for run in records]
     return Plan(study, scale, cluster, root, placed(runs, root, study.name))
 
 
@@ -162,21 +176,31 @@ def _planned_with(source: Source | None, fingerprint: str | None) -> dict[str, A
     }
 
 
-def _record(
-    study: Study, cell: Cell, cluster: Cluster, text: dict[str, Any], common: dict[str, Any]
-) -> RunRecord:
-    profile = cluster.profile.allowing(cell.resources)
+def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
+    """What a run's record says of the resources that it may use: those of a rule, else the profile's."""
+    profile = profile.allowing(resources)
+    return {
+        "memory_bytes": profile.memory_bytes,
+        "memory_source": "`memory` in a rule of the study" if resources.memory else None,
+        "time_limit_seconds": profile.time_limit_seconds,
+        "cpus": profile.cpus,
+        "checkpoint_seconds": profile.checkpoint_seconds,
+        "grace_seconds": profile.grace_seconds,
+        "requeue": profile.requeue and profile.executor == "slurm",
+        "peak_flops_override": profile.peak_tflops * 1e12 if profile.peak_tflops else None,
+    }
+
+
+def _record(cell: Cell, shared: dict[str, Any]) -> RunRecord:
+    """A cell's record; other cells share the rest of it."""
+    requeue = shared["requeue"] and cell.config.task == "training"
+    own = shared | {"requeue": requeue, "created_at": now()}
     return RunRecord(
         run_id=cell.run_id,
         group=cell.group,
         repeat=cell.repeat,
         position=cell.position,
         block=cell.block,
-        study=study.name,
-        study_file=str(study.path),
-        launched_in=str(Path.cwd()),
-        title=study.file.title,
-        description=study.file.description,
         overridden=cell.overridden,
         factors=cell.factors,
         config=cell.config,
@@ -184,19 +208,7 @@ def _record(
         because=cell.because,
         label=cell.label,
         why=list(cell.why),
-        profile=cluster.name,
-        profile_file=str(cluster.file),
-        memory_bytes=profile.memory_bytes,
-        memory_source="`memory` in a rule of the study" if cell.resources.memory else None,
-        time_limit_seconds=profile.time_limit_seconds,
-        cpus=profile.cpus,
-        checkpoint_seconds=profile.checkpoint_seconds,
-        grace_seconds=profile.grace_seconds,
-        requeue=profile.requeue and profile.executor == "slurm" and cell.config.task == "training",
-        peak_flops_override=profile.peak_tflops * 1e12 if profile.peak_tflops else None,
-        created_at=now(),
-        **text,
-        **common,
+        **own,
     )
 
 
