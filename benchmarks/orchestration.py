@@ -45,9 +45,17 @@ def main() -> None:
 def one_round(folder: Path, runs: int, slurm: bool) -> dict[str, Taken]:
     side = round(runs**0.5)
     study, root = write_study(folder, side), folder / "runs"
+    backends, seeds = folder / "backends.yaml", runs // 11 + 1
+    backends.write_text(
+        (HERE.parent / "experiments" / "backends.yaml")
+        .read_text()
+        .replace("seed: [0]", f"seed: {[*range(seeds)]}")
+    )
+    expanded = ("expand", backends, "--scale", "laptop", "--json")
     found = {
         "python -c pass": python("pass"),
         "runner --help": runner(root, "--help"),
+        f"expand {11 * seeds} cells of backends.yaml (--json)": runner(root, *expanded),
         f"plan {side * side} runs (launch --dry-run)": runner(root, "launch", study, "--dry-run"),
     }
     if not slurm:

@@ -1,13 +1,14 @@
 """Expands a study into its cells. Pure: the same study, scale and options always produce the same runs.
 
 Settings come in layers, and later ones win: `base`, the scale's `set`, the cell's factors, the study's rules,
-the scale's rules, `--set`. A run's id is the hash of the resulting configuration.
+the scale's rules, `--set`. A run's id is the hash of the resulting configuration. Cells that differ in seed
+and repeat alone are resolved once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -65,12 +66,12 @@ def expand(
     candidates = list(matrix.candidates(study, overlay, scale_path, times))
     wanted, numbers = _wanted(study, only, candidates, times)
     resolver = _Resolver(study, scale, common, rules, overrides)
-    results = [
-        resolver.resolved(factors, origin) for factors, origin in candidates if matches(factors, wanted)
-    ]
+    mine = [each for each in candidates if matches(each[0], wanted)] if wanted else candidates
+    results = [resolver.resolved(*each) for each in mine]
     if not results:
         raise UserError(f"no cell has all of {_listed(wanted)}")
-    settings = _Settings(common, candidates)
+    shared = {axis: common[axis] for axis in study.axes if axis in common}
+    settings = [shared | factors for factors, _ in candidates]
     problems = [*_idle_rules(study, rules, settings), *baseline.wrong_factors(study, scale, settings)]
     problems += [problem for result in results if isinstance(result, list) for problem in result]
     if problems:
@@ -115,7 +116,7 @@ def _listed(wanted: Where) -> str:
 
 
 def _idle_rules(
-    study: Study, rules: list[tuple[Rule, KeyPath]], cells: Sequence[Mapping[str, Setting]]
+    study: Study, rules: list[tuple[Rule, KeyPath]], cells: list[dict[str, Setting]]
 ) -> Iterator[Problem]:
     # Listed once, not for each rule: a study can have many rules and long axes.
     possible = cache(lambda scales: [*matrix.possible(study, *scales)])
@@ -129,19 +130,6 @@ def _idle_rules(
             if dotted in study.axes:
                 text = f"'{dotted}' is a factor of this study, so rules cannot change it"
                 yield Problem(study.document.mark(place), text)
-
-
-class _Settings(Sequence[Mapping[str, Setting]]):
-    """The factors of each candidate, over what all cells have; merged where somebody looks, as few do."""
-
-    def __init__(self, common: dict[str, Setting], candidates: Sequence[matrix.Candidate]) -> None:
-        self.common, self.candidates = common, candidates
-
-    def __len__(self) -> int:
-        return len(self.candidates)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self.common | self.candidates[number][0]
 
 
 class _Ids:
