@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.config import DataConfig, RunConfig, TrainConfig
 from model.errors import UserError
-from model.text import START, Position, Source, Tokenizer, load_tokenizer, open_parquet
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+from model.text import START, Column, Position, Source, Tokenizer, load_tokenizer
 
 Tokens = NDArray[np.int64]
 IGNORE = -100  # a label that the loss does not count
@@ -63,7 +59,7 @@ class Batches:
         check_vocabulary(config, tokenizer)
         self.position = position
         self._batch_size = config.section.batch_size
-        rows = _rows(source.file, config.text.text_column, config.seed, position)
+        rows = _rows(Column(source.file, config.text.text_column), config.seed, position)
         length = config.section.sequence_length + 1
         if config.text.mode == "pad":
             self._samples = _padded(_tokenised(rows, tokenizer, length), length, tokenizer.end)
@@ -96,17 +92,16 @@ def check_amount(config: RunConfig, source: Source, tokenizer: Tokenizer) -> Non
         UserError: the column has no text, or fewer tokens than one sample.
     """
     wanted = config.section.sequence_length + 1
-    column, found = config.text.text_column, 0
-    around = 1 + (tokenizer.begin is not None)
-    with open_parquet(source.file) as file:
-        for batch in file.iter_batches(batch_size=64, columns=[column]):
-            for text in filter(None, batch.column(0).to_pylist()):
+    around, found = 1 + (tokenizer.begin is not None), 0
+    with Column(source.file, config.text.text_column) as column:
+        for group in range(len(column.groups)):
+            for text in filter(None, (text.as_py() for text in column.texts(group))):
                 ids = len(tokenizer.encode(text, wanted))
                 found += ids + around if ids else 0
                 if found >= wanted:
                     return
     if not found:
-        raise UserError(f"{source.file}: column '{column}' has no text")
+        raise _no_text(column)
     raise UserError(
         f"{source.file} has {found:,} tokens in all, but one sample takes {wanted:,} ({config.length_key} "
         f"and a label): use more text, or a sequence length of at most {found - 1}"
@@ -118,11 +113,8 @@ def passes(data: DataConfig, train: TrainConfig, source: Source) -> float:
 
     A token has at least one byte. Text that Parquet stores once for several rows counts once.
     """
-    with open_parquet(source.file) as file:
-        schema, rows = file.metadata.schema, int(file.metadata.num_rows)
-        index = next(leaf for leaf in range(len(schema)) if schema.column(leaf).path == data.text_column)
-        groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
-        size = sum(int(group.column(index).total_uncompressed_size) for group in groups)
+    with Column(source.file, data.text_column) as column:
+        rows, size = sum(column.groups), column.stored_bytes
     if data.mode == "pad":
         return train.steps * train.batch_size / rows
     most = size + 2 * rows  # two, for begin and end
@@ -147,47 +139,43 @@ class _Sample(NamedTuple):
     after: Position
 
 
-def _rows(path: Path, text_column: str, seed: int, start: Position) -> Iterator[_Row]:
+def _rows(column: Column, seed: int, start: Position) -> Iterator[_Row]:
     """Endless documents: every row once per epoch, row groups and the rows in them in a new order each time.
 
     Holds one row group in memory.
 
     Raises:
-        UserError: an epoch has no text.
+        UserError: an epoch has no text, or a text cannot be read.
     """
-    return _endless(open_parquet(path), path, text_column, seed, start)
-
-
-def _endless(
-    file: pq.ParquetFile, path: Path, text_column: str, seed: int, start: Position
-) -> Iterator[_Row]:
     for epoch in count(start.epoch):
         first = start.row if epoch == start.epoch else 0
         found = first > 0  # earlier rows had text
-        for row, text in _epoch(file, text_column, np.random.default_rng((seed, epoch)), first):
+        for row, text in _epoch(column, np.random.default_rng((seed, epoch)), first):
             found = True
             yield _Row(epoch, row, text)
         if not found:
-            raise UserError(f"{path}: column '{text_column}' has no text")
+            raise _no_text(column)
 
 
-def _epoch(
-    file: pq.ParquetFile, text_column: str, order: np.random.Generator, first: int
-) -> Iterator[tuple[int, str]]:
+def _no_text(column: Column) -> UserError:
+    return UserError(f"{column.path}: column '{column.name}' has no text")
+
+
+def _epoch(column: Column, order: np.random.Generator, first: int) -> Iterator[tuple[int, str]]:
     """The documents of one epoch from row `first` of its order; a row group before it is not read."""
     start = 0
-    for group in map(int, order.permutation(file.num_row_groups)):
+    for group in map(int, order.permutation(len(column.groups))):
         # Drawn even for a row group that is not read: one generator gives the order of all row groups.
-        rows = order.permutation(file.metadata.row_group(group).num_rows)
+        rows = order.permutation(column.groups[group])
         if first < start + len(rows):
-            yield from _group(file, group, text_column, rows, start, first)
+            yield from _group(column, group, rows, start, first)
         start += len(rows)
 
 
 def _group(
-    file: pq.ParquetFile, group: int, text_column: str, rows: NDArray[np.int64], start: int, first: int
+    column: Column, group: int, rows: NDArray[np.int64], start: int, first: int
 ) -> Iterator[tuple[int, str]]:
-    texts = file.read_row_group(group, columns=[text_column]).column(0)
+    texts = column.texts(group)
     for row in range(max(start, first), start + len(rows)):
         if text := texts[int(rows[row - start])].as_py():
             yield row, text

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from math import isqrt, prod
 from pathlib import Path
 
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # `Path` makes one slash of two
 _UNMAPPED = "failed to map segment from shared object"  # the dynamic linker's
 
 
@@ -96,6 +100,29 @@ def did_you_mean(word: str, choices: Sequence[str], meant: str | None = None) ->
     near = meant or next(iter(get_close_matches(word, choices, n=1)), None)
     hint = f"did you mean '{near}'? " if near else ""
     return f"({hint}valid: {', '.join(choices)})"
+
+
+def local_path(given: str | Path) -> Path:
+    """A path of this machine, as a person writes it: `~` is the home folder, as in a shell.
+
+    Raises:
+        UserError: it is a URL, or the home folder is unknown.
+    """
+    text = str(given)
+    if scheme := _URL.match(text):
+        local = "write it without file://" if scheme[1].lower() == "file" else "name a local copy or folder"
+        raise UserError(f"{text!r} is a URL, not a path of this machine: {local}")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{text!r}: the home folder is unknown; write the path in full") from error
+
+
+def typed(path: Path) -> str:
+    """How to type a path in a shell: relative if it is in the working directory, and quoted if need be."""
+    with suppress(ValueError, OSError):  # it is elsewhere, or that directory is gone
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(f"./{path}" if str(path).startswith(("-", "~")) else str(path))
 
 
 def no_runs(root: Path, study: str, known: Sequence[str]) -> UserError:

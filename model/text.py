@@ -11,27 +11,30 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shlex
 import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pydantic import Field
 
 from model.config import DataConfig, Frozen
-from model.errors import UserError, did_you_mean
+from model.errors import UserError, did_you_mean, local_path, typed
+from model.units import visible
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 
     Tokens = NDArray[np.int64]
 
+PARQUET = (".parquet", ".pq")  # how the names of data files end
 PIECE = 16 * 2**20  # bytes that a thread hashes at once
 _THREADS = 4
 _FRESH_NS = 2 * 10**9  # a file changed this recently could change again within one tick of its clock
@@ -83,17 +86,27 @@ class Source:
         Raises:
             UserError: a path cannot be followed.
         """
-        local = _resolved(folder / config.tokenizer)
-        here = config.tokenizer != "bytes" and _status(local) is not None
-        return Source(_resolved(folder / config.path), str(local) if here else config.tokenizer)
+        file = Source.located(config, folder)
+        if config.tokenizer == "bytes":
+            return Source(file)
+        try:
+            local = _resolved(folder / local_path(config.tokenizer))
+        except UserError as error:
+            raise _unusable(config.tokenizer, error) from error
+        return Source(file, str(local) if _status(local) else config.tokenizer)
+
+    @staticmethod
+    def located(config: DataConfig, folder: Path) -> Path:
+        """The absolute path of the Parquet file. Raises UserError as `of`."""
+        return _resolved(folder / local_path(config.path))
 
     def checked(self, text_column: str) -> Source:
         """Check the Parquet file, and hash it unless its content is known and the file is recognised.
 
         Raises:
-            UserError: the file is missing, empty, not Parquet, or being written, or lacks the column of text.
+            UserError: as `Column`, or the file is being written.
         """
-        _check_column(self.file, text_column)
+        Column(self.file, text_column).close()
         return self if self.recognised else replace(self, content=_content(self.file))
 
     @property
@@ -141,44 +154,172 @@ class Source:
         return fingerprint == (_older_fingerprint(self) if older else self.fingerprint())
 
 
+class Column:
+    """The text of a Parquet file. Whatever keeps it from being read is told with its file, row group and row.
+
+    Rows and row groups count from 0, as in pyarrow.
+
+    Attributes:
+        groups: rows of each row group.
+
+    Raises:
+        UserError: the file is missing, empty or not Parquet, or lacks such a column of text.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+        self._file = open_parquet(path)
+        self._opened = _status(path)
+        with self._readable():
+            schema, metadata = self._file.schema_arrow, self._file.metadata
+            names = list(schema.names)
+            self.groups = [
+                int(metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)
+            ]
+        if name not in names:
+            raise UserError(f"{path} has no column '{name}' {did_you_mean(name, names)}")
+        if names.count(name) > 1:
+            raise UserError(f"{path} has {names.count(name)} columns named '{name}': rename all but one")
+        if not _is_text(kind := schema.field(name).type):
+            raise UserError(f"{path}: column '{name}' holds {kind}, not text")
+        if not sum(self.groups):
+            raise UserError(f"{path} has no rows")
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the text, uncompressed; text that Parquet stores once for several rows counts once.
+
+        To be asked once some text was read: of an encrypted column, pyarrow ends the process instead.
+        """
+        metadata = self._file.metadata
+        paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+        parts = (
+            metadata.row_group(group).column(paths.index(self.name)) for group in range(len(self.groups))
+        )
+        return sum(int(part.total_uncompressed_size) for part in parts)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_ended: object) -> None:
+        self.close()
+
+    def texts(self, group: int) -> pa.ChunkedArray:
+        """The texts of one row group, all of them valid; None where a row has none.
+
+        Raises:
+            UserError: a page is damaged, or a text is not UTF-8; names the first row.
+        """
+        with self._readable(group):
+            texts = self._file.read_row_group(group, columns=[self.name]).column(self.name)
+            texts.validate(full=True)
+        return texts
+
+    def check(self) -> None:
+        """Read all texts once. Raises UserError as `texts`, or if a row group does not fit in memory."""
+        for group, rows in enumerate(self.groups):
+            try:
+                self.texts(group)
+            except MemoryError as error:
+                what = f"{self.path}: row group {group}, of {rows:,} rows"
+                raise UserError(
+                    f"{what}, does not fit in the memory that is free: use smaller ones"
+                ) from error
+
+    @contextmanager
+    def _readable(self, group: int | None = None) -> Iterator[None]:
+        """The one place where reading pages can fail."""
+        try:
+            yield
+        except MemoryError:  # Arrow's own is both
+            raise
+        except _arrow_errors() as error:
+            now = _status(self.path)
+            if (
+                now
+                and self._opened
+                and now.st_ino == self._opened.st_ino
+                and _stamp(now) != _stamp(self._opened)
+            ):
+                raise UserError(f"{self.path} was changed while it was being read") from error
+            where, why = ("its footer", error) if group is None else self._first_bad(group, error)
+            raise UserError(f"{self.path}: {where} cannot be read: {_first_line(why)}") from error
+
+    def _first_bad(self, group: int, error: Exception) -> tuple[str, Exception]:
+        """The first row that cannot be read, and why; of a large row group, a thousandth that has it."""
+        before, rows, good = sum(self.groups[:group]), self.groups[group], 0
+        size = max(1, rows // 1000)
+        try:
+            for batch in self._file.iter_batches(size, row_groups=[group], columns=[self.name]):
+                size = 1
+                for text in batch.column(0):
+                    text.as_py()
+                    good += 1
+                size = max(1, rows // 1000)
+        except UnicodeDecodeError as wrong:
+            error = ValueError(f"byte 0x{wrong.object[wrong.start]:02x} is not UTF-8")
+        except _arrow_errors() as wrong:
+            error = wrong
+        first, last = before + good, before + min(good + size, rows) - 1
+        place = f"row {first}" if first == last else f"a row from {first} to {last}"
+        return f"{place}, in row group {group},", error
+
+
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a Parquet file. Raises UserError if it is missing, no regular file, or not Parquet."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     status = _status(path)
-    makes = f"`runner data FOLDER --out {shlex.quote(str(path))}` makes one from a folder of text"
+    if status and stat.S_ISDIR(status.st_mode):
+        raise UserError(f"{path} is a folder, not a Parquet file; {_file_of(path)}")
+    named = path if path.suffix in PARQUET else path.with_suffix(PARQUET[0])
+    makes = f"; `runner data FOLDER --out {typed(named)}` makes one from a folder of text"
+    advice = "" if _status(named) else makes
     if status is None:
-        raise UserError(f"{path}: no such file; {makes}")
-    if stat.S_ISDIR(status.st_mode):
-        out = f"{path.name}.parquet"
-        raise UserError(
-            f"{path} is a folder, not a Parquet file; `runner data {path} --out {out}` makes one of its text"
-        )
+        raise UserError(f"{path}: no such file{advice}")
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{path} is not a regular file, and a run reads its data more than once; {makes}")
+        raise UserError(f"{path} is not a regular file, and a run reads its data more than once{advice}")
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, page_checksum_verification=True)
     except PermissionError as error:
         raise UserError(f"{path}: {error.strerror}") from error
     except MemoryError:  # Arrow's own is both
         raise
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
+    except _arrow_errors() as error:
+        raise UserError(
+            f"{path} is not a Parquet file that can be read: {_first_line(error)}{advice}"
+        ) from error
 
 
-def _check_column(path: Path, text_column: str) -> None:
+def _file_of(folder: Path) -> str:
+    """Says which file to name in place of a folder."""
+    for part in sorted(each for ending in PARQUET for each in folder.glob(f"*{ending}"))[:1]:
+        return f"name one of its files, such as {typed(part)}"
+    out = typed(Path(f"{folder}{PARQUET[0]}"))
+    return f"`runner data {typed(folder)} --out {out}` makes one of its text"
+
+
+def _arrow_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises of a file that it cannot read; a text that is not UTF-8 is a ValueError."""
     import pyarrow as pa
 
-    with open_parquet(path) as file:
-        schema, rows = file.schema_arrow, file.metadata.num_rows
-    if text_column not in schema.names:
-        raise UserError(f"{path} has no column '{text_column}' {did_you_mean(text_column, schema.names)}")
-    kind = schema.field(text_column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise UserError(f"{path}: column '{text_column}' holds {kind}, not text")
-    if not rows:
-        raise UserError(f"{path} has no rows")
+    return pa.ArrowException, OSError, ValueError, RuntimeError
+
+
+def _first_line(error: Exception) -> str:
+    first = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return visible(first.strip(" .:"))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _resolved(path: Path) -> Path:
@@ -380,7 +521,7 @@ def _from_hub(name: str, file: str) -> Path:
 
 def _unusable(name: str, error: Exception) -> UserError:
     valid = "bytes, a tokenizer.json, its folder, or a hub name"
-    return UserError(f"tokenizer '{name}': {str(error).strip().splitlines()[0]}; valid: {valid}")
+    return UserError(f"tokenizer '{name}': {_first_line(error)}; valid: {valid}")
 
 
 def _no_end(name: str, library: Any) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import gc
 import re
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -18,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from model import modules
-from model.errors import UserError, did_you_mean
+from model.errors import UserError, did_you_mean, local_path
 from runner import commands
 
 _CONTEXT = {"help_option_names": ["--help", "-h"]}
@@ -109,7 +111,7 @@ class _Verbs(TyperGroup):
         module = import_module(f"runner.commands.{known[cmd_name].stem}")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(cmd_name, cls=_Verb, help=_help(module.__doc__), context_settings=_CONTEXT)(
-            module.command
+            _taking_local_paths(module.command)
         )
         command = typer.main.get_command(single)
         # What is imported by now stays: Python would take 0.1 s to search it for cycles at its end. DuckDB is
@@ -120,6 +122,21 @@ class _Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(verb, _summary(path)) for verb, path in verbs().items()])
+
+
+def _taking_local_paths(command: Callable[..., None]) -> Callable[..., None]:
+    """A verb that takes each path as `local_path` does: a shell leaves the tilde in `--out=~/x` as it is."""
+
+    @wraps(command)
+    def with_local_paths(**given: Any) -> None:
+        for name, value in given.items():
+            if isinstance(value, Path):
+                given[name] = local_path(value)
+            elif isinstance(value, list):
+                given[name] = [local_path(each) if isinstance(each, Path) else each for each in value]
+        command(**given)
+
+    return with_local_paths
 
 
 def _help(docstring: str | None) -> str:

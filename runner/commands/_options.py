@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean, no_runs
+from model.errors import UserError, did_you_mean, local_path, no_runs
 from runner.spec.shell import check_path
 from runner.state.filesystem import existing
 
@@ -86,10 +86,12 @@ def workspace(given: str, by: str = "--root") -> Path:
     Raises:
         UserError: it cannot be a folder, or not one that a batch script can name.
     """
-    if not given.strip() or given.startswith("~"):
+    if not given.strip():
         raise UserError(f"{by} {given!r}: write the folder's path in full")
     try:
-        root = Path(given).absolute()
+        root = local_path(given).absolute()
+    except UserError as error:
+        raise UserError(f"{by}: {error}") from error
     except FileNotFoundError as error:
         raise UserError("the working directory no longer exists; change to another one") from error
     check_path(root)
@@ -114,7 +116,7 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     if is_file(given):
         from runner.spec.study import read_study
 
-        name = read_study(Path(given)).name
+        name = read_study(local_path(given)).name
     if name not in (known := sorted({*study_names(root), *also})):
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")

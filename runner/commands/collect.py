@@ -8,12 +8,11 @@ Examples:
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from model.errors import UserError
+from model.errors import UserError, local_path
 from model.units import counted
 from runner.commands._console import say, show
 from runner.commands._options import Settings, named, study_name
@@ -50,7 +49,7 @@ def _unpacked(archive: str) -> str | None:
 
     if not archive.endswith(SUFFIXES):
         return None
-    done = unpack(Path(archive), Settings.root)
+    done = unpack(local_path(archive), Settings.root)
     there = f", {done.there} were already there" if done.there else ""
     runs = f"{counted(done.added, 'run')} of study {done.study} unpacked{there}"
     say(f"{archive}: {runs}; {counted(done.certificates, 'new certificate')}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from model.errors import UserError, did_you_mean
+from model.errors import UserError, did_you_mean, local_path
 from runner.commands._console import print_json, say
 from runner.commands._options import AsJson, Settings, is_file, margins, study_name
 from runner.spec.settings import leaves
@@ -119,9 +119,10 @@ def _source(text: str) -> Source:
         where, commit = text, ""
     if at and not re.fullmatch("[0-9a-f]{4,40}|", commit):
         raise UserError(f"{text}: write a commit after @, at least 4 digits of it as `git log` shows it")
-    if is_file(where) or not ("/" in where or Path(where).is_dir()) or where in studies(Settings.root):
+    path = local_path(where)
+    if is_file(where) or not ("/" in where or path.is_dir()) or where in studies(Settings.root):
         return Source(text, Settings.root, study_name(where, studies(Settings.root)), commit or None)
-    return Source(text, *_in_other_root(Path(where).absolute()), commit or None)
+    return Source(text, *_in_other_root(path.absolute()), commit or None)
 
 
 def _in_other_root(path: Path) -> tuple[Path, str]:

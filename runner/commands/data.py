@@ -82,7 +82,7 @@ def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally
     out.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([("text", pa.string()), ("path", pa.string())])
     with replacing(out) as aside:
-        with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(aside, schema, compression="zstd", write_page_checksum=True) as writer:
             found = _counted(folder, paths, tally)
             while rows := list(islice(found, ROWS_A_GROUP)):
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))

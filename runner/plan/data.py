@@ -13,7 +13,7 @@ from model.data import check_amount, check_vocabulary, passes
 from model.disk.files import Unreadable, read
 from model.disk.record import RunRecord
 from model.errors import UserError
-from model.text import Content, Source, load_tokenizer, open_parquet
+from model.text import Column, Content, Source, load_tokenizer, open_parquet
 from model.units import size
 from runner.spec.cells.cell import Cell
 from runner.spec.problems import InvalidFile, Problem
@@ -24,12 +24,13 @@ log = logging.getLogger(__name__)
 
 
 Checked = tuple[Source, str] | tuple[None, None]  # a source and its fingerprint
+Known = dict[tuple[Path, str], Content]  # by file, and the column that was read with it
 
 
 def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[DataConfig | None, Checked]:
     """Source and fingerprint by data configuration; None: of cells that read no text.
 
-    A file that a run of this study knows is not hashed.
+    A file that a run of this study knows is neither read through nor hashed.
 
     Raises:
         InvalidFile: what is wrong with a file, a tokenizer or the amount of text, at the setting to change.
@@ -46,18 +47,24 @@ def checked_sources(study: Study, cells: Sequence[Cell], root: Path) -> dict[Dat
     return sources
 
 
-def _checked(study: Study, cells: Sequence[Cell], known: dict[Path, Content]) -> tuple[Source, str]:
+def _checked(study: Study, cells: Sequence[Cell], known: Known) -> tuple[Source, str]:
     """Check all cells of one data configuration."""
     data = cells[0].config.text
     with _pointing_at(study, cells[0], "data.path"):
+        open_parquet(Source.located(data, study.path.parent)).close()
+    with _pointing_at(study, cells[0], "data.tokenizer"):
         source = Source.of(data, study.path.parent)
-        open_parquet(source.file).close()
-    with _pointing_at(study, cells[0], "data.text_column", "data.path"):
-        source = replace(source, content=known.get(source.file))
-        if not source.recognised and (amount := source.file.stat().st_size) >= LARGE_BYTES:
-            log.info("reading %s (%s) once, for its fingerprint", source.file, size(amount))
+    with (
+        _pointing_at(study, cells[0], "data.text_column", "data.path"),
+        Column(source.file, data.text_column) as text,
+    ):
+        source = replace(source, content=known.get((source.file, data.text_column)))
+        if not source.recognised:
+            if (amount := source.file.stat().st_size) >= LARGE_BYTES:
+                log.info("reading %s (%s) once, to check and to fingerprint it", source.file, size(amount))
+            text.check()
         source = source.checked(data.text_column)
-        known |= {source.file: source.content} if source.content else {}
+        known |= {(source.file, data.text_column): source.content} if source.content else {}
     with _pointing_at(study, cells[0], "data.tokenizer"):
         tokenizer, fingerprint = load_tokenizer(source.tokenizer), source.fingerprint()
     for cell in {cell.config.model.vocab_size: cell for cell in cells}.values():
@@ -89,14 +96,14 @@ def _say_if_it_repeats(cells: Sequence[Cell], source: Source) -> None:
         log.warning("%s, so the loss is on text seen before: use more text, or fewer steps", what)
 
 
-def _known(study: Study, cells: Sequence[Cell], root: Path) -> dict[Path, Content]:
+def _known(study: Study, cells: Sequence[Cell], root: Path) -> Known:
     """What the newest runs of these cells recorded of each data file."""
-    found: dict[Path, Content] = {}
+    known: Known = {}
     for cell in {cell.config.data: cell for cell in cells}.values():
         try:
             run = read(root / study.name / cell.run_id / "run.json", RunRecord)
         except Unreadable:  # not planned yet
             continue
         if run.data_file and run.data_content:
-            found[Path(run.data_file)] = run.data_content
-    return found
+            known[Path(run.data_file), run.config.text.text_column] = run.data_content
+    return known

@@ -24,7 +24,7 @@ from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
 from runner.spec.cells.cell import Cell
 from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Cluster, Profile, read_cluster
+from runner.spec.profile import Cluster, Profile, Resources, read_cluster
 from runner.spec.study import Study, read_study
 from runner.state import ledger
 from runner.state.code import provenance

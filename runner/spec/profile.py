@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from model.config import Positive, Strict
-from model.errors import UserError, did_you_mean
+from model.errors import UserError, did_you_mean, local_path
 from runner.spec import container as containers
 from runner.spec import counts
 from runner.spec.container import Container, NoContainer, refuse_second, require_python
@@ -316,7 +316,7 @@ def read_cluster(name: str | None = None) -> Cluster:
     """
     asked = "" if name is not None else "RUNNER_PROFILE: "
     name = name if name is not None else os.environ.get("RUNNER_PROFILE") or DEFAULT
-    path = Path(name) if name.endswith((".yaml", ".yml")) else profile_files().get(name)
+    path = local_path(name) if name.endswith((".yaml", ".yml")) else profile_files().get(name)
     if path is None:
         choices = did_you_mean(name, sorted(profile_files()))
         raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")

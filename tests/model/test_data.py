@@ -10,7 +10,7 @@ import pytest
 from model import data
 from model.data import IGNORE, Batches, check_amount, passes
 from model.errors import UserError
-from model.text import START, Bytes, Position, Source
+from model.text import START, Bytes, Column, Position, Source
 from tests.model.conftest import run_config
 
 TEXTS = [f"document {i}: " + "é" * i for i in range(40)]
@@ -23,7 +23,7 @@ def path(tmp_path):
 
 
 def documents(path, column, seed):
-    return (row.text for row in data._rows(path, column, seed, START))
+    return (row.text for row in data._rows(Column(path, column), seed, START))
 
 
 def test_each_epoch_has_every_document_once_in_another_order(path):

@@ -15,7 +15,7 @@ from model import text
 from model.config import DataConfig
 from model.data import Batches
 from model.errors import UserError
-from model.text import Bytes, Source, load_tokenizer, open_parquet
+from model.text import Bytes, Column, Source, load_tokenizer, open_parquet
 from tests.model.conftest import run_config
 
 TEXTS = [f"document {i}: " + "é" * i for i in range(40)]
@@ -240,16 +240,17 @@ def test_a_hub_that_cannot_be_reached_is_a_users_error(path, monkeypatch, tmp_pa
     [
         (
             lambda path: path.mkdir(),
-            r"is a folder, not a Parquet file; `runner data .*x --out x.parquet` makes",
+            r"is a folder, not a Parquet file; `runner data /.*/x --out /.*/x.parquet` makes one of its text",
         ),
         (os.mkfifo, "is not a regular file"),
         (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
-        (lambda path: path.symlink_to("nowhere"), r"no such file; .* --out /.*/nowhere` makes"),
+        (lambda path: path.symlink_to("nowhere"), r"no such file; .* --out /.*/nowhere.parquet` makes"),
         (lambda path: path.symlink_to(path.name), "(?i)symlink loop|symbolic links"),
         (lambda path: None, "no such file"),
         (lambda path: path.write_bytes(b"no parquet " * 100), "is not a Parquet file"),
+        (lambda path: path.write_bytes(b""), "is not a Parquet file"),
     ],
-    ids=["folder", "pipe", "device", "dangling", "loop", "missing", "not Parquet"],
+    ids=["folder", "pipe", "device", "dangling", "loop", "missing", "not Parquet", "no bytes"],
 )
 def test_a_data_path_that_is_no_parquet_file_is_refused_at_once_for_what_it_is(tmp_path, make, says):
     make(tmp_path / "x")
@@ -259,13 +260,161 @@ def test_a_data_path_that_is_no_parquet_file_is_refused_at_once_for_what_it_is(t
 
 @pytest.mark.fault
 def test_a_file_for_which_memory_runs_out_is_not_blamed(tmp_path, monkeypatch):
-    def full(*_args):
+    def full(*_args, **_options):
         raise pa.ArrowMemoryError("malloc of size 65536 failed")
 
     (tmp_path / "x").write_bytes(b"")
     monkeypatch.setattr("pyarrow.parquet.ParquetFile", full)
     with pytest.raises(MemoryError, match="malloc"):
         open_parquet(tmp_path / "x")
+
+
+ROWS = [f"row {i}: " + "text " * 20 for i in range(300)]
+
+
+def written(path, texts, kind=None, **options):
+    texts = texts if isinstance(texts, pa.Array) else pa.array(texts, kind)
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=100, **options)
+
+
+def unchecked(texts):
+    """Strings of these bytes, which need not be UTF-8."""
+    return pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
+
+
+def one_latin_byte(path):
+    written(path, unchecked([b"caf\xe9" if i == 217 else b"text" for i in range(300)]))
+
+
+def one_latin_byte_in_a_dictionary(path):
+    words = unchecked([b"one", b"caf\xe9", b"two"])
+    written(path, pa.DictionaryArray.from_arrays(pa.array([0, 1, 2] * 100), words))
+
+
+def damaged(path, **options):
+    """Change some bytes in the middle of the last row group's text."""
+    written(path, ROWS, use_dictionary=False, **options)
+    content, text = bytearray(path.read_bytes()), pq.ParquetFile(path).metadata.row_group(2).column(0)
+    middle = text.data_page_offset + text.total_compressed_size // 2
+    content[middle : middle + 40] = bytes(byte ^ 0x55 for byte in content[middle : middle + 40])
+    path.write_bytes(content)
+
+
+def bytes_lost(path):
+    written(path, ROWS, use_dictionary=False)
+    content = path.read_bytes()
+    path.write_bytes(content[:200] + content[1000:])
+
+
+def encrypted(path, plaintext_footer=False):
+    from base64 import b64decode, b64encode
+
+    from pyarrow.parquet import encryption
+
+    class Keys(encryption.KmsClient):
+        def __init__(self, _config):
+            super().__init__()
+
+        def wrap_key(self, key, _name):
+            return b64encode(key).decode()
+
+        def unwrap_key(self, key, _name):
+            return b64decode(key)
+
+    how = encryption.EncryptionConfiguration(
+        "footer", column_keys={"column": ["text"]}, plaintext_footer=plaintext_footer
+    )
+    factory = encryption.CryptoFactory(Keys)
+    written(
+        path,
+        ROWS,
+        encryption_properties=factory.file_encryption_properties(encryption.KmsConnectionConfig(), how),
+    )
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (one_latin_byte, r"row 217, in row group 2, cannot be read: byte 0xe9 is not UTF-8$"),
+        (one_latin_byte_in_a_dictionary, r"in row group 0, cannot be read: .*UTF8"),
+        (damaged, "row 200, in row group 2, cannot be read: "),
+        (lambda path: damaged(path, compression="none"), r"row 2\d\d, in row group 2, cannot be read: "),
+        (
+            lambda path: damaged(path, compression="none", write_page_checksum=True),
+            "row 200, in row group 2, cannot be read: .*checksum",
+        ),
+        (bytes_lost, r"row 0, in row group 0, cannot be read: "),
+        (encrypted, "is not a Parquet file that can be read: .*encrypted"),
+        (lambda path: encrypted(path, True), "row 0, in row group 0, cannot be read: .*decrypt"),
+        (
+            lambda path: pq.write_table(
+                pa.Table.from_arrays([pa.array(ROWS), pa.array(ROWS)], names=["text", "text"]), path
+            ),
+            "has 2 columns named 'text'",
+        ),
+        (lambda path: written(path, [{"text": row} for row in ROWS]), "holds struct<text: string>, not text"),
+        (lambda path: written(path, [[row] for row in ROWS]), "holds list<.*>, not text"),
+        (lambda path: written(path, ROWS, pa.binary()), "holds binary, not text"),
+        (lambda path: written(path, [None], pa.null()), "holds null, not text"),
+        (lambda path: written(path, [], pa.string()), "has no rows"),
+    ],
+    ids=[
+        "Latin-1", "Latin-1 in a dictionary", "damaged", "damaged, uncompressed", "damaged, with checksums",
+        "bytes lost", "encrypted", "encrypted column", "two columns", "struct", "list", "bytes", "nulls",
+        "no rows",
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_read_is_told_with_its_file_row_and_row_group(tmp_path, make, says):
+    make(tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=f"^{tmp_path}/x.parquet:? .*{says}"):
+        Column(tmp_path / "x.parquet", "text").check()
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize("make", [one_latin_byte, damaged])
+def test_a_run_that_meets_a_bad_row_says_the_same_as_a_launch_would_have(tmp_path, make):
+    make(tmp_path / "x.parquet")
+    with pytest.raises(UserError) as launch:
+        Column(tmp_path / "x.parquet", "text").check()
+    batches = Batches(run_config(batch_size=64), Source(tmp_path / "x.parquet"))
+    with pytest.raises(UserError) as step:
+        for _ in range(100):
+            next(batches)
+    assert str(step.value) == str(launch.value)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), "dictionary"], ids=str)
+def test_text_is_read_however_arrow_holds_it(tmp_path, kind):
+    texts = pa.array(ROWS).dictionary_encode() if kind == "dictionary" else pa.array(ROWS, kind)
+    pq.write_table(pa.table({"text.more": ["no"] * 300, "text": texts}), tmp_path / "x.parquet")
+    with Column(tmp_path / "x.parquet", "text") as column:
+        column.check()
+        assert column.texts(0).to_pylist() == ROWS
+        assert column.stored_bytes > 0
+
+
+@pytest.mark.fault
+def test_a_file_that_changes_while_it_is_read_is_not_called_damaged(tmp_path):
+    written(tmp_path / "x.parquet", ROWS)
+    with Column(tmp_path / "x.parquet", "text") as column:
+        (tmp_path / "x.parquet").write_bytes(b"another")
+        with pytest.raises(UserError, match="x.parquet was changed while it was being read"):
+            column.check()
+
+
+@pytest.mark.fault
+def test_a_row_group_that_does_not_fit_in_memory_is_named(tmp_path, monkeypatch):
+    def full(*_args, **_options):
+        raise pa.ArrowMemoryError("malloc of size 65536 failed")
+
+    written(tmp_path / "x.parquet", ROWS)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", full)
+    with Column(tmp_path / "x.parquet", "text") as column:
+        with pytest.raises(MemoryError):
+            column.texts(0)
+        with pytest.raises(UserError, match="row group 0, of 100 rows, does not fit in the memory"):
+            column.check()
 
 
 @pytest.mark.refused

@@ -5,6 +5,9 @@ import json
 import shlex
 import subprocess
 import sys
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +75,48 @@ def test_a_main_verb_shows_examples_that_can_be_typed(cli, verb):
         command = group.get_command(group.make_context("runner", [verb]), verb)
         command.make_context(verb, arguments)
         assert f"\n  {line}\n" in cli(verb, "--help").out
+
+
+def with_a_path(command, path):
+    """Arguments for a verb in which every path is this one, and the names of those; none if it takes no path."""
+    import inspect
+    import typing
+
+    import typer
+
+    hints, words, names = typing.get_type_hints(command, include_extras=True), [], []
+    for name, param in inspect.signature(command).parameters.items():
+        if typing.get_origin(hints[name]) is not typing.Annotated:
+            continue
+        kind, info = typing.get_args(hints[name])[:2]
+        is_path = Path in (kind, *typing.get_args(kind))
+        if is_path or param.default is inspect.Parameter.empty:
+            named = str(info.default) if str(info.default).startswith("--") else f"--{name}"
+            option = [named] * isinstance(info, typer.models.OptionInfo)
+            words += [*option, path if is_path else "x"]
+            names += [name] * is_path
+    return words if names else None, names
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_path_of_a_verb_can_begin_with_a_tilde_and_is_not_a_url(cli, tmp_path, monkeypatch, verb):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    module, taken = import_module(f"runner.commands.{verbs()[verb].stem}"), {}
+    words, names = with_a_path(module.command, "~/x")
+    if words is None:
+        return
+    monkeypatch.setattr(module, "command", wraps(module.command)(lambda **given: taken.update(given)))
+    assert cli(verb, *words) == (0, "", "")
+    for name in names:
+        assert taken[name] in (tmp_path / "x", [tmp_path / "x"])
+    code, out, err = cli(verb, *with_a_path(module.command, "https://x.org/x")[0])
+    assert (code, out) == (2, "")
+    assert "is a URL, not a path of this machine" in err
+
+
+def test_a_root_in_the_home_folder_can_be_written_with_a_tilde(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"{tmp_path / 'here'} does not exist yet" in cli("status", root="~/here").err
 
 
 def test_a_repeated_only_of_one_factor_is_a_union(cli, study):

@@ -83,7 +83,12 @@ def test_text_that_cannot_be_trained_on_is_refused_before_anything_is_certified(
     ("old", "new", "place", "says"),
     [
         ("sequence_length: 32", "sequence_length: 100000", "9:5", "one sample takes 100,001"),
-        ("path: t.parquet", "path: .", "6:5", "is a folder, not a Parquet file; `runner data"),
+        (
+            "path: t.parquet",
+            "path: .",
+            "6:5",
+            "is a folder, not a Parquet file; name one of its files, such as .*/t.parquet",
+        ),
         ("path: t.parquet", "path: s.yaml", "6:5", "is not a Parquet file"),
         ("path: t.parquet", f"path: {'x' * 300}", "6:5", "File name too long"),
         (
@@ -123,6 +128,45 @@ def test_a_file_is_hashed_once_and_later_launches_of_the_study_recognise_it(plan
     assert [run.data_fingerprint for run, _ in again.runs] == [run.data_fingerprint for run, _ in first.runs]
 
 
+@pytest.mark.refused
+def test_a_bad_row_far_behind_is_refused_when_planned_whichever_column_was_read_before(planned, tmp_path):
+    latin = pa.Array.from_buffers(pa.string(), 40, pa.array([b"x"] * 39 + [b"\xe9"], pa.binary()).buffers())
+    pq.write_table(
+        pa.table({"text": pa.array(TEXTS), "other": latin}), tmp_path / "t.parquet", row_group_size=8
+    )
+    keep(planned(texts=None))
+    other = STUDY.replace("path: t.parquet", "path: t.parquet\n    text_column: other")
+    with pytest.raises(InvalidFile, match="s.yaml:7:5: .*t.parquet: row 39, in row group 4, cannot be read"):
+        planned(texts=None, study=other)
+
+
+@pytest.mark.refused
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("https://x.org/text.parquet", "'https://x.org/text.parquet' is a URL, .*: name a local copy"),
+        ("s3://bucket/text.parquet", "is a URL"),
+        ("file:///data/text.parquet", "is a URL, .*: write it without file://"),
+        ("~nobody-of-this-name/x", "the home folder is unknown; write the path in full"),
+    ],
+)
+def test_a_path_that_is_not_on_this_machine_is_refused_for_what_it_is(planned, path, says):
+    for line, study in (
+        (6, STUDY.replace("path: t.parquet", f"path: {path}")),
+        (7, STUDY.replace("path: t.parquet", f"path: t.parquet\n    tokenizer: {path}")),
+    ):
+        with pytest.raises(InvalidFile, match=f"s.yaml:{line}:5: .*{says}") as caught:
+            planned(study=study)
+        assert "--out" not in str(caught.value)
+
+
+def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(planned, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert planned(study=STUDY.replace("path: t.parquet", "path: ~/t.parquet")).runs
+    with pytest.raises(InvalidFile, match=f"{tmp_path}/none: no such file; .* --out {tmp_path}/none.parquet"):
+        planned(study=STUDY.replace("path: t.parquet", "path: ~/none"))
+
+
 def test_a_study_whose_data_has_changed_by_a_word_is_not_mixed_with_its_old_runs(planned, tmp_path):
     keep(planned())
     file = tmp_path / "t.parquet"
@@ -147,4 +191,4 @@ def test_reading_a_large_file_is_announced(planned, monkeypatch, caplog):
         keep(planned())
         planned()
     (said,) = caplog.messages
-    assert "once, for its fingerprint" in said
+    assert "once, to check and to fingerprint it" in said
