@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from analysis.compare.difference import Difference, Row, Side, withheld
+from analysis.compare.difference import SPEED_AND_LOSS, Difference, Row, Side, withheld
 from analysis.compare.guard import differences
 from analysis.compare.loss import loss
 from analysis.compare.match import Group, Matches, Pair, match
@@ -17,6 +17,7 @@ from analysis.compare.speed import speed
 from analysis.stats.estimate import median_of_known
 from analysis.stats.verdict import Verdict
 from model.errors import UserError
+from model.units import counted
 
 # What two studies are compared for, so that it withholds nothing: other code, later, or somebody else's logs.
 MEANT = frozenset({"commit", "diff", "order", "imported"})
@@ -151,9 +152,31 @@ def compare(a: Measured, b: Measured, options: Options) -> Comparison:
     margins = {**stated_margins(b.runs), **stated_margins(a.runs), **options.margins}
     options = replace(options, margins=margins)
     sides = [(a.completed(pair.a.runs), b.completed(pair.b.runs)) for pair in matches.pairs]
+    same = sum(len(_shared(*both)) for both in sides)
+    if same and same == sum(len(after.runs) for _, after in sides):
+        raise UserError(
+            f"{a.name} and {b.name} hold the same runs, attempt by attempt, as a copy does: they are one "
+            "sample. Repeat the runs after the change, in another root"
+        )
     pairs = zip(matches.pairs, sides, strict=True)
     results = [_result(pair, *both, options) for pair, both in pairs]
     return Comparison((a.name, b.name), options, results, matches.a_alone, matches.b_alone)
+
+
+def _shared(a: Measured, b: Measured) -> set[tuple[Any, ...]]:
+    """The runs that both sides have, with the same attempts."""
+    same = ("run_id", "attempts", "started_at", "ended_at", "wall_seconds", "step_seconds", "final_loss")
+    one, other = ({tuple(run.get(column) for column in same) for run in side.runs} for side in (a, b))
+    return one & other
+
+
+def _one_sample(a: Measured, b: Measured) -> Iterator[Difference]:
+    """What forbids a verdict whatever the comparison is meant to be about."""
+    if shared := len(_shared(a, b)):
+        runs = f"{shared} of the {counted(len(b.runs), 'run')} of {b.name}"
+        also = f"{'is' if shared == 1 else 'are'} also in {a.name}, attempt by attempt"
+        said = f"{runs} {also}: they are one sample."
+        yield Difference("sample", said, SPEED_AND_LOSS)
 
 
 def _refuse_other_work(a: Measured, b: Measured) -> None:
@@ -180,15 +203,17 @@ def _result(pair: Pair, a: Measured, b: Measured, options: Options) -> Result:
         settings = [each for each in settings if each.name != "attention"]
     guard = differences(Side(a.name, a.runs), Side(b.name, b.runs))
     guard += [each.difference() for each in settings if each.breaks]
-    counted = [each for each in guard if not options.meant(each)]
+    same = [*_one_sample(a, b)]
+    counts = [*same, *(each for each in guard if not options.meant(each))]
+    guard = [*same, *guard]
     fast = speed(a, b, options.margins.get("tokens_per_second"), options.single_runs)
-    same = loss(a, b, options.margins.get("loss"))
+    trained = loss(a, b, options.margins.get("loss"))
     return Result(
         pair=pair,
         settings=settings,
         guard=guard,
-        speed=fast and withheld(fast, counted, "speed"),
-        loss=same and withheld(same, counted, "loss"),
+        speed=fast and withheld(fast, counts, "speed"),
+        loss=trained and withheld(trained, counts, "loss"),
         outcomes=outcomes(pair.a.runs, pair.b.runs),
         step_seconds=_medians(a, b, "step_seconds"),
         peak_memory_bytes=_medians(a, b, "peak_memory_bytes"),

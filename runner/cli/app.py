@@ -67,6 +67,7 @@ class _Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if any(arg.partition("=")[0] == "--root" for arg in args):
             raise UserError(f"--root goes before the command: runner --root DIR {self.name}")
+        args = self._with_texts_apart(ctx, args)
         _refuse_slips(self, ctx, args)
         try:
             return super().parse_args(ctx, args)
@@ -74,6 +75,16 @@ class _Verb(TyperCommand):
             said = error.message.removeprefix("Value error, ").replace("Input should be", "must be")
             error.message = re.sub("must be a valid integer.*", "must be a whole number", said)
             raise
+
+    def _with_texts_apart(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put a space before a text that begins like an option, such as SQL that begins with a comment."""
+        options = {name for param in self.get_params(ctx) for name in (*param.opts, *param.secondary_opts)}
+
+        def is_text(arg: str) -> bool:
+            name = arg.partition("=")[0]
+            return arg.startswith("--") and name not in options and (" " in name or "\n" in arg)
+
+        return [f" {arg}" if is_text(arg) else arg for arg in args]
 
 
 class _Verbs(TyperGroup):

@@ -11,6 +11,8 @@ import typer
 from model.errors import UserError, did_you_mean, local_path, no_runs
 from runner.spec.shell import check_path
 from runner.state.filesystem import existing
+from runner.state.ledger import RunState
+from runner.state.runs import find, like, study_names
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.")]
 
@@ -24,6 +26,15 @@ def named(study: str | None) -> str | None:
 
 StudyName = Annotated[
     str | None, typer.Argument(metavar="STUDY", help="A study's name, or its file.", callback=named)
+]
+StudyOrRun = Annotated[
+    str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
+]
+StudyOrRunName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.", callback=named
+    ),
 ]
 ProfileName = Annotated[
     str | None,
@@ -71,6 +82,20 @@ RunName = Annotated[
 ]
 
 
+# How names of files end that verbs write into folders, or that somebody may take the folder for.
+_FILES = (
+    *(".csv", ".db", ".duckdb", ".gz", ".htm", ".html", ".json", ".md", ".parquet", ".pdf", ".png", ".sh"),
+    *(".svg", ".tar", ".tex", ".tgz", ".yaml", ".yml", ".zip"),
+)
+
+
+def folder_name(folder: Path | None) -> Path | None:
+    """Refuse the name of a file where a folder will be written."""
+    if folder is not None and folder.suffix.lower() in _FILES and not folder.exists():
+        raise typer.BadParameter(f"{folder}: this writes a folder; name it without {folder.suffix}")
+    return folder
+
+
 class Settings:
     """Global options of this invocation, set once by the command line."""
 
@@ -110,7 +135,6 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
         UserError: the study has no runs here.
     """
     from runner.execute import queue
-    from runner.state.runs import study_names
 
     name, root = given, Settings.root
     if is_file(given):
@@ -120,8 +144,29 @@ def study_name(given: str, also: Sequence[str] = ()) -> str:
     if name not in (known := sorted({*study_names(root), *also})):
         if waits := queue.waits(root, name):
             raise UserError(f"no runs of study '{name}' yet: {waits[0]}")
+        if (runs := like(root, given)) and not is_file(given):
+            raise UserError(f"'{given}' is a run; name its study, {runs[0].path.parent.name}")
         raise no_runs(root, name, sorted({*known, *queue.waiting_studies(root)}))
     return name
+
+
+def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | None]:
+    """Resolve a study's name or file, or a run, to the study, and to the run if it is one.
+
+    Args:
+        also: as `study_name`.
+
+    Raises:
+        UserError: there is no such study or run here.
+    """
+    root = Settings.root
+    from runner.execute import queue
+
+    known = {*study_names(root), *also}
+    if is_file(given) or given in known or not known or queue.waits(root, given):
+        return study_name(given, also), None
+    state = find(root, given, studies=sorted(known))
+    return state.brief.study, state
 
 
 def is_file(given: str) -> bool:

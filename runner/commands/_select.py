@@ -10,6 +10,7 @@ from model.disk.files import Unreadable
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say
+from runner.spec.cells.options import named
 from runner.spec.settings import leaves, short_for
 from runner.state.ledger import RunState
 
@@ -45,7 +46,7 @@ def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState
         name, equals, values = text.partition("=")
         if not equals:
             raise UserError(f"--only {text}: expected SETTING=VALUE, such as train.sequence_length=4096")
-        wanted.setdefault(setting(name, states), []).extend(values.split(","))
+        wanted.setdefault(setting(name, states), []).append(values)
     for dotted, texts in wanted.items():
         states = _having(states, dotted, texts)
     return list(states)
@@ -53,11 +54,12 @@ def by_setting(states: Sequence[RunState], only: Sequence[str]) -> list[RunState
 
 def _having(states: Sequence[RunState], dotted: str, texts: Sequence[str]) -> list[RunState]:
     found = [(state, value) for state in states for value in _values(state, dotted)]
-    seen = list(dict.fromkeys(str(value) for _, value in found))
-    for text in texts:
-        if found and not any(_same(value, text) for _, value in found):
-            raise UserError(f"--only {dotted}={text}: no run has this value {did_you_mean(text, seen)}")
-    return [state for state, value in found if any(_same(value, text) for text in texts)]
+    seen, wanted = list(dict.fromkeys(str(value) for _, value in found)), list[Any]()
+    for part, meant in (pair for text in texts for pair in named(text, [value for _, value in found])):
+        if found and not meant:
+            raise UserError(f"--only {dotted}={part}: no run has this value {did_you_mean(part, seen)}")
+        wanted += meant
+    return [state for state, value in found if str(value) in map(str, wanted)]
 
 
 def _values(state: RunState, dotted: str) -> Iterable[Any]:
@@ -73,15 +75,6 @@ def _values(state: RunState, dotted: str) -> Iterable[Any]:
     for part in dotted.split("."):
         value = getattr(value, part)
     yield value
-
-
-def _same(value: Any, text: str) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value).lower() == text.lower()
-    try:
-        return value == float(text)
-    except ValueError:
-        return False
 
 
 def setting(name: str, states: Iterable[RunState]) -> str:

@@ -88,9 +88,9 @@ def _goes_on(plan: Plan) -> str:
 
 
 def summary(plan: Plan) -> int:
-    """Print the outcomes of all runs in the plan; returns 0 if all are as expected, else 1."""
+    """Print the outcomes of all runs in the plan; returns 0 if all are there and as expected, else 1."""
     found = {state.brief.run_id: state for state in states_of(plan)}
-    states = [found[run.run_id] for run, _ in plan.runs]
+    states = [found[run.run_id] for run, _ in plan.runs if run.run_id in found]
     rows = [
         [
             name_of(state),
@@ -102,9 +102,12 @@ def summary(plan: Plan) -> int:
         for state, label in zip(states, labels(states), strict=True)
     ]
     table(*filled(["run", "factors", "outcome", "loss", "last tokens/s", "reason"], rows, states))
-    if not plan.study.name.endswith(REHEARSAL):
+    if states and not plan.study.name.endswith(REHEARSAL):
         _say_next(states)
-    return 0 if all(state.as_expected for state in states) else 1
+    if gone := len(plan.runs) - len(states):
+        folders = "the folder of 1 run was" if gone == 1 else f"the folders of {gone} runs were"
+        say(f"{folders} removed during the launch: launch again to run what is missing")
+    return 0 if not gone and all(state.as_expected for state in states) else 1
 
 
 def _say_next(states: Sequence[RunState]) -> None:

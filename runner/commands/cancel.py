@@ -11,17 +11,15 @@ import typer
 from model.errors import UserError
 from model.units import counted
 from runner.commands._console import say
-from runner.commands._options import Settings, is_file, study_name
+from runner.commands._options import Settings, StudyOrRun, is_file, study_name, study_or_run
 from runner.execute import queue
 from runner.state import process
 from runner.state.ledger import RunState
-from runner.state.runs import find, in_flight, study_names
+from runner.state.runs import in_flight, study_names
 
 
 def command(
-    target: Annotated[
-        str, typer.Argument(metavar="STUDY|RUN", help="A study's name or file, or a run: ID or STUDY/ID.")
-    ],
+    target: StudyOrRun,
     now: Annotated[
         bool, typer.Option("--now", help="On Slurm: do not wait for runs to save a checkpoint.")
     ] = False,
@@ -37,10 +35,8 @@ def command(
         say(f"{launch} no longer waits for its turn")
     if stopped and name not in known:
         return
-    if name in known:
-        found = reconciled(root, name)
-    else:
-        found = [find(root, name, studies=sorted({*known, *waiting}))]
+    study, run = study_or_run(name, waiting)
+    found = [run] if run else reconciled(root, study)
     if not (open_ := in_flight(found)):
         if name in known and (own := queue.running(root, name)):
             ends = f"`kill {own.pid}` ends it"

@@ -22,7 +22,7 @@ import typer
 
 from model.errors import UserError, did_you_mean, local_path
 from runner.commands._console import print_json, say
-from runner.commands._options import AsJson, Settings, is_file, margins, study_name
+from runner.commands._options import AsJson, Settings, folder_name, is_file, margins, study_name
 from runner.spec.settings import leaves
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ Strict = Annotated[
 Html = Annotated[
     Path | None,
     typer.Option(
-        "--html", metavar="DIR", help="Also write it as a page, with its records for `runner audit`."
+        "--html",
+        metavar="DIR",
+        help="Also write it as a page, with its records for `runner audit`.",
+        callback=folder_name,
     ),
 ]
 

@@ -20,13 +20,14 @@ import typer
 
 from model.units import counted
 from runner.commands._console import say, show
-from runner.commands._options import Settings, study_name
+from runner.commands._options import Settings, folder_name, study_name
 
 
 def command(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output folder [default: exports/STUDY].")
+        Path | None,
+        typer.Option("--out", "-o", help="Output folder [default: exports/STUDY].", callback=folder_name),
     ] = None,
     logs: Annotated[bool, typer.Option("--logs", help="Include what the runs printed.")] = False,
     diffs: Annotated[

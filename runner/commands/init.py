@@ -15,6 +15,7 @@ import typer
 
 from model.errors import UserError
 from runner.commands._console import show
+from runner.commands._options import folder_name
 from runner.spec.schema import json_schema
 
 STUDY = """\
@@ -61,7 +62,9 @@ slurm:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where to write.", callback=folder_name)
+    ] = Path(),
 ) -> None:
     for path in write_starter(folder):
         show(path)

@@ -32,6 +32,7 @@ from runner.commands._options import (
     StudyPath,
     Wait,
     Yes,
+    folder_name,
 )  # fmt: skip
 from runner.commands._price import price
 from runner.commands._study import cells_of
@@ -63,7 +64,11 @@ def command(
     fail_fast: FailFast = False,
     scripts: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="With --dry-run: also write the batch scripts to this folder."),
+        typer.Option(
+            metavar="DIR",
+            help="With --dry-run: also write the batch scripts to this folder.",
+            callback=folder_name,
+        ),
     ] = None,
 ) -> None:
     from runner.commands._start import start

@@ -21,7 +21,7 @@ import typer
 
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say, show
-from runner.commands._options import Settings, study_name
+from runner.commands._options import Settings, folder_name, study_name
 from runner.commands._watch import watch
 from runner.execute import queue
 
@@ -36,7 +36,10 @@ def command(
     context: typer.Context,
     study: Annotated[str | None, typer.Argument(metavar="STUDY", help="A study's name, or its file.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output folder [default: reports/build/STUDY].")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Output folder [default: reports/build/STUDY].", callback=folder_name
+        ),
     ] = None,
     records: Annotated[
         bool,

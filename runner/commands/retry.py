@@ -3,6 +3,7 @@
 Examples:
   runner retry first
   runner retry first --outcome timeout
+  runner retry first/3f9c
   runner retry first --set parallel.shard=2
 """
 
@@ -17,16 +18,17 @@ from model.config import AXES
 from model.disk.record import Outcome
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say
-from runner.commands._options import OtherProfile, Settings, Wait, study_name
+from runner.commands._options import OtherProfile, Settings, StudyOrRun, Wait, study_or_run
 from runner.commands._select import by_outcome
 from runner.state.ledger import RunState
+from runner.state.runs import name_of
 
 if TYPE_CHECKING:
     from runner.spec.profile import Cluster
 
 
 def command(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study's name, or its file.")],
+    target: StudyOrRun,
     outcome: Annotated[
         list[str] | None,
         typer.Option(help="Runs with this outcome; commas between several [default: all unexpected]."),
@@ -47,7 +49,11 @@ def command(
     from runner.plan.plan import planned_again
 
     changes = _changes(sets or ())
-    chosen = _ended(reconciled(Settings.root, study_name(study)), outcome or ())
+    study, run = study_or_run(target)
+    found = [
+        state for state in reconciled(Settings.root, study) if run is None or name_of(state) == name_of(run)
+    ]
+    chosen = _ended(found, outcome or ())
     if not chosen:
         say("nothing to restart")
         return

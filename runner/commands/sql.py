@@ -9,6 +9,7 @@ Examples:
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Literal
 
 import typer
@@ -43,7 +44,14 @@ def command(
         _list()
         return
     sql = _sql(query, study)
+    if form == "parquet" and on_a_terminal():
+        raise UserError("Parquet is not for a terminal: add > FILE.parquet")
     in_child(lambda: answer(Settings.root, sql, form), timeout, int(memory * 2**30))
+
+
+def on_a_terminal() -> bool:
+    """Whether a person would see the answer as it is written."""
+    return sys.stdout.isatty()
 
 
 def _sql(query: str | None, study: str | None) -> str:

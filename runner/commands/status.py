@@ -21,7 +21,7 @@ from model.disk.record import StepRecord
 from model.errors import UserError
 from model.units import counted
 from runner.commands._console import live, print_json, say, table
-from runner.commands._options import AsJson, Settings, StudyName, study_name
+from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
 from runner.execute import queue
@@ -42,7 +42,7 @@ GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median last t
 
 
 def command(
-    study: StudyName = None,
+    study: StudyOrRunName = None,
     outcome: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,7 +65,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     root = Settings.root
-    name = study and study_name(study, queue.waiting_studies(root))
+    name, run = study_or_run(study, queue.waiting_studies(root)) if study else (None, None)
     if watch and as_json:
         raise UserError("--json prints one document: leave out --watch")
 
@@ -76,10 +76,11 @@ def command(
         say(f"{root} does not exist yet: `runner launch STUDY` creates it, or name another with --root")
 
     def chosen() -> list[RunState]:
-        return by_setting(by_outcome(reconciled(root, name), outcome or ()), only or ())
+        found = [state for state in reconciled(root, name) if run is None or name_of(state) == name_of(run)]
+        return by_setting(by_outcome(found, outcome or ()), only or ())
 
     if as_json:
-        print_json([*rows(chosen()), *([] if outcome or only else _waiting(root, name))])
+        print_json([*rows(chosen()), *([] if outcome or only or run else _waiting(root, name))])
     elif watch:
         _watch(chosen, lambda: bool(queue.waiting(root, name)))
     elif every:

@@ -21,7 +21,7 @@ from model import attention
 from model.errors import UserError
 from model.verify.certificate import Certificate
 from runner.commands._console import print_json, say, table
-from runner.commands._options import AsJson, Settings
+from runner.commands._options import AsJson, Settings, folder_name
 from runner.job import admission
 from runner.job.phase import Stage
 from runner.job.trial import Options, Trial, hold
@@ -39,7 +39,10 @@ def command(
         Literal["cuda", "cpu"] | None, typer.Option(help="Device to test on [default: cuda if available].")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="DIR", help="Also write a report page of the results.")
+        Path | None,
+        typer.Option(
+            "--report", metavar="DIR", help="Also write a report page of the results.", callback=folder_name
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -128,7 +128,9 @@ def _group(task: Task, pid: int) -> Group | None:
 
 
 def note(child: Child) -> None:
-    """Record how a process ended if nobody has, or it was stopped by the queue."""
+    """Record how a process ended if nobody has, or it was stopped by the queue, unless its folder is gone."""
+    if child.task.removed:
+        return
     attempt, ending = child.task.folder.attempt(child.task.attempt), child.ending
     result = attempt.result
     if attempt.settled is None and ending is None:
@@ -168,7 +170,8 @@ def stop(children: Sequence[Child], hurry: Callable[[], bool] = lambda: False) -
         child.process.terminate()
         with suppress(ProcessLookupError):
             go_on(child.process.pid)  # one that was stopped would not hear it
-    grace = max((child.task.folder.run.grace_seconds for child in children), default=0.0)
+    there = (child.task.folder for child in children if not child.task.removed)
+    grace = max((folder.run.grace_seconds for folder in there), default=0.0)
     until = time.monotonic() + grace
     while (
         any(child.process.poll() is None for child in children) and time.monotonic() < until and not hurry()

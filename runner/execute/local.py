@@ -96,9 +96,14 @@ def _run(
         while waiting and len(children) < profile.max_parallel and not received:
             if (own := _free(devices, children, waiting[0])) is None:
                 break
-            if _claimed(task := waiting.pop(0)):
-                children.append(start(task, profile, own))
-                watcher.started(task)
+            try:
+                if _claimed(task := waiting.pop(0)):
+                    children.append(start(task, profile, own))
+                    watcher.started(task)
+            except UserError:
+                if task.removed is None:
+                    raise
+                log.warning("%s: %s", task.label, task.removed)
         time.sleep(POLL_SECONDS)
         children[:] = [child for child in children if not _finished(child, watcher)]
         if received:
@@ -157,6 +162,8 @@ def _abandon(
 def _claimed(task: Task) -> bool:
     """Claim a task, unless another user could change what it would run (UserError)."""
     run = task.folder.path
+    if task.removed:
+        raise UserError(task.removed)
     guard.require_own(run.parent, run, run / "run.json")
     if task.code:
         snapshot.own(run.parent, task.code)
@@ -239,6 +246,9 @@ def _finished(child: Child, watcher: Watcher) -> bool:
 
 
 def _tell(child: Child, watcher: Watcher) -> None:
+    if removed := child.task.removed:
+        watcher.ended(child.task, Outcome.LOST, removed)
+        return
     state = ledger.state(child.task.folder)
     assert state.outcome
     watcher.ended(child.task, state.outcome, state.reason)

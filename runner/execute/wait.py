@@ -63,6 +63,10 @@ def wait_for(plan: Plan, left: Sequence[Task], fail_fast: bool = False) -> None:
 
 def _unsubmitted(left: Sequence[Task], states: Iterable[RunState]) -> list[Task]:
     """The tasks whose attempt has neither a job nor an ending, for example because sbatch did not answer."""
+    for task in left:
+        if task.removed:
+            warn_once(f"{task.label}: {task.removed}")
+    left = [task for task in left if not task.removed]
     begun = {state.folder.path: state.attempt for state in states if state.job_id or state.phase == "ended"}
     return [task for task in left if begun.get(task.folder.path, 0) < task.attempt]
 

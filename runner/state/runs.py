@@ -68,8 +68,7 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
         raise UserError(f"'{name}' names no run; list them with `runner status`")
     if slash and study not in (known := study_names(root)):
         raise no_runs(root, study, known)
-    found = [folder for folder in run_folders(root, study or None) if folder.path.name.startswith(run)]
-    if len(found) == 1:
+    if len(found := like(root, name)) == 1:
         return ledger.brief_state(found[0])
     if not found and name in study_names(root):
         raise UserError(f"'{name}' is a study; name one of its runs, which `runner status {name}` lists")
@@ -78,6 +77,12 @@ def find(root: Path, name: str, studies: Sequence[str] | None = None) -> RunStat
     names = [f"{folder.path.parent.name}/{folder.path.name}" for folder in found[:MOST_NAMED]]
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     raise UserError(f"'{name}' is the start of {len(found)} runs: {', '.join(names)}{more}; type more of one")
+
+
+def like(root: Path, name: str) -> list[RunFolder]:
+    """The folders of the runs that a name, as `find` takes it, is the start of."""
+    study, _, run = name.rpartition("/")
+    return [folder for folder in run_folders(root, study or None) if run and folder.path.name.startswith(run)]
 
 
 def _no_run(root: Path, name: str, studies: Sequence[str] | None) -> str:

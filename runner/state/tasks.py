@@ -50,6 +50,13 @@ class Task:
     position: int = 0  # in the order of starting
     parallel: ParallelConfig | None = None
 
+    @property
+    def removed(self) -> str | None:
+        """What to say if somebody removed the run's folder since it was written; None if it is there."""
+        if (self.folder.path / "run.json").exists():
+            return None
+        return f"its folder {self.folder.path} was removed: launch the study again to plan it anew"
+
 
 def label(run: RunRecord | RunBrief, axes: Iterable[str] | None = None) -> str:
     """A run's readable name: its factors by their short names, or its id if it has none.

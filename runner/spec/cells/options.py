@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from model.config import Task
@@ -49,9 +49,10 @@ def wanted(
 ) -> dict[str, list[Scalar]]:
     """The wanted values of each factor, from `--only FACTOR=VALUE[,VALUE]`; several of one factor add up.
 
-    A factor's short name will do, such as `shard` for `parallel.shard`.
+    A factor's short name will do, such as `shard` for `parallel.shard`. Values are as in `named`.
 
     Raises:
+        InvalidFile: a value is not YAML.
         UserError: no such factor, or no cell with this value.
     """
     cells = list(cells)
@@ -61,17 +62,65 @@ def wanted(
         axis = _factor(text, axis, axes)
         if not equals or not values.strip():
             raise UserError(f"--only {text}: expected a value, such as --only {axis}=VALUE")
-        if values.startswith("["):
-            raise UserError(
-                f"--only {text}: write several values without brackets: --only {axis}=VALUE,VALUE"
-            )
-        present = {str(cell[axis][0]): cell[axis][0] for cell in cells if axis in cell}
-        picked = [str(_value("--only", text, value)) for value in values.split(",")]
-        if absent := [value for value in picked if value not in present]:
-            known = did_you_mean(absent[0], list(present))
-            raise UserError(f"--only {text}: no cell has {axis} = '{absent[0]}' {known}")
-        found.setdefault(axis, []).extend(present[value] for value in picked)
+        present = [cell[axis][0] for cell in cells if axis in cell]
+        for part, meant in named(values, present):
+            if not meant and values.startswith("["):
+                example = f"--only {axis}=VALUE,VALUE"
+                raise UserError(f"--only {text}: write several values without brackets: {example}")
+            if not meant:
+                got = _value("--only", text, part)
+                known = did_you_mean(str(got), list(dict.fromkeys(map(str, present))))
+                raise UserError(f"--only {text}: no cell has {axis} = '{got}' {known}")
+            found.setdefault(axis, []).extend(meant)
     return found
+
+
+def named(values: str, present: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The parts of `VALUE[,VALUE]`, each with the values that it names; none if no value is meant.
+
+    A value may have commas: a part is the longest text that names one. Quotes are those of YAML. Numbers are
+    compared by value, and texts without regard to case unless one is equal to the letter.
+    """
+    exact, alike = dict[str, Any](), dict[str | float, list[Any]]()
+    for value in present:
+        if str(value) not in exact:
+            exact[str(value)] = value
+            alike.setdefault(_alike(value), []).append(value)
+    most = 1 + max((text.count(",") for text in exact), default=0)
+
+    def meant(part: str) -> list[Any]:
+        if part in exact:
+            return [exact[part]]
+        return next((alike[key] for key in (part.lower(), _number(part)) if key in alike), [])
+
+    parts = values.split(",")
+    while parts:
+        for length in range(min(most, len(parts)), 0, -1):
+            part = ",".join(parts[:length])
+            values_meant = meant(part) or meant(_unquoted(part))
+            if values_meant or length == 1:
+                yield part, values_meant
+                del parts[:length]
+                break
+
+
+def _alike(value: Any) -> str | float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number else str(value).lower()
+
+
+def _number(part: str) -> float | None:
+    try:
+        return float(part)
+    except ValueError:
+        return None
+
+
+def _unquoted(part: str) -> str:
+    try:
+        return str(parse(part or '""', "--only").data)
+    except InvalidFile:
+        return part
 
 
 def _factor(text: str, axis: str, axes: Sequence[str]) -> str:

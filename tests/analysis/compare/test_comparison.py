@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ def run(seed: int, attention: str = "auto", seconds: float = 0.4, **changes: Any
 
 
 def side(name: str, rows: list[dict[str, Any]], loss: float = 0.0) -> Measured:
-    """Records whose seconds and losses vary with the step, as those of all runs do."""
+    """Records whose seconds and losses vary with the step, as those of all runs do; ended as no other side's."""
+    rows = [each | {"ended_at": each["ended_at"] + timedelta(microseconds=ord(name[-1]))} for each in rows]
     records = {
         each["run_id"]: Records(
             {step: 10 - step / 100 + loss for step in STEPS},
@@ -58,6 +60,21 @@ def test_equal_runs_are_equivalent_and_nothing_is_a_regression() -> None:
     found = only(side("A", a), side("B", b))
     assert (found.speed.kind, found.loss.kind) == ("equivalent", "equivalent")
     assert found.regressions == found.unsettled == []
+
+
+def test_a_copy_of_the_same_runs_is_no_second_sample() -> None:
+    whole = side("first", [run(seed) for seed in range(3)])
+    with pytest.raises(UserError, match="before/first and first hold the same runs, .*: they are one sample"):
+        compare(whole._replace(name="before/first"), whole, Options(margins=MARGINS))
+
+
+def test_runs_that_are_on_both_sides_withhold_the_verdict_even_if_all_differences_are_meant() -> None:
+    whole = side("first", [run(seed) for seed in range(3)])
+    part = side("before", [run(seed) for seed in range(3)])
+    part = part._replace(runs=[whole.runs[0], *part.runs[1:]])
+    found = only(part, whole, across=["all"])
+    assert (found.speed.kind, found.loss.kind) == ("withheld", "withheld")
+    assert "1 of the 3 runs of first is also in before, attempt by attempt" in found.speed.sentence
 
 
 def test_slower_runs_are_a_regression_and_faster_ones_are_not() -> None:
@@ -313,8 +330,8 @@ def test_runs_of_different_tasks_and_attention_alone_are_refused(tasks: tuple[st
 def test_inference_lacks_no_loss() -> None:
     a, b = (
         Measured(name, rows, {each["run_id"]: Records() for each in rows})
-        for name in "AB"
-        for rows in [[run(seed, task="inference") for seed in range(3)]]
+        for name, attempts in (("A", 1), ("B", 2))
+        for rows in [[run(seed, task="inference", attempts=attempts) for seed in range(3)]]
     )
     found = only(a, b)
     assert found.loss is None

@@ -119,6 +119,81 @@ def test_a_root_in_the_home_folder_can_be_written_with_a_tilde(cli, tmp_path, mo
     assert f"{tmp_path / 'here'} does not exist yet" in cli("status", root="~/here").err
 
 
+def test_a_value_with_a_comma_is_selected_alike_by_expand_launch_and_status(
+    cli, root, study, corpus, tmp_path
+):
+    (tmp_path / "a,b.parquet").write_bytes(corpus.read_bytes())
+    path = study('matrix: {data.path: ["a,b.parquet", text.parquet]}\n')
+    only = ("--only", "path=a,b.parquet")
+    (cell,) = json.loads(cli("expand", path, *only, "--json").out)
+    assert cell["factors"] == {"data.path": "a,b.parquet"}
+    shown = cli("launch", path, *only, "--dry-run")
+    assert (shown.code, shown.out.count("a,b.parquet")) == (0, 1)
+    assert "text.parquet" not in shown.out
+
+
+def test_a_query_can_begin_and_end_with_a_comment(runner, root):
+    root.mkdir()
+    runner("collect", rc=0)
+    for query in ("-- a comment\nselect 1 as one", "--one\nselect 1 as one -- said"):
+        assert runner("sql", query, "--format", "csv").stdout.split() == ["one", "1"]
+
+
+@pytest.mark.refused
+def test_a_terminal_is_sent_no_parquet(cli, root, monkeypatch):
+    root.mkdir()
+    assert cli("collect").code == 0
+    monkeypatch.setattr("runner.commands.sql.on_a_terminal", lambda: True)
+    code, out, err = cli("sql", "select 1", "--format", "parquet")
+    assert (code, out, err) == (2, "", "Parquet is not for a terminal: add > FILE.parquet\n")
+
+
+# Each verb by what its argument can name.
+STUDIES = ["status", "cancel", "retry", "report", "export", "collect", "gc"]
+RUNS = ["status", "cancel", "retry", "logs", "explain", "reproduce"]
+
+
+@pytest.fixture
+def two_studies(root, tmp_path):
+    from tests.analysis.fabricate import Folder, plan
+
+    for run_id, name in (("abc1", "t1"), ("abd2", "t1"), ("abe3", "t2")):
+        folder = Folder(root, plan(run_id, name))
+        folder.start()
+        folder.end()
+    (tmp_path / "t1.yaml").write_text("title: x\n")
+
+
+@pytest.mark.parametrize("verb", sorted({*STUDIES, *RUNS}))
+def test_every_verb_takes_studies_and_runs_in_the_same_forms(cli, root, two_studies, verb):
+    """A form that a verb does not take is refused for what it is."""
+
+    def said(target):
+        return cli(verb, target).err
+
+    runs, missing = ("abc", "t1/abc", "abc1", "t1/abc1"), ("no study or run", "no run", "no runs of study")
+    for run in runs:
+        if verb in RUNS:
+            assert not any(words in said(run) for words in (*missing, "is a run"))
+        else:
+            assert f"'{run}' is a run; name its study, t1" in said(run)
+    for study in ("t1", "t1.yaml"):
+        if verb in STUDIES:
+            assert not any(words in said(study) for words in (*missing, "is a study"))
+    if verb not in STUDIES:
+        assert "'t1' is a study; name one of its runs" in said("t1")
+    if verb in RUNS:
+        assert "'ab' is the start of 3 runs" in said("ab")
+    assert any(words in said("nothing") for words in missing)
+    assert any(words in said("t1/nothing") for words in missing)
+
+
+def test_status_and_retry_of_a_run_are_about_that_run(cli, root, two_studies):
+    (row,) = json.loads(cli("status", "t1/abd", "--json").out)
+    assert row["run_id"] == "abd2"
+    assert cli("retry", "t1/abd", "--outcome", "failed").err == "nothing to restart\n"
+
+
 def test_a_repeated_only_of_one_factor_is_a_union(cli, study):
     path = study("matrix: {seed: [0, 1, 2]}\n")
     both = cli("expand", path, "--only", "seed=2", "--only", "seed=0", "--json").out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,20 @@ def test_nothing_worse_exits_with_0_and_says_by_which_margins() -> None:
     done = compare(f"backends@{BEFORE[:8]}", "same", *MARGINS)
     assert done.exit_code == 0
     assert "no regression is established (margins: loss 0.005 nats, tokens_per_second 2 %)" in done.stderr
+
+
+@pytest.mark.refused
+def test_a_copy_of_a_root_is_not_compared_with_its_original(tmp_path: Path) -> None:
+    study(tmp_path / "main", BEFORE, name="first")
+    shutil.copytree(tmp_path / "main" / "first", tmp_path / "before" / "first")
+    shutil.copytree(
+        tmp_path / "main" / ".certificates", tmp_path / "before" / ".certificates", dirs_exist_ok=True
+    )
+    done = compare(str(tmp_path / "before" / "first"), str(tmp_path / "main" / "first"), *MARGINS)
+    assert isinstance(done.exception, UserError)
+    assert "hold the same runs, attempt by attempt, as a copy does: they are one sample" in str(
+        done.exception
+    )
 
 
 def test_a_slower_group_exits_with_1_and_is_named() -> None:
@@ -145,10 +160,11 @@ def test_what_cannot_be_compared_is_refused_with_what_to_type_instead(arguments,
 
 
 def test_runs_of_inference_are_compared_by_speed_and_not_by_losses_that_they_lack(tmp_path: Path) -> None:
-    for side in ("first", "second"):
+    for side, more in (("first", 0), ("second", 1e-5)):
         for repeat in (1, 2, 3):
             (tmp_path / side).mkdir(exist_ok=True)
-            inferred(tmp_path / side, "flash", seconds=0.1 + repeat / 1e4, run_id=f"r{repeat}", repeat=repeat)
+            seconds = 0.1 + repeat / 1e4 + more
+            inferred(tmp_path / side, "flash", seconds=seconds, run_id=f"r{repeat}", repeat=repeat)
     done = compare(str(tmp_path / "first"), str(tmp_path / "second"), *MARGINS, "--across", "all", "--json")
     (group,) = json.loads(done.stdout)["groups"]
     assert (group["speed"]["kind"], group["loss"]) == ("equivalent", None)

@@ -15,6 +15,7 @@ from runner.commands._select import by_setting, setting
 from runner.commands._table import labels
 from runner.commands.status import summarize
 from runner.job.phase import FILE, Stage
+from runner.spec.cells.options import named
 from runner.state.runs import states
 from tests.analysis.fabricate import Folder, completed, plan
 
@@ -250,3 +251,23 @@ def test_json_says_which_process_was_slowest_of_late(tmp_path):
         "one": None,
         "two": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "present", "meant"),
+    [
+        ("a,b.parquet", ["a,b.parquet", "c.parquet"], [["a,b.parquet"]]),
+        ("c.parquet,a,b.parquet", ["a,b.parquet", "c.parquet"], [["c.parquet"], ["a,b.parquet"]]),
+        ("lr=1,bs=4,lr=2,bs=4", ["lr=1,bs=4", "lr=2,bs=4"], [["lr=1,bs=4"], ["lr=2,bs=4"]]),
+        ("a,b", ["a", "b", "a,b"], [["a,b"]]),
+        ('"a,b",a', ["a", "b", "a,b"], [["a,b"], ["a"]]),
+        ("a,", ["a", ",", ""], [["a"], [""]]),
+        ("1e-3,0.003", [0.001, 0.003], [[0.001], [0.003]]),
+        ("TRUE,1", [True, 1], [[True], [1]]),
+        ("[x],y", ["[x]", "y"], [["[x]"], ["y"]]),
+        ("A.parquet", ["a.parquet", "A.parquet"], [["A.parquet"]]),
+        ("x,y", ["a,b", "y"], [[], ["y"]]),
+    ],
+)
+def test_a_value_with_commas_is_selected_where_it_is_one_as_a_whole(text, present, meant):
+    assert [values for _, values in named(text, present)] == meant
