@@ -1,4 +1,4 @@
-# `make demo` and `make test` work on a fresh machine with Python 3.11 or newer, make, and network access.
+# `make`, `make demo` and `make test` work on a fresh machine with Python 3.11 or newer, make, and network access.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,10 @@ DEBIAN := slurm-wlm slurmdbd munge mariadb-server chromium chromium-driver \
 	texlive-latex-recommended lmodern poppler-utils
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
-.PHONY: demo test tools suite check docs pictures published soak system clean
+.PHONY: ready demo test tools suite check docs pictures published soak system clean
+
+# Plain `make`: the environment, with the runner command in .venv/bin.
+ready: $(VENV)/ready
 
 demo: $(VENV)/ready data/text.parquet
 	$(BIN)/runner launch experiments/backends.yaml

@@ -116,12 +116,13 @@ def rebuild(report: Path, out: Path) -> None:
 def _manifest(report: Path) -> ReportManifest:
     path = report / MANIFEST
     if not path.is_file():
-        there = (
-            "it has pages but no records: it comes from a version before audits"
-            if any(report.glob("*.html"))
-            else "name the folder that `runner report` wrote"
-        )
-        raise UserError(f"{report} is not a report that can be audited, {MANIFEST} is missing: {there}")
+        parts = [name for name in (RECORDS, QUERIES, MANIFEST) if not (report / name).exists()]
+        if any(report.glob("*.html")):
+            missing = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+            there = f"{missing} {'are' if len(parts) > 1 else 'is'} missing; audit the whole folder"
+        else:
+            there = "name the folder"
+        raise UserError(f"{report} is not a report that can be audited: {there} that `runner report` wrote")
     try:
         found = read(path, ReportManifest)
     except Unreadable as error:

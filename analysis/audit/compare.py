@@ -91,8 +91,9 @@ def _page(done: Compared, name: str, a: str, b: str, alike: Alike) -> None:
 
 
 def _pieces(done: Compared, name: str, a: dict[str, str], b: dict[str, str], exact: bool) -> None:
-    if not exact:
-        b = _by_words(a, b)
+    # The same code lays pages out alike, so that a text that was changed, such as a heading, moves no others.
+    alike = exact and len(a) == len(b)
+    b = dict(zip(a, b.values(), strict=True)) if alike else _by_words(a, b)
     for place in dict.fromkeys([*a, *b]):
         printed, wanted = a.get(place), b.get(place)
         count = len(split(printed or wanted or "")[1])

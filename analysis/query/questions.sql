@@ -72,7 +72,7 @@ SELECT r.label, count(DISTINCT r.run_id) AS runs, max(r.warmup_steps) AS warmup_
   round(sum(s.step_seconds * s.steps) / sum(s.steps), 4) AS warmup_step_seconds,
   round(median(r.step_seconds), 4) AS step_seconds
 FROM runs r JOIN steps s ON s.study = r.study AND s.run_id = r.run_id
-WHERE r.study = $study AND r.step_seconds IS NOT NULL AND s.step <= r.warmup_steps
+WHERE r.study = $study AND r.outcome = 'completed' AND r.step_seconds IS NOT NULL AND s.step <= r.warmup_steps
 GROUP BY r.label, r.place ORDER BY r.place
 
 -- steady
@@ -88,6 +88,7 @@ WITH counted AS (
 SELECT r.label, count(*) AS runs, round(min(late / early), 4) AS least, round(median(late / early), 4) AS median,
   round(max(late / early), 4) AS most
 FROM thirds t JOIN runs r ON r.study = $study AND r.run_id = t.run_id
+WHERE r.outcome = 'completed'
 GROUP BY r.label, r.place ORDER BY r.place
 
 -- losses

@@ -159,9 +159,9 @@ def study_or_run(given: str, also: Sequence[str] = ()) -> tuple[str, RunState | 
     Raises:
         UserError: there is no such study or run here.
     """
-    root = Settings.root
     from runner.execute import queue
 
+    root = Settings.root
     known = {*study_names(root), *also}
     if is_file(given) or given in known or not known or queue.waits(root, given):
         return study_name(given, also), None

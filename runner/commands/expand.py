@@ -25,7 +25,7 @@ def command(
     as_json: AsJson = False,
 ) -> None:
     parsed = read_study(study)
-    cluster = read_cluster(profile)
+    cluster = read_cluster(profile, study)
     found = cells_of(parsed, parsed.scale_for(scale, cluster), sets, only)
     if profile and (problems := refused(found, cluster)):
         raise InvalidFile(problems)

@@ -46,6 +46,7 @@ margins: {loss: 0.02, tokens_per_second: 5%}
 PROFILE = """\
 # yaml-language-server: $schema=../schemas/profile.json
 # Use it with: runner launch experiments/first.yaml --profile mycluster
+# A study finds the profiles in the folder cluster_profiles beside its own, from wherever you launch it.
 description: My Slurm cluster, one GPU per process of a run
 executor: slurm
 cpus: 8

@@ -78,7 +78,7 @@ def command(
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
     if rehearse and wait is False:
         raise UserError("--rehearse waits for its runs: leave out --detach")
-    cluster, parsed = _at_once(read_cluster(profile), parallel), read_study(study)
+    cluster, parsed = _at_once(read_cluster(profile, study), parallel), read_study(study)
     if fail_fast and cluster.profile.executor == "slurm" and not (wait or rehearse):
         raise UserError("--fail-fast on a cluster needs --wait, which sees how the runs end")
     at = parsed.scale_for(scale, cluster)

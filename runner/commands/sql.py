@@ -1,7 +1,7 @@
 """Query the database with one SELECT, read-only and without access to other files.
 
 Examples:
-  runner sql "select label, seed, final_loss from runs"
+  runner sql "select label, seed, final_loss from runs where outcome = 'completed'"
   runner sql "select * from steps" --format csv > steps.csv
   runner sql --list
   runner sql @speed --study backends

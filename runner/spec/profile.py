@@ -296,19 +296,26 @@ class Cluster:
         return Path(self.document.source).absolute()
 
 
-def profile_files() -> dict[str, Path]:
-    """Profile files by name; those in the working directory override those shipped with the package."""
+def profile_files(study: Path | None = None) -> dict[str, Path]:
+    """Profile files by name: those shipped, those beside a study's folder, those in the working directory.
+
+    Later ones override earlier ones.
+    """
     home = Path(__file__).parents[2]  # the repository, or site-packages
     folders = [
         home / "assay_data" / "cluster_profiles",
         home / "cluster_profiles",
+        *([study.absolute().parent.parent / "cluster_profiles"] if study else []),
         Path.cwd() / "cluster_profiles",
     ]
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
-def read_cluster(name: str | None = None) -> Cluster:
+def read_cluster(name: str | None = None, study: Path | None = None) -> Cluster:
     """Read a profile by name or path. The default is RUNNER_PROFILE, or else `local`.
+
+    Args:
+        study: a study's file, whose neighbours `runner init` writes profiles to.
 
     Raises:
         UserError: no such profile.
@@ -316,9 +323,9 @@ def read_cluster(name: str | None = None) -> Cluster:
     """
     asked = "" if name is not None else "RUNNER_PROFILE: "
     name = name if name is not None else os.environ.get("RUNNER_PROFILE") or DEFAULT
-    path = local_path(name) if name.endswith((".yaml", ".yml")) else profile_files().get(name)
+    path = local_path(name) if name.endswith((".yaml", ".yml")) else profile_files(study).get(name)
     if path is None:
-        choices = did_you_mean(name, sorted(profile_files()))
+        choices = did_you_mean(name, sorted(profile_files(study)))
         raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     profile = validated(document, Profile)

@@ -193,6 +193,29 @@ def test_each_thing_that_was_changed_by_hand_is_named(report: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("change", ["digit", "word", "row"])
+def test_a_changed_heading_or_row_label_is_one_finding_and_not_all_that_is_below_it(
+    report: Path, change: str
+) -> None:
+    page = report / "index.html"
+    heading = re.search(r"<h1[^>]*>([^<]+)<", page.read_text())
+    assert heading
+    old, new = (
+        ('<th scope="row">auto</th>', '<th scope="row">auto 2</th>')
+        if change == "row"
+        else (
+            heading[0],
+            heading[0].replace(heading[1], heading[1] + (" 7" if change == "digit" else " anew")),
+        )
+    )
+    page.write_text(page.read_text().replace(old, new, 1))
+    sign(report)
+    found = audit(report).findings
+    assert len(found) == 1
+    assert "it says" in str(found[0])
+    assert "nothing" not in str(found[0])
+
+
 def alter(
     report: Path, table: str, column: str, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]
 ) -> None:
@@ -400,7 +423,14 @@ def _manifest(old: str, new: str) -> Callable[[Path], None]:
     ("harm", "said"),
     [
         (shutil.rmtree, "name the folder that `runner report` wrote"),
-        (lambda report: (report / MANIFEST).unlink(), "it comes from a version before audits"),
+        (
+            lambda report: (report / MANIFEST).unlink(),
+            "data/manifest.json is missing; audit the whole folder",
+        ),
+        (
+            lambda report: shutil.rmtree(report / "data"),
+            "data/records, data/queries and data/manifest.json are missing; audit the whole folder",
+        ),
         (
             _manifest('"schema_version": 1', '"schema_version": 2'),
             "a newer version of assay may have written it",

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -130,6 +131,25 @@ def test_a_value_with_a_comma_is_selected_alike_by_expand_launch_and_status(
     shown = cli("launch", path, *only, "--dry-run")
     assert (shown.code, shown.out.count("a,b.parquet")) == (0, 1)
     assert "text.parquet" not in shown.out
+
+
+@pytest.mark.parametrize("folder", [".", "mine", "mine/experiments", "elsewhere"])
+def test_the_profile_that_init_writes_is_found_by_name_from_any_folder(cli, tmp_path, monkeypatch, folder):
+    assert cli("init", "mine").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    study = Path(os.path.relpath(tmp_path / "mine/experiments/first.yaml"))
+    assert cli("expand", study, "--profile", "mycluster", "--scale", "full").code == 0
+    assert "did you mean 'mycluster'" in cli("expand", study, "--profile", "myclustr").err
+
+
+def test_plain_make_sets_up_the_environment_and_no_more():
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert "pip install" in done.stdout
+    assert "runner launch" not in done.stdout
+    assert "pytest" not in done.stdout
 
 
 def test_a_query_can_begin_and_end_with_a_comment(runner, root):
