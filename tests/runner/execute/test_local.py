@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,25 @@ def test_a_launch_trains_every_run_and_a_second_one_has_nothing_to_do(runner, st
     assert [step["steps"] for step in steps] == [1, 1, 2, 2]
     assert all(step["tokens"] == 64 * step["steps"] for step in steps)
     assert len(list(root.glob("*/[!.]*/**/*"))) <= 2 * 10, "at most about ten files a run"
+
+
+def test_a_run_folder_that_is_removed_during_a_launch_is_named_and_the_others_run(study, root, start):
+    launch = start("launch", study("order: as written\nmatrix: {train.steps: [100000, 5, 6]}\n"))
+    going = running_job(root)
+    folders = {
+        json.loads(path.read_text())["config"]["train"]["steps"]: path.parent
+        for path in root.glob("*/*/run.json")
+    }
+    shutil.rmtree(folders[5])
+    shutil.rmtree(folders[100000], ignore_errors=True)
+    shutil.rmtree(folders[100000], ignore_errors=True)  # the run may have written in between
+    _, told = launch.communicate(timeout=PATIENCE_SECONDS)
+    assert launch.returncode == 1
+    assert not going.is_running()
+    for steps in (5, 100000):
+        assert f"its folder {folders[steps]} was removed: launch the study again to plan it anew" in told
+    assert "the folders of 2 runs were removed during the launch" in told
+    assert (folders[6] / "attempt-1" / "result.json").exists()
 
 
 def test_an_outcome_that_is_not_the_expected_one_gives_exit_code_1(runner, study):
