@@ -48,7 +48,7 @@ def in_order(value: Any) -> Any:
 
 
 def harmless(text: str) -> str:
-    """A text of several lines, each `visible`: it does not steer a terminal."""
+    """A message of several lines, each `visible`: it does not steer a terminal. A cell is one line."""
     return "\n".join(map(visible, text.split("\n")))
 
 

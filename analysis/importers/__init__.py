@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from analysis.logs.mapping import Mapping
+from analysis.logs.names import by_name, sentence
 from analysis.logs.runs import Origin, Whole, runs_of
 from analysis.logs.table import Refused, Table, content_of
 from model import modules
@@ -67,17 +68,19 @@ def read(file: Path, mapping: Mapping, origin: Origin) -> list[Whole]:
         raise Refused(f"{str(file)!r}: its name has characters that cannot be shown; rename it")
     table = importer.read(file)
     table.problems += _not_there(table, mapping)
-    return runs_of(table, mapping.over(importer.mapping), _sha256(file), origin)
+    named = by_name(table, mapping, importer.mapping)
+    whole = mapping.over(importer.mapping).over(named)
+    return runs_of(table, whole, _sha256(file), origin, by_name=sentence(named))
 
 
 def _not_there(table: Table, mapping: Mapping) -> Iterator[str]:
     """FILE:LINE and what is missing, where a user's mapping names what the file does not have."""
-    there = dict.fromkeys(name for row in table.rows for name in row.values)
-    if not there:
+    if not (there := table.columns()):
         return
+    names = set(there)
     for quantity, column in mapping.columns.items():
-        if column.column not in there:
-            choices = did_you_mean(column.column, list(there))
+        if column.column not in names:
+            choices = did_you_mean(column.column, there)
             yield f"{table.file}:1: {quantity} is unknown: no column '{column.column}' {choices}"
     if mapping.file_name and not re.fullmatch(mapping.file_name, table.file.stem):
         name = f"'{table.file.stem}' does not match {mapping.file_name}"

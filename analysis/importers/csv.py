@@ -8,15 +8,17 @@ from collections import Counter
 from pathlib import Path
 
 from analysis.importers import Importer
-from analysis.logs.table import Refused, Row, Table, text_of
+from analysis.logs.table import Row, Table, text_of
 from model.units import counted
 
 
 def read(file: Path) -> Table:
-    """Read a CSV, with commas, semicolons or tabs. Rows of another width than the header's are left out.
+    """Read a CSV, with commas, semicolons or tabs.
+
+    Columns without a name are left out, and so are rows of another width than the header's.
 
     Raises:
-        Refused: it is empty or no text, or its header names a column twice.
+        Refused: it is empty or no text.
     """
     text, table = text_of(file), Table(file)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
@@ -24,26 +26,23 @@ def read(file: Path) -> Table:
     try:
         for values in reader:
             if not header:
-                header = _header(file, values)
+                header = [name.strip() for name in values]
+                table.twice = {name for name, count in Counter(header).items() if count > 1}
             elif len(values) == len(header):
-                table.rows.append(Row(reader.line_num, dict(zip(header, values, strict=True))))
+                named = {name: value for name, value in zip(header, values, strict=True) if name}
+                table.rows.append(Row(reader.line_num, named))
             elif values:
                 table.skip(reader.line_num, f"{counted(len(values), 'value')}, the header has {len(header)}")
     except csv.Error as error:
         table.skip(reader.line_num, f"{error}; nothing after it was read")
+    if not text.endswith(("\n", "\r")):
+        table.unended = reader.line_num
     return table
 
 
 def _delimiter(text: str) -> str:
-    first = text.partition("\n")[0]
+    first = text.lstrip().partition("\n")[0]
     return max(",;\t", key=first.count)
-
-
-def _header(file: Path, values: list[str]) -> list[str]:
-    for name, count in Counter(values).most_common(1):
-        if count > 1:
-            raise Refused(f"{file}:1: two columns are called '{name}'")
-    return values
 
 
 importer = Importer(title="a table with a header line, columns named by a mapping", read=read)

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from analysis.importers import Importer
 from analysis.logs.table import Refused, Row, Table, content_of
 
 
 def read(file: Path) -> Table:
-    """Read a Parquet file. Raises Refused if it is not one, or is truncated."""
+    """Read a Parquet file. Columns that hold no text that can be read are left out.
+
+    Raises:
+        Refused: it is not a Parquet file, or is truncated or damaged.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(content_of(file)))
-    except (pa.ArrowException, OSError) as error:
+        source = pq.read_table(pa.BufferReader(content_of(file)), page_checksum_verification=True)
+        source.validate()
+        names = source.column_names
+    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError of names that are no text
         raise Refused(
             f"{file}:1: not a Parquet file, or a truncated one ({str(error).splitlines()[0]})"
         ) from error
-    return Table(file, [Row(line, values) for line, values in enumerate(table.to_pylist(), start=1)])
+    table = Table(file, twice={name for name, count in Counter(names).items() if count > 1})
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(names, source.columns, strict=True):
+        moments = pa.types.is_timestamp(column.type)  # Python's hold no nanoseconds
+        known = column.cast(pa.timestamp("us", column.type.tz), safe=False) if moments else column
+        try:
+            columns[name] = known.to_pylist()
+        except ValueError as error:
+            table.skip(1, f"column '{name}' cannot be read ({error})")
+    rows = zip(*columns.values(), strict=True)
+    table.rows = [
+        Row(line, dict(zip(columns, values, strict=True))) for line, values in enumerate(rows, start=1)
+    ]
+    return table
 
 
 importer = Importer(title="a Parquet file, columns named by a mapping", read=read)

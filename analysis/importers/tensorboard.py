@@ -1,49 +1,112 @@
-"""TensorBoard event files, or a folder with those of one run; a mapping names the tags."""
+"""TensorBoard event files, or a folder with those of one run; a mapping names the tags.
+
+The lines in messages are scalars, counted from 1 in the order of writing, over all files of a folder.
+"""
 
 from __future__ import annotations
 
-import logging
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from analysis.importers import Importer
 from analysis.logs.mapping import Column, Mapping
-from analysis.logs.table import Refused, Row, Table
+from analysis.logs.table import Refused, Row, Table, content_of
 from model.errors import UserError
+
+_NUMBERS = "fiu"  # kinds of NumPy's dtypes
 
 
 def read(file: Path) -> Table:
-    """Read the scalars of an event file, or of a folder's: a row a step, with the tags as columns.
+    """Read the scalars of an event file, or of all in a folder: a row each, in the order of writing.
+
+    TensorBoard's own readers pass over damaged and torn records in silence, so only its messages are used.
 
     Raises:
         UserError: the package tensorboard is not installed.
         Refused: there are no scalars.
     """
-    if not file.exists():
-        raise Refused(f"{file}: no such file; give an event file or the folder of a run")
-    events = _accumulated(file)
-    rows: dict[int, dict[str, Any]] = {}
-    for tag in events.Tags()["scalars"]:
-        for event in events.Scalars(tag):
-            row = rows.setdefault(event.step, {"step": event.step})
-            row.setdefault(tag, event.value)
-            row["wall_time"] = max(event.wall_time, row.get("wall_time", 0.0))
-    if not rows:
-        raise Refused(f"{file}: no scalars in it; is it an event file, or the folder of one run?")
-    return Table(file, [Row(line, rows[step]) for line, step in enumerate(sorted(rows), start=1)])
-
-
-def _accumulated(file: Path) -> Any:
     try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        from tensorboard.compat.proto import event_pb2  # noqa: F401
     except ImportError as error:
         raise UserError(
             "--format tensorboard needs the package tensorboard: pip install 'assay-studies[tensorboard]'"
         ) from error
-    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # what it could not read, we say
-    events = EventAccumulator(str(file), size_guidance={"scalars": 0})
-    events.Reload()
-    return events
+    table = Table(file, several="import each event file by itself")
+    written = [(path, list(_events(path, table))) for path in _files(file)]
+    written.sort(key=lambda pair: (pair[1][0].wall_time if pair[1] else 0.0, pair[0].name))
+    for _, events in written:
+        for event in events:
+            for tag, number in _scalars(event):
+                values = {tag: number, "step": event.step, "wall_time": event.wall_time}
+                table.rows.append(Row(len(table.rows) + 1, values))
+    if not table.rows:
+        why = "no scalars in it; is it an event file, or the folder of one run?"
+        raise Refused("\n".join([f"{file}: {why}", *table.problems[:1], *_below(file)]))
+    return table
+
+
+def _files(file: Path) -> list[Path]:
+    if not file.exists():
+        raise Refused(f"{file}: no such file; give an event file or the folder of a run")
+    if not file.is_dir():
+        return [file]
+    return sorted(path for path in file.iterdir() if "tfevents" in path.name and path.is_file())
+
+
+def _below(file: Path) -> Iterator[str]:
+    """Which folders inside of this one to give instead."""
+    folders = sorted({str(path.parent) for path in file.rglob("*tfevents*")}) if file.is_dir() else []
+    if folders:
+        yield f"its folders have event files: give {', '.join(folders)}"
+
+
+def _events(path: Path, table: Table) -> Iterator[Any]:
+    """The events of a file that are whole. What is not goes to the table's problems.
+
+    A record is the length of its event, that length's checksum, the event, and its checksum.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    content, start, record = content_of(path), 0, 0
+
+    def wrong(why: str) -> None:
+        table.problems.append(f"{path}: record {record}, byte {start}: {why}")
+
+    while start < len(content):
+        record += 1
+        head = content[start : start + 12]
+        length = int.from_bytes(head[:8], "little")
+        if len(head) == 12 and head[8:] != struct.pack("<I", masked_crc32c(head[:8])):
+            wrong("its length is damaged; nothing after it was read")
+            return
+        event, end = content[start + 12 : start + 12 + length], start + 16 + length
+        if len(head) < 12 or end > len(content):
+            wrong("the file ends within it")
+            return
+        if content[end - 4 : end] != struct.pack("<I", masked_crc32c(event)):
+            wrong("it is damaged")
+        else:
+            try:
+                yield Event.FromString(event)
+            except Exception as error:
+                wrong(f"not an event ({error})")
+        start = end
+
+
+def _scalars(event: Any) -> Iterator[tuple[str, float]]:
+    """Tags and values, which TensorFlow 2 writes as tensors without dimensions."""
+    from tensorboard.util.tensor_util import make_ndarray
+
+    for value in event.summary.value:
+        if value.HasField("simple_value"):
+            yield value.tag, value.simple_value
+        elif value.HasField("tensor") and not value.tensor.tensor_shape.dim:
+            array = make_ndarray(value.tensor)
+            if array.size == 1 and array.dtype.kind in _NUMBERS:
+                yield value.tag, array.item()
 
 
 importer = Importer(

@@ -52,7 +52,6 @@ importer = Importer(
     read=read,
     mapping=Mapping(
         columns={
-            "step": Column(column="_step"),
             "time": Column(column="_timestamp", unit="s"),
             "elapsed_seconds": Column(column="_runtime"),
         }

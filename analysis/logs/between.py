@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.logs.flop import SAME
+from analysis.logs.flop import HIGH, LOW
+from analysis.logs.points import Between
 from analysis.logs.runs import Whole
 from analysis.stats import grouped
 from analysis.stats.equivalence import LAST, losses
@@ -234,31 +235,46 @@ def _said(verdict: Verdict, margin: float | None) -> str:
 
 
 def _flop(group: Sequence[Whole]) -> Iterator[tuple[str, Finding]]:
-    """A FLOP per token that differs among logs of one configuration."""
-    counts = [(whole, whole.run.imported.printed.get("flop_per_token")) for whole in group]
-    known = [(whole, count) for whole, count in counts if count]
-    if len(known) < 2:
-        return
-    values = sorted(count for _, count in known)
-    distinct = [
-        value for place, value in enumerate(values) if not place or value / values[place - 1] - 1 > SAME
+    """A FLOP per token that differs among logs of one configuration, by more than their digits leave open."""
+    counts = [
+        (whole, printed["flop_per_token"], _count(printed))
+        for whole in group
+        if (printed := whole.run.imported.printed).get("flop_per_token")
     ]
-    if len(distinct) == 1:
-        sentence = f"The {len(known)} logs that imply a FLOP per token agree: {distinct[0] / 1e9:.3f} GFLOP."
+    if len(counts) < 2:
+        return
+    apart = [
+        [(other.name, value) for other, value, theirs in counts if not _meet(mine, theirs)]
+        for _, _, mine in counts
+    ]
+    values = [value for _, value, _ in counts]
+    if not any(apart):
+        sentence = (
+            f"The {len(counts)} logs that imply a FLOP per token agree: {median(values) / 1e9:.3f} GFLOP."
+        )
         evidence = {"flop_per_token": fmean(values)}
         alike = Finding(check="flop_per_token", level="note", sentence=sentence, evidence=evidence)
-        yield from ((whole.run.run_id, alike) for whole, _ in known)
-        return
-    for whole, count in known:
-        yield whole.run.run_id, _other_flop(whole, count, known)
+        yield from ((whole.run.run_id, alike) for whole, _, _ in counts)
+    for (whole, value, _), others in zip(counts, apart, strict=True):
+        if others:
+            yield whole.run.run_id, _other_flop(whole, value, others)
 
 
-def _other_flop(whole: Whole, count: float, known: Sequence[tuple[Whole, float]]) -> Finding:
-    other = [(each.name, value) for each, value in known if abs(value / count - 1) > SAME]
-    listed = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in other)
+def _count(printed: Mapping[str, float]) -> Between:
+    """What a log's FLOP per token can be, by its digits; versions before recorded the number alone."""
+    count = printed["flop_per_token"]
+    return Between(printed.get(LOW, count), printed.get(HIGH, count))
+
+
+def _meet(a: Between, b: Between) -> bool:
+    return a.low <= b.high and b.low <= a.high
+
+
+def _other_flop(whole: Whole, count: float, others: Sequence[tuple[str, float]]) -> Finding:
+    listed = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in others)
     sentence = (
         f"{whole.name}: it counts {count / 1e9:.2f} GFLOP per token, but others of the same configuration "
         f"do not ({listed}): their MFU and TFLOP/s are not comparable."
     )
-    evidence = {"printed": count, "others": dict(other)}
+    evidence = {"printed": count, "others": dict(others)}
     return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)

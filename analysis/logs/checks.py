@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from statistics import fmean, median
 
-from analysis.logs.flop import RIGHT, SAME, Counts, explained, formula
+from analysis.logs.flop import RIGHT, Counts, explained, formula
 from analysis.logs.mapping import Mapping, Quantity
-from analysis.logs.points import Log, Point
-from analysis.logs.steps import Steps, implied, stated_interval, tokens_per_step
+from analysis.logs.points import Between, Log, Point
+from analysis.logs.steps import Steps, common, implied, stated_between, stated_interval, tokens_per_step
 from analysis.logs.table import shortened
 from model.disk.imported import Finding
 from model.units import counted
 
 _SLOW = 1.2  # times the median: a first record that is slower holds a warm-up
 _FEWEST = 5  # records, below which no first one stands out
-_DISAGREE = 1e-3  # relative: more than printed digits can explain
+_DISAGREE = 1e-3  # relative, beyond what printed digits explain: clocks are read one after the other
 _OUTSIDE = 0.01  # of the time: less is between two ticks of a clock
 _RATES: tuple[Quantity, ...] = ("tokens_per_second", "mfu", "tflops")
 
@@ -121,11 +121,12 @@ def _flop(read: Read) -> Iterator[Finding]:
     if apart := _apart(read, found, said, 1e9):
         yield apart
         return
-    count = read.counts.printed["flop_per_token"]
-    known = explained(count, read.mapping, _tokens_per_step(read))
+    count, possible = read.counts.printed["flop_per_token"], read.counts.count
+    assert possible is not None, "the records imply one"
+    known = explained(possible, read.mapping, _tokens_per_step(read))
     what = known.what if known else None
     true = formula(read.mapping) or read.mapping.constants.flop_per_token or (known.right if known else None)
-    if true and abs(count / true - 1) > SAME:
+    if true and not possible.holds(true):
         yield _wrong_flop(read, count, true, what)
     else:
         about = what or ("as the mapping states" if true else "which no shape in the mapping confirms")
@@ -139,9 +140,10 @@ def _wrong_flop(read: Read, count: float, true: float, what: str | None) -> Find
     printed = read.counts.printed.get("mfu")
     mfu = f" Its mean MFU of {printed:.2f} % is really {printed * true / count:.2f} %." if printed else ""
     why = f", which is {what}" if what else ""
+    share, digits = 100 * (count / true - 1), _digits(count, true, 1e9)
     sentence = (
-        f"{read.name}: the log counts {count / 1e9:.2f} GFLOP per token{why}; the correct count is "
-        f"{true / 1e9:.2f} ({RIGHT}), {count / true - 1:+.1%}.{mfu}"
+        f"{read.name}: the log counts {count / 1e9:.{digits}f} GFLOP per token{why}; the correct count is "
+        f"{true / 1e9:.{digits}f} ({RIGHT}), {share:+.{_digits(share, 0.0, 1.0, 1)}f} %.{mfu}"
     )
     evidence = {"printed": count, "true": true}
     if printed:
@@ -149,10 +151,16 @@ def _wrong_flop(read: Read, count: float, true: float, what: str | None) -> Find
     return Finding(check="flop_per_token", level="error", sentence=sentence, evidence=evidence)
 
 
-def _apart(read: Read, found: list[tuple[Point, float]], said: str, unit: float) -> Finding | None:
+def _digits(a: float, b: float, unit: float, fewest: int = 2) -> int:
+    """Decimals, in a unit, at which two numbers that differ are seen to do so."""
+    return next(n for n in range(fewest, 17) if f"{a / unit:.{n}f}" != f"{b / unit:.{n}f}" or n == 16)
+
+
+def _apart(read: Read, found: list[tuple[Point, float, Between]], said: str, unit: float) -> Finding | None:
     """What says that the printed metrics imply several values of what should be one; None if they do not."""
-    (first, low), (second, high) = (choose(found, key=lambda pair: pair[1]) for choose in (min, max))
-    if high / low - 1 <= _DISAGREE:
+    first, low, lowest = min(found, key=lambda each: each[2].high)
+    second, high, highest = max(found, key=lambda each: each[2].low)
+    if highest.low <= lowest.high * (1 + _DISAGREE):
         return None
     sentence = f"{read.name}: {said.format(low / unit, first.step, high / unit, second.step)}"
     return _metrics(sentence, low=low, high=high, steps=[first.step, second.step])
@@ -169,11 +177,14 @@ def _tokens_per_step(read: Read) -> int | None:
 
 def _rate_and_seconds(read: Read) -> Iterator[Finding]:
     """Tokens per second x seconds must be the tokens of the steps between two records."""
+    if _averages(read):  # those of rates and of seconds do not multiply
+        return
     per_step = tokens_per_step(read.mapping)
     for point, record in zip(read.points, read.steps.records, strict=True):
         rate, seconds = point.get("tokens_per_second"), stated_interval(point, record.steps)
         wanted = per_step * record.steps if per_step else point.get("tokens")
-        if rate is None or seconds is None or not wanted or abs(rate * seconds / wanted - 1) <= _DISAGREE:
+        tokens = _tokens_between(point, record.steps)
+        if rate is None or seconds is None or tokens is None or not wanted or tokens.holds(wanted, _DISAGREE):
             continue
         sentence = (
             f"{read.name}: {read.log.at(point.line)}, step {point.step}: {rate:,.1f} tokens/s over "
@@ -186,29 +197,60 @@ def _rate_and_seconds(read: Read) -> Iterator[Finding]:
         yield from _uneven(read)
 
 
+def _tokens_between(point: Point, steps: int) -> Between | None:
+    rate, seconds = point.between("tokens_per_second"), stated_between(point, steps)
+    return rate.times(seconds) if rate and seconds else None
+
+
+def _averages(read: Read) -> bool:
+    """Whether the log is one line about many steps."""
+    return len(read.points) == 1 and read.steps.records[0].steps > 1
+
+
 def _rate_alone(read: Read) -> Iterator[Finding]:
-    """A printed rate without a token count: the database derives rates from tokens and seconds."""
-    printed = sum(point.get("tokens_per_second") is not None for point in read.points)
-    if printed and not any(record.tokens for record in read.steps.records):
+    """A printed rate without a token count: the database derives rates from tokens and seconds if it can."""
+    alone = sum(record.printed_tokens_per_second is not None for record in read.steps.records)
+    if alone:
         sentence = (
-            f"{read.name}: tokens_per_second is in {counted(printed, 'record')}, but without the number of "
-            "tokens or seconds behind it, so the run has no rate; add `constants: {tokens_per_step: N}` "
-            "to the mapping."
+            f"{read.name}: tokens_per_second is in {counted(alone, 'record')} without the number of tokens "
+            "or seconds behind it: the run's rate is the median of those printed; to have it from tokens and "
+            "seconds, add `constants: {tokens_per_step: N}` to the mapping."
         )
-        yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": printed})
+        yield Finding(check="metrics", level="note", sentence=sentence, evidence={"records": alone})
+
+
+def _one_line(read: Read) -> Iterator[Finding]:
+    """An average over a whole run."""
+    if _averages(read):
+        steps = read.steps.records[0].steps
+        sentence = (
+            f"{read.name}: the log is one line about {counted(steps, 'step')}: its rates are averages that "
+            "include the warm-up."
+        )
+        yield Finding(check="warm-up", level="note", sentence=sentence, evidence={"steps": steps})
+
+
+def _unended(read: Read) -> Iterator[Finding]:
+    """A value that may have been cut off."""
+    if read.points[-1].line == read.log.table.unended:
+        line = read.log.at(read.points[-1].line)
+        sentence = f"{read.name}: no line break ends {line}: its last value may lack digits."
+        yield Finding(check="records", level="note", sentence=sentence)
 
 
 def _uneven(read: Read) -> Iterator[Finding]:
     """Where nobody states the tokens per step, the printed rates and seconds must imply one number."""
     found = [
-        (rate * seconds / record.steps, point)
+        (rate * seconds / record.steps, point, Between(tokens.low / record.steps, tokens.high / record.steps))
         for point, record in zip(read.points, read.steps.records, strict=True)
-        if (rate := point.get("tokens_per_second")) and (seconds := stated_interval(point, record.steps))
+        if (rate := point.get("tokens_per_second"))
+        and (seconds := stated_interval(point, record.steps))
+        and (tokens := _tokens_between(point, record.steps))
     ]
     if not found:
         return
-    usual = median(value for value, _ in found)
-    off = [(value, point) for value, point in found if abs(value / usual - 1) > _DISAGREE]
+    usual = median(value for value, _, _ in found)
+    off = [(value, point) for value, point, between in found if not between.holds(usual, _DISAGREE)]
     if 0 < len(off) <= len(found) // 2:  # otherwise the batches are of many sizes
         value, point = off[0]
         sentence = (
@@ -228,8 +270,8 @@ def _mfu_and_peak(read: Read) -> Iterator[Finding]:
     if apart := _apart(read, found, said, 1e12):
         yield apart
         return
-    peak, low = read.counts.peak_flops, min(value for _, value in found)
-    if peak and abs(low / peak - 1) > _DISAGREE:
+    peak, low = read.counts.peak_flops, read.counts.printed["peak_flops"]
+    if peak and not common(between for _, _, between in found).holds(peak, _DISAGREE):
         sentence = (
             f"{read.name}: mfu is tflops over a peak of {low / 1e12:,.1f} TFLOP/s, but that is "
             f"{peak / 1e12:,.1f} ({read.counts.peak_source}): the true MFU is {low / peak:.3f} "
@@ -240,9 +282,14 @@ def _mfu_and_peak(read: Read) -> Iterator[Finding]:
 
 def _padding(read: Read) -> Iterator[Finding]:
     """The rate of training tokens over that of all tokens must be their percentage."""
-    for point, ratio in implied(read.points, "training_tokens_per_second", "tokens_per_second", 100.0):
-        share = point.get("training_tokens_percentage")
-        if share is not None and abs(ratio - share) > _DISAGREE * max(share, 1.0):
+    for point, ratio, ratios in implied(
+        read.points, "training_tokens_per_second", "tokens_per_second", 100.0
+    ):
+        share, shares = (point.get("training_tokens_percentage"), point.between("training_tokens_percentage"))
+        if share is None or shares is None:
+            continue
+        off = _DISAGREE * max(share, 1.0)
+        if ratios.low - off > shares.high or ratios.high + off < shares.low:
             sentence = (
                 f"{read.name}: {read.log.at(point.line)}, step {point.step}: training_tokens_percentage is "
                 f"{share:.3f} %, but the rates of training tokens and of all tokens give {ratio:.3f} %."
@@ -260,13 +307,15 @@ def _clock_and_seconds(read: Read) -> Iterator[Finding]:
         return
     clock = sum((b - a).total_seconds() for a, b in pairwise(time for time in times if time))
     measured = sum(value for value in seconds if value)
-    if not clock or measured > clock * (1 + _OUTSIDE) + 1:
+    digits = [stated_between(point, record.steps) for point, record in pairs]
+    open_ = sum((each.high - each.low) / 2 for each in digits if each)
+    if not clock or measured > clock * (1 + _OUTSIDE) + 1 + open_:
         sentence = (
             f"{read.name}: the records add up to {measured:,.1f} s, but the log's clock counts "
             f"{clock:,.1f} s from step {read.points[0].step} to step {read.points[-1].step}."
         )
         yield _metrics(sentence, clock=clock, measured=measured)
-    elif clock > measured * (1 + _OUTSIDE) + 1:
+    elif clock > measured * (1 + _OUTSIDE) + 1 + open_:
         sentence = (
             f"{read.name}: the clock counts {clock:,.1f} s where the records add up to {measured:,.1f} s: "
             f"{1 - measured / clock:.1%} of the time counts in no rate (logging, data, checkpoints)."
@@ -285,6 +334,6 @@ def _times(count: int) -> str:
 
 _Check = Callable[[Read], Iterator[Finding]]
 _CHECKS: tuple[_Check, ...] = (
-    _values, _clocks, _flop, _rate_and_seconds, _rate_alone, _mfu_and_peak, _padding, _warm_up,
-    _clock_and_seconds,
+    _values, _clocks, _flop, _rate_and_seconds, _rate_alone, _one_line, _unended, _mfu_and_peak, _padding,
+    _warm_up, _clock_and_seconds,
 )  # fmt: skip

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from analysis.logs.mapping import Mapping
-from analysis.logs.points import Point
-from analysis.logs.steps import implied, tokens_per_step
+from analysis.logs.points import Between, Point
+from analysis.logs.steps import common, implied, tokens_per_step
 from model.config import ModelConfig
 from model.measure.flops import flop_per_token, peak
 from model.units import counted
 
-SAME = 1e-6  # relative: printed numbers that follow from one count agree to more digits than this
+_BY_CHANCE = 1e-4  # relative: of a count that is known less well, no model is guessed
+LOW, HIGH = "flop_per_token_low", "flop_per_token_high"  # what the printed digits leave open
 RIGHT = "6 N + 12 L H Q T, N without the input embedding"
 
 
@@ -30,6 +31,7 @@ class Counts:
         flop_per_token: by the formula where the shape is known, else as stated or printed.
         peak_flops: of one GPU in FLOP/s: as stated, of the GPU's name, or printed.
         printed: what the log implies by itself, and plain means over all of its records.
+        count: what the log's FLOP per token can be, by its digits; None if it implies none.
     """
 
     flop_per_token: int | None
@@ -37,6 +39,7 @@ class Counts:
     peak_flops: float | None
     peak_source: str
     printed: dict[str, float]
+    count: Between | None
 
 
 def counts_of(points: Sequence[Point], mapping: Mapping) -> Counts:
@@ -44,15 +47,19 @@ def counts_of(points: Sequence[Point], mapping: Mapping) -> Counts:
     printed = dict(_printed(points, mapping))
     flop, flop_source = _flop(mapping, printed)
     peak_flops, peak_source = _peak(mapping, printed)
-    return Counts(flop, flop_source, peak_flops, peak_source, printed)
+    count = Between(printed[LOW], printed[HIGH]) if LOW in printed else None
+    return Counts(flop, flop_source, peak_flops, peak_source, printed, count)
 
 
 def _printed(points: Sequence[Point], mapping: Mapping) -> Iterator[tuple[str, float]]:
     gpus = max(1, mapping.constants.gpus or 1)
     if flops := implied(points, "tflops", "tokens_per_second", 1e12 * gpus):
-        yield "flop_per_token", median(value for _, value in flops)
+        yield "flop_per_token", median(value for _, value, _ in flops)
+        possible = common(between for _, _, between in flops)
+        yield LOW, possible.low
+        yield HIGH, possible.high
     if peaks := implied(points, "tflops", "mfu", 1e14):
-        yield "peak_flops", median(value for _, value in peaks)
+        yield "peak_flops", median(value for _, value, _ in peaks)
     for name in ("tokens_per_second", "mfu", "tflops"):
         if found := [value for point in points if (value := point.get(name)) is not None]:
             yield name, fmean(found)
@@ -91,20 +98,22 @@ class Explained:
     right: int
 
 
-def explained(count: float, mapping: Mapping, tokens: int | None) -> Explained | None:
+def explained(count: Between, mapping: Mapping, tokens: int | None) -> Explained | None:
     """What a printed FLOP per token counts; None if it equals nothing that is known.
 
     Where no shape is stated, the 8B llama of `model.config` is tried, at each sequence length that the tokens
-    per step allow: a count of eleven digits does not equal another model's by chance.
+    per step allow: a count of many digits does not equal another model's by chance.
     """
     shape = mapping.config.model
+    if shape is None and count.high > count.low * (1 + _BY_CHANCE):
+        return None
     model = shape.model_config_of() if shape else ModelConfig()
     length = mapping.config.train.sequence_length
     per_step = tokens_per_step(mapping) or tokens
     lengths = [length] if length else [per_step // batch for batch in (1, 2, 4, 8, 16)] if per_step else []
     for each in lengths:
         for what, value in _known(model, each):
-            if abs(count / value - 1) < SAME:
+            if count.holds(value):
                 about = f"{what}, for {_named(model, stated=shape is not None)} at T = {each:,}"
                 return Explained(about, flop_per_token(model, each))
     return None

@@ -48,21 +48,26 @@ class Whole:
         return " ".join(str(value) for value in self.run.factors.values())
 
 
-def runs_of(table: Table, mapping: Mapping, sha256: str, origin: Origin) -> list[Whole]:
+def runs_of(
+    table: Table, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None = None
+) -> list[Whole]:
     """The runs of one file.
 
     Args:
         sha256: of the file's content.
+        by_name: which columns were taken by their names alone.
 
     Raises:
         Refused: it has no run that could be imported.
     """
-    return [_run(log, mapping, sha256, origin) for log in logs_of(table, mapping)]
+    return [_run(log, mapping, sha256, origin, by_name) for log in logs_of(table, mapping)]
 
 
-def _run(log: Log, mapping: Mapping, sha256: str, origin: Origin) -> Whole:
+def _run(log: Log, mapping: Mapping, sha256: str, origin: Origin, by_name: str | None) -> Whole:
     name, groups = named(log, mapping.file_name)
     read = Read(name, log, mapping, steps_of(log, mapping), counts_of(log.points, mapping))
+    if by_name:
+        read.steps.sources["columns"] = f"by their names: {by_name}"
     run_id = PREFIX + _hash([sha256, log.part])
     manifest = _manifest(run_id, read)
     result = _result(run_id, read, manifest.started_at)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 from statistics import median
 
 from analysis.logs.mapping import Mapping, Quantity
-from analysis.logs.points import LARGEST, Log, Point
+from analysis.logs.points import LARGEST, Between, Log, Point
 from model.disk.imported import ImportedStep
 from model.units import counted
 
@@ -65,6 +65,11 @@ def _record(
     if seconds is not None and seconds <= 0:
         found.impossible.append(f"{log.at(point.line)}: step {point.step} took {seconds:g} s")
         seconds = None
+    tokens = tokens if tokens and tokens > 0 else None
+    rate = point.get("tokens_per_second")
+    alone = rate is not None and rate > 0 and not (tokens and seconds)
+    if alone:
+        found.sources.setdefault("tokens_per_second", "the log: nothing says which tokens and seconds")
     return ImportedStep(
         step=point.step,
         steps=steps,
@@ -73,9 +78,10 @@ def _record(
         learning_rate=point.get("learning_rate"),
         grad_norm=point.get("grad_norm"),
         step_seconds=seconds,
-        tokens=tokens if tokens and tokens > 0 else None,
+        tokens=tokens,
         training_tokens=_training_tokens(found, point, tokens, seconds and seconds * steps),
         memory_bytes=_whole(point.get("memory_bytes")),
+        printed_tokens_per_second=rate if alone else None,
     )
 
 
@@ -100,6 +106,12 @@ def stated_interval(point: Point, steps: int) -> float | None:
     """Seconds since the record before, as the log states them."""
     mean = point.get("step_seconds")
     return point.get("interval_seconds") if mean is None else mean * steps
+
+
+def stated_between(point: Point, steps: int) -> Between | None:
+    """What the seconds since the record before can be, by the digits that the log has."""
+    mean = point.between("step_seconds")
+    return Between(mean.low * steps, mean.high * steps) if mean else point.between("interval_seconds")
 
 
 def tokens_per_step(mapping: Mapping) -> int | None:
@@ -149,7 +161,19 @@ def _whole(value: float | None) -> int | None:
 
 def implied(
     points: Sequence[Point], above: Quantity, below: Quantity, scale: float
-) -> list[tuple[Point, float]]:
-    """Return scale x above / below, at each point that has both."""
-    pairs = [(point, point.get(above), point.get(below)) for point in points]
-    return [(point, scale * a / b) for point, a, b in pairs if a is not None and b]
+) -> list[tuple[Point, float, Between]]:
+    """Return scale x above / below, at each point that has both, and what it can be by the digits of both."""
+    return [
+        (point, scale * a / b, top.over(bottom, scale))
+        for point in points
+        if (a := point.get(above)) is not None
+        and (b := point.get(below))
+        and (top := point.between(above))
+        and (bottom := point.between(below))
+    ]
+
+
+def common(ranges: Iterable[Between]) -> Between:
+    """The numbers that are in all of these ranges; where none is, those from one range to another."""
+    lows, highs = zip(*((each.low, each.high) for each in ranges), strict=True)
+    return Between(*sorted((max(lows), min(highs))))

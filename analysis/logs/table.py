@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,17 +29,28 @@ class Row:
 
 @dataclass
 class Table:
-    """What could be read of a file.
+    """What could be read of a file: its rows in the order of writing, also those that a later row replaces.
 
     Attributes:
         problems: FILE:LINE and why, for each line that could not be read.
         run: the column that tells several runs apart, where the format has one.
+        twice: names that several columns have; none of them can be mapped.
+        unended: the last line, if nothing shows that it was written to its end.
+        several: what to do about a file with several runs.
     """
 
     file: Path
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     run: str | None = None
+    twice: set[str] = field(default_factory=set)
+    unended: int | None = None
+    several: str = "split the file, or name the column that tells them apart (`run:` in a mapping)"
+
+    def columns(self) -> list[str]:
+        """The names of the columns that can be mapped, in their order."""
+        names = dict.fromkeys(name for row in self.rows for name in row.values)
+        return [str(name) for name in names if name != ""]
 
     def skip(self, line: int, why: str) -> None:
         """Leave a line out and record why."""
@@ -76,11 +88,20 @@ def json_lines(file: Path) -> Table:
         Refused: it is empty, no text, or has fewer objects than other lines.
     """
     table = Table(file)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            table.twice.update(
+                name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+            )
+        return values
+
     for number, line in enumerate(text_of(file).split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line, object_pairs_hook=once)
         except (ValueError, RecursionError) as error:
             table.skip(number, f"not JSON ({error})")
             continue

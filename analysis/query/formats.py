@@ -18,7 +18,7 @@ from analysis.query.cells import lines
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
 from model.errors import UserError, did_you_mean
-from model.units import harmless, visible
+from model.units import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,8 +175,8 @@ def _shown(value: Any) -> str:
 
 
 def _for_terminal(value: Any) -> str:
-    """The value as text that does not steer the terminal."""
-    return harmless(_shown(value))
+    """The value as one line of text that neither steers the terminal nor breaks the row."""
+    return visible(_shown(value))
 
 
 def _plain(value: Any) -> Any:

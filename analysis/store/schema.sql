@@ -154,7 +154,7 @@ CREATE TABLE step_lines (
     step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
     energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
     slowest_rank INTEGER, slowest_rank_seconds DOUBLE, other_ranks_seconds DOUBLE,
-    power_joules DOUBLE, power_seconds DOUBLE, power_steps BIGINT,
+    power_joules DOUBLE, power_seconds DOUBLE, power_steps BIGINT, printed_tokens_per_second DOUBLE,
     superseded BOOLEAN NOT NULL DEFAULT false
 );
 COMMENT ON TABLE step_lines IS 'What the lines of these files say, one row per line. Use the view step_records.';
@@ -217,7 +217,7 @@ COMMENT ON COLUMN audits.keys IS 'Keys that a decoded token''s query met: random
 CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
     training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
-    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, training_seconds DOUBLE,
+    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, printed_tokens_per_second DOUBLE, training_seconds DOUBLE,
     startup_seconds DOUBLE, first_step_seconds DOUBLE,
     energy_joules DOUBLE, power_watts DOUBLE, data_wait_percentage DOUBLE,
     sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, clocks_changed BOOLEAN,
@@ -236,6 +236,7 @@ COMMENT ON COLUMN run_measures.step_seconds IS 'Median seconds per step over the
 COMMENT ON COLUMN run_measures.step_seconds_25 IS 'Lower quartile of the same.';
 COMMENT ON COLUMN run_measures.step_seconds_75 IS 'Upper quartile of the same.';
 COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including padding, over the records that count.';
+COMMENT ON COLUMN run_measures.printed_tokens_per_second IS 'Median of step_records.printed_tokens_per_second over the records that count; NULL if none has it.';
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
 COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';

@@ -43,6 +43,7 @@ COLUMNS = {
     "power_joules": "DOUBLE",
     "power_seconds": "DOUBLE",
     "power_steps": "BIGINT",
+    "printed_tokens_per_second": "DOUBLE",
     "schema_version": "BIGINT",
 }
 # An infinite loss or gradient's norm is unknown; a file with an infinite measurement is refused.

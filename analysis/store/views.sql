@@ -57,6 +57,7 @@ COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the
 COMMENT ON COLUMN step_records.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_records.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
 COMMENT ON COLUMN step_records.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_records.printed_tokens_per_second IS 'Tokens per second as the log of an imported run has them, where it does not say the tokens or the seconds that they follow from. NULL otherwise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead. In task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the measured attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
@@ -68,10 +69,10 @@ CREATE VIEW steps AS
 SELECT
     study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,
     tokens, training_tokens,
-    tokens / steps / nullif(step_seconds, 0) AS tokens_per_second,
+    coalesce(tokens / steps / nullif(step_seconds, 0), printed_tokens_per_second) AS tokens_per_second,
     100.0 * training_tokens / tokens AS training_tokens_percentage,
-    100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (coalesce(processes, 1) * peak_flops) AS mfu,
-    flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
+    100.0 * flop_per_token * coalesce(tokens / steps / nullif(step_seconds, 0), printed_tokens_per_second) / (coalesce(processes, 1) * peak_flops) AS mfu,
+    flop_per_token * coalesce(tokens / steps / nullif(step_seconds, 0), printed_tokens_per_second) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
     energy_joules, coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END)
@@ -92,12 +93,12 @@ COMMENT ON COLUMN steps.grad_norm IS 'Gradient norm before clipping; NULL if not
 COMMENT ON COLUMN steps.step_seconds IS 'Mean seconds per step over the interval.';
 COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, including padding.';
 COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that count in the loss.';
-COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together.';
+COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together; as printed, where an imported log does not say what they follow from.';
 COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), one process per GPU; NULL if the peak is unknown.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the measured attempt''s and the processes are the run''s own.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the measured attempt''s and the processes are the run''s own. An imported log that is a single line about more steps than W counts as it is.';
 COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
@@ -202,12 +203,12 @@ SELECT
     coalesce(CASE WHEN b.parallel IS NULL THEN nullif(b.gpus, 0) END, r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
     greatest(m.last_step, a.steps) AS steps,
     m.step_seconds,
-    m.tokens_per_step / nullif(m.step_seconds, 0) AS tokens_per_second,
-    m.tokens_per_step / nullif(m.step_seconds, 0)
+    coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second) AS tokens_per_second,
+    coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second)
         / coalesce(nullif(b.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS tokens_per_second_per_process,
-    100.0 * b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
+    100.0 * b.flop_per_token * coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second)
         / (coalesce(nullif(b.gpus, 0), r.processes, 1) * b.peak_flops) AS mfu,
-    b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
+    b.flop_per_token * coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
     m.training_tokens_percentage,
     -- A completed run logs its last step: without that line, its loss there is not known.
     CASE WHEN a.outcome = 'completed' AND r.imported IS NULL AND a.steps > m.last_step THEN NULL ELSE m.final_loss END AS final_loss,
@@ -271,7 +272,7 @@ COMMENT ON COLUMN runs.processes IS 'Number of processes of the run: one per GPU
 COMMENT ON COLUMN runs.tokens_per_second_per_process IS 'tokens_per_second / processes: on GPUs, tokens per second and GPU. NULL if either is unknown.';
 COMMENT ON COLUMN runs.steps IS 'Completed steps: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps). For an even number of records, the geometric mean of the middle two, so that the median of the rates is the rate at the median.';
-COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up.';
+COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up. Of an imported log that says neither the tokens nor the seconds of its records, the median of those that it prints.';
 COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), one process per GPU; NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount, no recomputation.';
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';

@@ -93,8 +93,13 @@ class ImportedStep(Frozen):
     tokens: int | None = Field(None, gt=0)
     training_tokens: int | None = None
     memory_bytes: int | None = None
+    printed_tokens_per_second: float | None = Field(
+        None, gt=0, description="As the log has it, where tokens or seconds are unknown."
+    )
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The rate over the interval; None if tokens or seconds are unknown."""
-        return self.tokens / self.steps / self.step_seconds if self.tokens and self.step_seconds else None
+        """The rate over the interval; as the log has it if tokens or seconds are unknown."""
+        if self.tokens and self.step_seconds:
+            return self.tokens / self.steps / self.step_seconds
+        return self.printed_tokens_per_second

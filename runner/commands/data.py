@@ -110,7 +110,7 @@ def _stop(error: OSError) -> NoReturn:
 def _counted(folder: Path, paths: Sequence[Path], tally: Tally) -> Iterator[dict[str, str]]:
     for path in paths:
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = path.read_bytes().decode("utf-8-sig")  # a byte-order mark is no text
         except UnicodeDecodeError:
             tally.not_text += 1
             continue

@@ -8,7 +8,8 @@ Examples:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +142,7 @@ def _as_json(written: Written) -> dict[str, Any]:
 
 
 def _show(written: Sequence[Written]) -> None:
-    """A table of the runs, what was found in them, errors first, and what was left out."""
+    """A table of the runs, what was left out and taken by its name, and what was found, errors last."""
     from analysis.logs.table import shortened
 
     rows = [
@@ -149,23 +150,40 @@ def _show(written: Sequence[Written]) -> None:
         for each in written
     ]
     table(["run", "factors", "records", "last step", "outcome", ""], rows)
-    found = [finding for each in written for finding in each.whole.run.imported.findings]
-    for level in ("error", "note"):
-        for sentence in dict.fromkeys(each.sentence for each in found if each.level == level):
-            show(visible(f"{level}: {sentence}"))
-    for each in written:
-        for line in shortened(each.whole.run.imported.not_imported):
+    imported = [each.whole.run.imported for each in written]
+    for columns in dict.fromkeys(each.sources["columns"] for each in imported if "columns" in each.sources):
+        say(visible(f"columns {columns}; other choices: --mapping"))
+    for each in imported:
+        for line in shortened(each.not_imported):
             say(visible(f"not imported: {line}"))
-    if len(written) > 1 and not any(finding.evidence.get("across") for finding in found):
+    found = [(each.whole.name, finding) for each in written for finding in each.whole.run.imported.findings]
+    for level in ("note", "error"):
+        for sentence in _folded([(name, each.sentence) for name, each in found if each.level == level]):
+            show(visible(f"{level}: {sentence}"))
+    if len(written) > 1 and not any(finding.evidence.get("across") for _, finding in found):
         say(
             "these runs are not compared with each other: nothing says that they should be equal; "
             "if they should, say how much their losses may differ with --margin loss=NATS"
         )
-    errors = sum(finding.level == "error" for finding in found)
+    errors = sum(finding.level == "error" for _, finding in found)
     say(
         f"{counted(len(written), 'imported run')} in the study, {counted(errors, 'error')} found in their "
         "logs; none has a certificate"
     )
+
+
+def _folded(sentences: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The sentences, with how many say the same of other runs, or with other numbers."""
+    alike: dict[str, dict[str, str]] = {}
+    for name, sentence in sentences:
+        words = re.sub(r"[-+]?\d[\d,.e+-]*", "#", sentence.replace(f"{name}: ", "", 1))
+        alike.setdefault(words, {})[sentence] = name
+    for group in alike.values():
+        (first, *others), names = group, list(group.values())[1:]
+        more = (
+            f" (alike: {counted(len(others), 'other')}, {', '.join(dict.fromkeys(names))})" if others else ""
+        )
+        yield first + more
 
 
 def _counts(whole: Whole) -> list[str]:

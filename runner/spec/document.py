@@ -30,6 +30,7 @@ SECOND_COLON = "a second ':' in one line; put text with ': ' in quotes, and a sp
 NO_KEY = "no key can be here; does the line above lack a ':'?"
 # ruamel.yaml's names for what it found, such as '<scalar>' or ('<anchor>',).
 _TOKEN = re.compile(r"\(?'<([a-z ]+)>'(?:,\))?|the node content")
+_NUMBER_OF_1_1 = re.compile(r"_|^[-+]?0b")  # 1_000 and 0b11 are text in YAML 1.2
 _DECIMAL = re.compile(r"-?[0-9]+,[0-9]+")
 _TOKENS = {"stream end": "the end of the file", "scalar": "a value", None: "a value"}
 
@@ -178,6 +179,8 @@ class _Builder:
             raise self.invalid(node, f"'{node.value}' is not a valid value; put it in quotes") from error
         if isinstance(value, str) and (hidden := HIDDEN_IN_TEXT.search(value)):  # written as "\e" or alike
             raise self.invalid(node, f"the text has a hidden character ({code_point(hidden[0])}); remove it")
+        if isinstance(value, int | float) and _NUMBER_OF_1_1.search(node.value):
+            return node.value
         if value is None or isinstance(value, str | int | float | bool):
             return value
         return node.value  # a date stays a string, which the schema then checks

@@ -100,6 +100,7 @@ def test_what_a_csv_does_not_say_is_unknown(tmp_path: Path) -> None:
     )
     assert {name for step in whole.steps for name, value in step if value is None} == {
         "time", "learning_rate", "grad_norm", "step_seconds", "tokens", "training_tokens", "memory_bytes",
+        "printed_tokens_per_second",
     }  # fmt: skip
     assert [step.step for step in whole.steps] == [1, 2, 3, 4, 5]
     assert whole.run.imported.sources["step"] == "the log counts from 0; 1 is added"
@@ -176,7 +177,7 @@ def test_wandbs_own_file_is_refused_with_how_to_export_it(tmp_path: Path) -> Non
 def test_without_the_package_tensorboard_its_format_is_refused_with_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_accumulator", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     (tmp_path / "events").write_bytes(b"")
     with pytest.raises(UserError, match=r"pip install 'assay-studies\[tensorboard\]'"):
         made.read(tmp_path / "events", "tensorboard")
