@@ -25,7 +25,12 @@ def drift_of(rows: Sequence[Row]) -> Drift:
                 seconds = run["step_seconds"] / run["tokens_per_step"]
                 blocks.setdefault((group.label, run["block"]), []).append(seconds)
     if not blocks and rows:
-        said = "Drift was not tested: the runs were not started in blocks (`order: interleaved`)."
+        planned = any(row["design"] and row["design"]["order"] for row in rows)
+        said = "Drift was not tested: " + (
+            "the runs were not started in blocks (`order: interleaved`)."
+            if planned
+            else "in which order the runs were started is unknown."
+        )
         return Drift(None, None, None, None, False, said)
     return drift({key: median(values) for key, values in blocks.items()})
 

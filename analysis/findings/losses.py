@@ -14,6 +14,11 @@ from analysis.stats import Estimate, over_runs
 from analysis.stats.equivalence import by_sample, losses, means, noise_floor
 from analysis.stats.verdict import Verdict
 
+# How a margin is stated of runs that this program planned, and of imported ones.
+_HINT = (
+    "Declare `margins: {loss: NATS}` in the study before it runs.", "Import again with `--margin loss=NATS`."
+)  # fmt: skip
+
 FEWEST_SEEDS = 3  # Student's interval of two is 13 times as wide as the gap between them
 Losses = Mapping[int, float]  # step -> nats per token; NaN where it was not finite
 
@@ -78,6 +83,8 @@ def _compare(a: Group, b: Group, by_run: Mapping[str, Losses]) -> Compared:
     margin = stated([*a.runs, *b.runs], "margins", "loss")
     floor = noise_floor([*mine.values(), *theirs.values()])
     verdict, found = losses(means(mine), means(theirs), margin, floor), differing(a, b)
+    if any(run.get("imported") for run in (*a.runs, *b.runs)):
+        verdict = replace(verdict, sentence=verdict.sentence.replace(*_HINT))
     verdict = withheld(verdict, found, "loss")
     runs = frozenset(run["run_id"] for group in (a, b) for run in group.runs)
     return Compared(a.label, b.label, margin, verdict, tuple(found), runs)

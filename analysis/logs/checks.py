@@ -227,7 +227,7 @@ def _one_line(read: Read) -> Iterator[Finding]:
             f"{read.name}: the log is one line about {counted(steps, 'step')}: its rates are averages that "
             "include the warm-up."
         )
-        yield Finding(check="warm-up", level="note", sentence=sentence, evidence={"steps": steps})
+        yield Finding(check="warm-up", level="note", sentence=sentence, evidence={"covers": steps})
 
 
 def _unended(read: Read) -> Iterator[Finding]:

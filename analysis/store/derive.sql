@@ -39,7 +39,8 @@ SELECT f.*, o.steps AS covered, dense_rank() OVER (ORDER BY f.study, f.run_id)::
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AND a.parallel IS NULL AS same_device,
     a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0),
         list_product([(a.parallel ->> axis)::BIGINT FOR axis IN json_keys(a.parallel)])::INTEGER, r.processes) AS processes, a.peak_flops,
-    a.attempt IS NOT NULL AS noted, d.attempt IS NOT NULL AS decided, a.started_at,
+    -- A log begins with its first record: when its program was started is unknown.
+    a.attempt IS NOT NULL AS noted, d.attempt IS NOT NULL AS decided, CASE WHEN r.imported IS NULL THEN a.started_at END AS started_at,
     r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
 FROM fresh f
 LEFT JOIN run_records r ON r.study = f.study AND r.run_id = f.run_id
@@ -96,6 +97,7 @@ SELECT run,
     any_value(decided) AS decided,
     max(step) AS last_step,
     arg_max_null(loss, step) AS final_loss,
+    max(learning_rate) AS highest_learning_rate,
     -- The records of a log need not all give tokens: a share is of those that do.
     100.0 * sum(training_tokens) FILTER (tokens IS NOT NULL)
         / sum(tokens) FILTER (training_tokens IS NOT NULL) AS training_tokens_percentage,
@@ -158,10 +160,14 @@ WITH usual AS (
     FROM measured JOIN names USING (run) WHERE decided
 ), begun AS (
     SELECT run,
-        sum(greatest(0, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps))
-            AS startup_seconds,
-        sum(greatest(0, (f.step_seconds - u.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step_seconds
-    FROM firsts f JOIN usual u USING (run) GROUP BY run
+        -- greatest() of NULL and 0 is 0, but what is unknown takes no known time.
+        sum(greatest(0, startup)) FILTER (startup IS NOT NULL) AS startup_seconds,
+        sum(greatest(0, extra)) FILTER (extra IS NOT NULL AND NOT f.superseded) AS first_step_seconds
+    FROM (
+        SELECT run, f.superseded, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps AS startup,
+            (f.step_seconds - u.step_seconds) * f.steps AS extra
+        FROM firsts f JOIN usual u USING (run)
+    ) f GROUP BY run
 )
 SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
     THEN coalesce(sm_mhz_low < 0.85 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed

@@ -217,7 +217,7 @@ COMMENT ON COLUMN audits.keys IS 'Keys that a decoded token''s query met: random
 CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
     training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
-    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, printed_tokens_per_second DOUBLE, training_seconds DOUBLE,
+    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, printed_tokens_per_second DOUBLE, highest_learning_rate DOUBLE, training_seconds DOUBLE,
     startup_seconds DOUBLE, first_step_seconds DOUBLE,
     energy_joules DOUBLE, power_watts DOUBLE, data_wait_percentage DOUBLE,
     sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, clocks_changed BOOLEAN,
@@ -237,8 +237,9 @@ COMMENT ON COLUMN run_measures.step_seconds_25 IS 'Lower quartile of the same.';
 COMMENT ON COLUMN run_measures.step_seconds_75 IS 'Upper quartile of the same.';
 COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including padding, over the records that count.';
 COMMENT ON COLUMN run_measures.printed_tokens_per_second IS 'Median of step_records.printed_tokens_per_second over the records that count; NULL if none has it.';
+COMMENT ON COLUMN run_measures.highest_learning_rate IS 'Highest learning rate of the step records.';
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
-COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
+COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one. NULL if unknown, as of an imported run.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
 COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';

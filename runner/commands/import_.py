@@ -176,7 +176,7 @@ def _folded(sentences: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The sentences, with how many say the same of other runs, or with other numbers."""
     alike: dict[str, dict[str, str]] = {}
     for name, sentence in sentences:
-        words = re.sub(r"[-+]?\d[\d,.e+-]*", "#", sentence.replace(f"{name}: ", "", 1))
+        words = re.sub(r"[-+]?\d[\d,.e+-]*", "#", sentence.replace(name, "#"))
         alike.setdefault(words, {})[sentence] = name
     for group in alike.values():
         (first, *others), names = group, list(group.values())[1:]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from analysis.report.facts import Facts
 
 _UNSTATED = " Declare `margins: {loss: NATS}` in the study before it runs."
+_UNSTATED_IN_IMPORT = " Import again with `--margin loss=NATS`."
 _Class = tuple[str, str, str, float | None, str, str]  # baseline, kind, sentence, margin, level, method
 
 
@@ -25,7 +26,8 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     order = ("different", "equivalent")
     classes = grouped(comparison.losses, _class).items()
     found = sorted(classes, key=lambda each: (*order, each[0][1]).index(each[0][1]))
-    return [without(_sentence(*which, items), facts, items) for which, items in found]
+    unstated = _UNSTATED_IN_IMPORT if facts.imported else _UNSTATED
+    return [without(_sentence(*which, items, unstated), facts, items) for which, items in found]
 
 
 def _class(it: Compared) -> _Class:
@@ -43,6 +45,7 @@ def _sentence(
     level: str,
     method: str,
     items: Sequence[Compared],
+    unstated: str,
 ) -> Sentence:
     groups = listed([_group(it) for it in items])
     if said:
@@ -54,7 +57,7 @@ def _sentence(
     text = {
         "equivalent": f"The loss of {groups} {same}.",
         "different": f"The loss of {groups} differs from that of {name(baseline)}{beyond}.",
-    }.get(kind, f"These runs do not show whether the loss of {groups} {same}.{'' if share else _UNSTATED}")
+    }.get(kind, f"These runs do not show whether the loss of {groups} {same}.{'' if share else unstated}")
     if level == RECORDS:
         text = f"In one pair of {_unit(items)} each: {text[:1].lower()}{text[1:]}"
     return Sentence(text, tuple(map(_number, items)), kind, level, method)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from analysis.report.said.ran import span
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats import grouped
 from analysis.stats.verdict import name
@@ -31,6 +32,8 @@ MEANING = {
 
 def expected(runs: Sequence[Row]) -> list[Sentence]:
     """How many runs completed as expected, and each kind of failure that the study expected."""
+    if any(run["imported"] for run in runs):
+        return _ends_of_logs(runs)
     met = [run for run in runs if run["outcome"] and run["outcome"] == run["expected_outcome"]]
     done = [run for run in met if run["outcome"] == "completed"]
     ended = [run for run in met if run["outcome"] != "completed"]
@@ -48,6 +51,34 @@ def expected(runs: Sequence[Row]) -> list[Sentence]:
     else:
         said = f"{len(done):,d} of the {counted(meant, 'run')} that the study expected to complete did."
     return [Sentence(said, (Number("runs completed", len(done), None, None, "runs"),)), *found]
+
+
+def _ends_of_logs(runs: Sequence[Row]) -> list[Sentence]:
+    """Which logs go on to their last step. Nobody expected that, and few say how many were planned."""
+    done = [run for run in runs if run["outcome"] == "completed"]
+    endless = [run for run in done if run["planned_steps"] is None]
+    found = []
+    if reached := len(done) - len(endless):
+        goes = "goes" if reached == 1 else "go"
+        text = f"{reached:,d} of {counted(len(runs), 'log')} {goes} on to the last planned step."
+        found.append(Sentence(text, (Number("logs with all steps", reached, None, None, "runs"),)))
+    if endless:
+        which = "its log ends" if len(endless) == 1 else "their logs end"
+        steps = span({run["steps"] for run in endless})
+        text = (
+            f"Whether {counted(len(endless), 'run')} completed is unknown: {which} at step {steps}, and "
+            "nothing says how many steps were planned."
+        )
+        number = Number("logs without a planned end", len(endless), None, None, "runs")
+        found.append(Sentence(text, (number,)))
+    return found
+
+
+def _how(run: Row) -> str:
+    """What makes the end of a run an unexpected one."""
+    if run["imported"]:
+        return (run["reason"] or "as its log says").rstrip(".")
+    return f"where the study expected `{run['expected_outcome']}`{_why(run['reason'])}"
 
 
 def _why(because: str | None) -> str:
@@ -77,10 +108,7 @@ def unexpected(facts: Facts, trust: Backends) -> list[Sentence]:
     """Other ends than the expected ones, wrong backends, and errors in imported logs."""
     other = [run for run in facts.runs if run["outcome"] and run["outcome"] != run["expected_outcome"]]
     kinds = grouped(other, itemgetter("outcome", "expected_outcome", "reason"))
-    ends = [
-        _ended(mine, f"where the study expected `{wanted}`{_why(reason)}")
-        for (_, wanted, reason), mine in kinds.items()
-    ]
+    ends = [_ended(mine, _how(mine[0])) for mine in kinds.values()]
     return [
         *ends,
         *_without_times(facts),

@@ -155,7 +155,10 @@ def varying(runs: Sequence[Row]) -> list[str]:
 def _count(facts: Facts) -> str:
     sizes = {group.runs for group in facts.groups}
     each = f", {sizes.pop()} of each" if len(sizes) == 1 and len(facts.groups) > 1 else ""
-    return f"{counted(len(facts.runs), 'run')}{each}, of which {_done(facts.runs):,d} completed"
+    count = f"{counted(len(facts.runs), 'run')}{each}"
+    if any(run["imported"] and run["planned_steps"] is None for run in facts.runs):
+        return count  # whether they completed is unknown
+    return f"{count}, of which {_done(facts.runs):,d} completed"
 
 
 def _numbers(runs: Sequence[Row]) -> list[Number]:

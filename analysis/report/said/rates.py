@@ -34,7 +34,7 @@ _SAID = {
     "corrected": "The ranking does not tell the rate of {groups} apart from that of {baseline}: "
     "{intervals_exclude} equality, but the test, which is corrected for all pairs, does not.",
     "alike": "The rate of {groups} cannot be told apart from that of {baseline}. That does not make them "
-    "equal: to test that, state `margins: {{tokens_per_second: PERCENT}}` in the study before it runs.",
+    "equal: to test that, {state}.",
     "untested": "There is no verdict on the rate of {groups} against that of {baseline}. {method}.",
     "observed": "Observed, not a finding: {groups} ran at a different rate from {baseline}, {observed}.",
     "unseen": "These runs do not show whether {groups} ran at a different rate from {baseline}, {observed}: "
@@ -42,6 +42,8 @@ _SAID = {
     "without": "These runs do not show whether {groups} ran at a different rate from {baseline}, {observed}: "
     "there is no interval.",
 }
+_MARGIN = "state `margins: {tokens_per_second: PERCENT}` in the study before it runs"
+_MARGIN_OF_IMPORT = "import again with `--margin tokens_per_second=PERCENT`"
 _ONE = {
     "train": "trains",
     "intervals_exclude": "the interval excludes",
@@ -65,7 +67,7 @@ def sentences(facts: Facts, comparison: Comparison) -> list[Sentence]:
     many = len({it.baseline for it in compared}) > _MANY
     classes = grouped(compared, lambda it: _class(it, "" if many else it.baseline, runs))
     found = [
-        (which[1], without(_sentence(*which, items, comparison, facts.infers), facts, items))
+        (which[1], without(_sentence(*which, items, comparison, facts), facts, items))
         for which, items in classes.items()
     ]
     order = list(_SAID)
@@ -106,7 +108,7 @@ def _sentence(
     observed: str,
     items: Sequence[Compared],
     comparison: Comparison,
-    infers: bool,
+    facts: Facts,
 ) -> Sentence:
     kind = items[0].verdict.kind
     other = name(baseline) if baseline else "the baseline of the same settings"
@@ -116,7 +118,7 @@ def _sentence(
         return Sentence(text, kind=kind)
     share = f"the stated margin of {100 * margin:.3g} % of its tokens per second" if margin else ""
     number = _ONE if len(items) == 1 else _SEVERAL
-    if infers:
+    if facts.infers:
         number = number | {"train": f"{number['train'].replace('train', 'read')} prompts"}
     text = _SAID[said].format(
         groups=_groups(items, comparison, margin, baseline),
@@ -124,6 +126,7 @@ def _sentence(
         beyond=f", by more than {share}" if share else "",
         within=f", within {share}" if share else "",
         observed=observed,
+        state=_MARGIN_OF_IMPORT if facts.imported else _MARGIN,
         method=f"{method[:1].upper()}{method[1:]}",
         **number,
     )

@@ -37,7 +37,8 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
             )
     yield Setting("Runs side by side", _side_by_side(runs), "", "Machine")
     yield Setting("Load", comparison.load, "", "Machine")
-    driver = value(runs, of.DRIVER.of) if on_gpu else "none: no run used a GPU"
+    unknown = any(run["gpus"] is None and run["imported"] for run in runs)
+    driver = value(runs, of.DRIVER.of) if on_gpu or unknown else "none: no run used a GPU"
     yield Setting("Driver", driver, "", "Software")
     yield Setting("Packages", _packages(runs), "", "Software")
     yield Setting("Commit", _of_own(own, of.commit), "", "Code")

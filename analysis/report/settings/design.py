@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.findings.groups import declared, looks
 from analysis.report.said.ran import varying
 from analysis.report.said.sentence import listed
-from analysis.report.settings.values import Row, Setting, capped, groups, options, value
+from analysis.report.settings.values import UNKNOWN, Row, Setting, capped, groups, options, value
 from analysis.stats import grouped
 from analysis.stats.verdict import name
 from model.units import counted
@@ -95,7 +95,8 @@ def _repeats(runs: Sequence[Row]) -> str:
     cells = Counter((run["label"], run["seed"]) for run in runs)
     counts = grouped(cells, cells.__getitem__)
     if len(counts) == 1:
-        return f"{counted(next(iter(counts)), 'run')} of each group and seed"
+        known = "group and seed" if any(run["seed"] is not None for run in runs) else "group"
+        return f"{counted(next(iter(counts)), 'run')} of each {known}"
     spread = [
         f"{count} ({groups(list(dict.fromkeys(label for label, _ in mine)))})"
         for count, mine in sorted(counts.items())
@@ -105,7 +106,8 @@ def _repeats(runs: Sequence[Row]) -> str:
 
 def _baseline(runs: Sequence[Row]) -> str:
     found = declared(runs)
-    return _factors(found) if found else "none declared"
+    none = "none named at the import" if any(run["imported"] for run in runs) else "none declared"
+    return _factors(found) if found else none
 
 
 def _margins(run: Row) -> str:
@@ -115,11 +117,16 @@ def _margins(run: Row) -> str:
         "" if loss is None else f"loss {loss:g} nats per token",
         "" if rate is None else f"tokens per second {100 * rate:.3g} %",
     ]
+    if run["imported"]:
+        text = ", ".join(filter(None, said))
+        return f"{text}, stated at the import" if text else "none was stated at the import"
     return ", ".join(filter(None, said)) or "none was stated before the runs"
 
 
 def _stopping(runs: Sequence[Row]) -> str:
     found = looks(runs)
+    if any(run["imported"] for run in runs):
+        return f"{UNKNOWN}: the runs were imported"
     if not found:
         return "none: the number of runs was fixed in advance"
     return (

@@ -19,7 +19,7 @@ _Topic = tuple[str, Of, tuple[str, ...]]  # what it is called, what a run has of
 def settings(runs: Sequence[Row], infers: bool) -> Iterator[Setting]:
     """The three parts, in this order."""
     started = [run for run in runs if run["device"] or run["imported"]]
-    padded = [run for run in started if run["training_tokens_percentage"] is not None]
+    padded = [run for run in started if run["training_tokens_percentage"] is not None or run["imported"]]
     training = [("Training", _TRAINING, runs), ("Training", _DONE, started)]
     for topics, of in ((_SEVERAL, _reduced), (_SHARDED, _gathered)):
         mine = [run for run in runs if of(run)]
@@ -81,6 +81,13 @@ def _loss(run: Row) -> str | None:
         return None
     joined = setting("train", "loss")(run) == "linear_cross_entropy"  # older records have no such key
     return f"cross-entropy{', joined with the output head' if joined else ' of the logits in float32'}"
+
+
+def _learning_rate(run: Row) -> str | None:
+    highest = run["highest_learning_rate"]
+    if run["imported"] and setting("train", "learning_rate")(run) is None:
+        return None if highest is None else f"{highest:g} at the highest, by the records"
+    return plain(setting("train", "learning_rate"))(run)
 
 
 def _warm_up(run: Row) -> str | None:
@@ -156,7 +163,9 @@ def _tokenizer(run: Row) -> str | None:
     return "bytes: one token per byte" if found == "bytes" else f"`{PurePath(found).name}`"
 
 
-def _padding(run: Row) -> str:
+def _padding(run: Row) -> str | None:
+    if run["training_tokens_percentage"] is None:
+        return None
     return f"{100 - run['training_tokens_percentage']:.1f} % of the tokens, which tokens per second include"
 
 
@@ -176,7 +185,7 @@ _TRAINING: tuple[_Topic, ...] = (
     ("Precision", _precision, ("train.dtype", "train.float8")),
     ("Loss", _loss, ("train.loss",)),
     ("Optimizer", _optimizer, ("train.optimizer", "train.weight_decay", "train.clip_norm")),
-    ("Learning rate", plain(setting("train", "learning_rate")), ("train.learning_rate",)),
+    ("Learning rate", _learning_rate, ("train.learning_rate",)),
     ("Learning-rate warm-up", _warm_up, ("train.warmup_steps",)),
     ("`torch.compile`", _compiled, ("train.compile",)),
     ("Activations", _activations, ("train.checkpoint_activations",)),

@@ -225,3 +225,61 @@ def test_a_sound_log_has_no_error(tmp_path: Path) -> None:
     (whole,) = made.read(made.write(tmp_path / "a.jsonl", made.records()))
     assert [each.sentence for each in whole.run.imported.findings if each.level == "error"] == []
     assert whole.run.imported.not_imported == []
+
+
+SHAPE = {
+    "model": {"dim": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "ffn_dim": 14336, "vocab_size": 131072},
+    "train": {"steps": 1000, "sequence_length": 4096, "batch_size": 1, "dtype": "bfloat16"},
+}
+AVERAGES = """Model,Tokens/sec,Train Token %,MFU %,TFLOPs
+Baseline (standard),7893.10,22.59,41.13,406.82
+FlashAttention3,8127.71,22.59,42.36,418.91
+"""
+
+
+def _averages(folder: Path, text: str, mapping: dict[str, Any]) -> list[Whole]:
+    (folder / "averages.csv").write_text(text)
+    return made.read(folder / "averages.csv", "csv", mapping)
+
+
+def test_a_papers_table_of_averages_is_imported_with_its_rates_and_no_correct_row_is_called_wrong(
+    tmp_path: Path,
+) -> None:
+    for mapping in ({"config": SHAPE, "constants": {"gpus": 1}}, {"config": {"train": {"steps": 1000}}}):
+        runs = _averages(tmp_path, AVERAGES, mapping)
+        assert [run.run.imported.part for run in runs] == ["Baseline (standard)", "FlashAttention3"]
+        assert [run.steps[0].tokens_per_second for run in runs] == pytest.approx([7893.10, 8127.71])
+        found = [finding for run in runs for finding in run.run.imported.findings]
+        assert {finding.level for finding in found} == {"note"}, found
+        assert any("averages that include the warm-up" in finding.sentence for finding in found)
+        assert [found.level for each in across(runs, None).values() for found in each] in ([], ["note"] * 2)
+
+
+@pytest.mark.parametrize("tflops, wrong", [("418.91", False), ("418.9", False), ("419", False), ("418.93", True), ("445.07", True), ("420", True)])  # fmt: skip
+def test_a_count_is_wrong_if_the_digits_that_were_printed_say_so(
+    tflops: str, wrong: bool, tmp_path: Path
+) -> None:
+    text = AVERAGES.replace("418.91", tflops)
+    _, run = _averages(tmp_path, text, {"config": SHAPE, "constants": {"gpus": 1}})
+    assert bool(findings(run, "flop_per_token", "error")) == wrong
+    if wrong:
+        assert "-0.0 %" not in findings(run, "flop_per_token", "error")[0]
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 6])
+def test_a_sound_log_has_no_error_at_any_number_of_printed_digits(digits: int, tmp_path: Path) -> None:
+    """Also of single precision, which has seven digits and prints sixteen."""
+    import numpy as np
+
+    for single in (False, True):
+        found = [
+            {
+                name: float(np.float32(value)) if single else round(value, digits)
+                for name, value in record.items()
+                if isinstance(value, float)
+            }
+            | {"step": record["step"], "timestamp": record["timestamp"]}
+            for record in made.records()
+        ]
+        (whole,) = made.read(made.write(tmp_path / "a.jsonl", found), mapping={"config": SHAPE})
+        assert [each.sentence for each in whole.run.imported.findings if each.level == "error"] == []

@@ -122,3 +122,27 @@ def test_a_loss_that_a_log_does_not_give_is_not_one_that_is_not_finite(tmp_path:
     losses = {run["label"]: both.records[run["run_id"]].losses for run in both.runs}
     assert [step for step, loss in losses["bad"].items() if math.isnan(loss)] == [270]
     assert not any(map(math.isnan, losses["often"].values()))
+
+
+GUESSES = (
+    "completed, as the study expected", "of which 2 completed", "`order: interleaved`", "order: interleaved",
+    "the number of runs was fixed in advance", "stated before the runs", "no run used a GPU", "no run has started",
+    "in the study to turn", "in the study before it runs", "start-up 0", "group and seed",
+)  # fmt: skip
+
+
+def test_what_nobody_knows_of_imported_runs_is_said_by_no_page(pages: dict[str, str]) -> None:
+    for name, text in pages.items():
+        for guess in GUESSES:
+            found = text.find(guess)
+            assert found < 0, (name, text[max(0, found - 80) : found + 80])
+    assert "Whether 2 runs completed is unknown: their logs end at step" in pages["index"]
+
+
+def test_a_learning_rate_that_only_the_records_say_is_known(tmp_path: Path) -> None:
+    write(tmp_path, "sdpa")
+    steps = tmp_path / "theirs" / "log-sdpa000000" / "attempt-1" / "steps.jsonl"
+    files.append(steps, ImportedStep(step=501, steps=1, loss=3.0, learning_rate=5e-5))
+    collect(tmp_path)
+    text = (build_report(tmp_path, "theirs", tmp_path / "out").parent / "index.html").read_text()
+    assert "5e-05 at the highest, by the records" in text

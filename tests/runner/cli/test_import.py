@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from analysis.query.ask import ask
+from analysis.query.formats import write_table
 from model.disk import files
 from runner.commands._options import Settings
 from runner.state.lock import study_lock
@@ -301,3 +303,29 @@ def test_the_schema_of_a_mapping_takes_the_mappings_of_the_docs(cli: Cli) -> Non
     assert {"columns", "run", "file_name", "constants", "config"} == set(schema["properties"])
     names = schema["properties"]["columns"]["propertyNames"]["enum"]
     assert {"step", "loss", "tokens_per_second", "mfu"} <= set(names)
+
+
+def test_alike_notes_are_folded_with_their_number_and_errors_come_last(cli: Cli, tmp_path: Path) -> None:
+    logs = [
+        made.write(
+            tmp_path / "logs" / f"{name}_20250525_101529.jsonl", made.records(name, flop=flop, last=200)
+        )
+        for name, flop in (("cudnn", made.COMPILED), ("baseline", made.FLOP), ("efficient", made.FLOP))
+    ]
+    lines = cli("import", *logs, "--format", "lsai", "--study", "theirs").out.splitlines()
+    levels = [line.partition(":")[0] for line in lines if line.startswith(("note:", "error:"))]
+    assert levels == sorted(levels, reverse=True)
+    assert levels[-1] == "error"
+    (warm_up,) = [line for line in lines if "it includes the warm-up" in line]
+    assert warm_up.endswith("(alike: 2 others, efficient, cudnn)") or "(alike: 2 others, " in warm_up
+
+
+def test_a_line_break_in_a_runs_name_breaks_no_row_of_a_table(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('run,step,loss\n"one\nlog=two\r\x1b[1m",1,4.9\nthree,1,4.7\n')
+    assert cli("import", "a.csv", "--format", "csv", "--study", "theirs").code == 0
+    assert cli("collect").code == 0
+    out = io.BytesIO()
+    write_table(ask(Settings.root, "select label, run_id from runs"), out)
+    for lines in (out.getvalue().decode().splitlines(), cli("status").out.splitlines()):
+        assert sum("log-" in line for line in lines) == 2
+        assert all("log-" in line for line in lines if "two" in line)

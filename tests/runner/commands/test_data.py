@@ -97,3 +97,9 @@ def test_a_file_name_in_another_encoding_is_kept_as_far_as_it_can_be_read(folder
 def test_a_corpus_in_its_own_folder_holds_nothing_of_itself(folder):
     write_corpus(folder, folder / "x.parquet")
     assert pq.read_table(folder / "x.parquet").column("path").to_pylist() == ["a.txt"]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(folder, tmp_path):
+    (folder / "b.txt").write_bytes(b"\xef\xbb\xbfsome \xef\xbb\xbftext")
+    write_corpus(folder, tmp_path / "text.parquet")
+    assert pq.read_table(tmp_path / "text.parquet")["text"].to_pylist() == ["some text", "some \ufefftext"]

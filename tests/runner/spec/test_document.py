@@ -9,9 +9,10 @@ from runner.spec.problems import InvalidFile
 
 
 def test_scalars_are_read_by_yaml_1_2():
-    """1e-4 is a number, 30:00 and no are strings: what YAML 1.1 readers get wrong."""
-    assert parse("a: 1e-4\nb: 30:00\nc: no\nd: 0o17\ne: true\n", "f").data == {
-        "a": 1e-4, "b": "30:00", "c": "no", "d": 15, "e": True,
+    """1e-4 is a number, 30:00, no and 1_000 are strings: what YAML 1.1 readers get wrong."""
+    text = "a: 1e-4\nb: 30:00\nc: no\nd: 0o17\ne: true\nf: [1_000, 1_0.5, 0x_f, 0b11, 010]\n"
+    assert parse(text, "f").data == {
+        "a": 1e-4, "b": "30:00", "c": "no", "d": 15, "e": True, "f": ["1_000", "1_0.5", "0x_f", "0b11", 10],
     }  # fmt: skip
 
 
