@@ -221,7 +221,7 @@ def _rate_alone(read: Read) -> Iterator[Finding]:
 
 def _one_line(read: Read) -> Iterator[Finding]:
     """An average over a whole run."""
-    if _averages(read):
+    if _averages(read) and any(read.points[0].get(name) is not None for name in _RATES):
         steps = read.steps.records[0].steps
         sentence = (
             f"{read.name}: the log is one line about {counted(steps, 'step')}: its rates are averages that "
