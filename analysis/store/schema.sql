@@ -182,6 +182,7 @@ COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the o
 COMMENT ON COLUMN step_lines.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
 COMMENT ON COLUMN step_lines.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_lines.printed_tokens_per_second IS 'See step_records.printed_tokens_per_second.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead.';
 
 -- `rows` is an SQL keyword.
