@@ -84,10 +84,10 @@ def _loss(run: Row) -> str | None:
 
 
 def _learning_rate(run: Row) -> str | None:
-    highest = run["highest_learning_rate"]
-    if run["imported"] and setting("train", "learning_rate")(run) is None:
-        return None if highest is None else f"{highest:g} at the highest, by the records"
-    return plain(setting("train", "learning_rate"))(run)
+    found = plain(setting("train", "learning_rate"))(run)
+    if found is None and run["imported"] and run.get("highest_learning_rate") is not None:
+        return f"{run['highest_learning_rate']:g} at the highest, by the records"
+    return found
 
 
 def _warm_up(run: Row) -> str | None:
