@@ -34,10 +34,11 @@ suite: $(VENV)/ready
 soak: $(VENV)/ready system
 	$(BIN)/python -m tests.faults.soak
 
-# The pages that are made of the code: the database's comments, and questions with their answers.
+# The pages that are made of the code: the database's comments, questions with their answers, and versions of torch.
 docs: $(VENV)/ready
 	$(BIN)/runner schema database > docs/schema.md
 	$(BIN)/python docs/questions.py
+	$(BIN)/python docs/versions.py
 
 # The published reports, from the records that they carry, after a change to what pages say.
 published: $(VENV)/ready

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from model import versions
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 
@@ -37,16 +38,12 @@ def _size(case: Case) -> list[str]:
 
 
 def _gluon() -> list[str]:
-    """Gluon is experimental and still changes: 3.5 lacks what the kernel needs, 3.9 renamed it."""
-    install = "install PyTorch 2.11 for CUDA, which brings triton 3.6"
-    if missing := _reasons.package("triton.experimental.gluon.language.nvidia.hopper", "tma", install):
-        return missing
-    import triton
-
-    found = tuple(int(part) for part in triton.__version__.split(".")[:2])
-    if (3, 6) <= found < (3, 9):
-        return []
-    return [f"is written for triton 3.6 to 3.8, and {triton.__version__} is installed: {install}"]
+    """Gluon is experimental and still changes."""
+    return versions.lacking("attention=custom") or _reasons.package(
+        "triton.experimental.gluon.language.nvidia.hopper",
+        "tma",
+        "install PyTorch 2.11 for CUDA, which brings triton 3.6",
+    )
 
 
 SUPPORTS = Supports(
@@ -58,7 +55,7 @@ SUPPORTS = Supports(
     largest_head_dim=256,
     head_dim_multiple=64,
     capability=((9, 0), (9, 1)),
-    versions="triton 3.6 to 3.8",
+    versions=versions.NEEDS["attention=custom"].releases,
 )
 
 backend = Backend(

@@ -118,7 +118,7 @@ SUPPORTS = Supports(
     smallest_head_dim=16,
     largest_head_dim=256,
     capability=((8, 0), None),
-    versions="torch 2.11 or later with triton",
+    versions="triton, with torch",
 )
 
 backend = Backend(

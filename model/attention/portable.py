@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from model import versions
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 from model.kernels.portable import HEAD_DIMS
 
@@ -20,7 +21,10 @@ def unsupported_reasons(case: Case) -> list[str]:
     return (
         _reasons.declared(case, SUPPORTS)
         + _head_dim(case)
-        + _reasons.package("triton", "jit", "install PyTorch for CUDA on Linux, which brings it")
+        + (
+            versions.lacking("attention=portable")
+            or _reasons.package("triton", "jit", "install PyTorch for CUDA on Linux, which brings it")
+        )
     )
 
 
@@ -41,7 +45,7 @@ SUPPORTS = Supports(
     smallest_head_dim=HEAD_DIMS[0],
     largest_head_dim=HEAD_DIMS[-1],
     capability=((7, 5), None),
-    versions="triton 3.6 or later",
+    versions=versions.NEEDS["attention=portable"].releases,
 )
 
 backend = Backend(

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from model import versions
 from model.attention import Case
 from model.config.sections import (
     AXES,
@@ -206,6 +207,15 @@ class RunConfig(Strict):
         reasons = {f"train.{key}": why for key, why in self._cannot_train().items()}
         if self.train.float8 != "none" and self.parallel.tensor > 1 and not reasons:
             reasons["parallel.tensor"] = NO_SPLIT_FLOAT8
+        return reasons
+
+    def lacking(self) -> dict[str, str]:
+        """Which settings need another torch or triton than is installed here, each with the reason."""
+        reasons = dict[str, str]()
+        for key in ("optimizer", "loss") if self.task == "training" else ():
+            feature = f"train.{key}={getattr(self.train, key)}"
+            if feature in versions.NEEDS and (lacks := versions.lacking(feature)):
+                reasons[f"train.{key}"] = f"{feature} {lacks[0]}"
         return reasons
 
     def _cannot_train(self) -> dict[str, str]:

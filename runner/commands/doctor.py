@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from model import attention
+from model import attention, versions
 from model.attention import Case
 from model.errors import UserError, one_line
 from model.measure import machine
@@ -86,6 +86,9 @@ def _machine(root: Path, parent: Path) -> Iterator[Check]:
 
 
 def _torch() -> Iterator[Check]:
+    if lacks := versions.lacking("torch"):
+        yield Check("torch", False, lacks[0], needed=True)
+        return
     try:
         import torch
     except ImportError as error:
@@ -101,6 +104,11 @@ def _torch() -> Iterator[Check]:
     if names and _precision() == "float32":
         found += ", without bfloat16: use --set train.dtype=float32"
     yield Check("gpu", bool(names), found)
+    for feature in (name for name in versions.NEEDS if name.startswith("train.")):
+        package, lacks = versions.NEEDS[feature].package, versions.lacking(feature)
+        here = versions.installed(package)
+        works = bool(here) and not lacks
+        yield Check(feature, works, lacks[0] if lacks else f"{package} {here or 'is not installed'}")
     if names:
         yield _sensors(str(torch.cuda.get_device_properties(0).uuid))
 

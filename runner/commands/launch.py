@@ -39,7 +39,7 @@ from runner.commands._study import cells_of
 from runner.plan import budget, cost, memory
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
-from runner.plan.unable import unable
+from runner.plan.unable import refuse_versions, unable
 from runner.spec.problems import Mark
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
@@ -85,6 +85,7 @@ def command(
     design = parsed.design(at)
     until = None if only or rehearse else design.until
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
+    refuse_versions(cells, cluster.profile)
     whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root)
     for doubt in unable(cells):
         say(doubt.shown())

@@ -1,4 +1,4 @@
-"""Which runs will end unsupported on any GPU, because their backend lacks a kind of call."""
+"""Which runs would end unsupported: by a backend that lacks a kind of call, or by the versions installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,25 @@ from collections.abc import Sequence
 from model import attention
 from model.disk.record import Outcome
 from runner.spec.cells.cell import Cell
-from runner.spec.problems import Problem
+from runner.spec.problems import InvalidFile, Problem
+from runner.spec.profile import Profile
+
+
+def refuse_versions(cells: Sequence[Cell], profile: Profile) -> None:
+    """Check settings against the torch and triton of this Python, if the runs use it.
+
+    Raises:
+        InvalidFile: some need others; runs that are expected to end unsupported may start.
+    """
+    if profile.executor != "local" or profile.python is not None:
+        return
+    if problems := [
+        Problem(cell.marks.get(setting, cell.origin), why)
+        for cell in cells
+        if cell.expected is not Outcome.UNSUPPORTED
+        for setting, why in cell.config.lacking().items()
+    ]:
+        raise InvalidFile(problems)
 
 
 def unable(cells: Sequence[Cell]) -> list[Problem]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
 
+from model import versions
 from model.attention import require
 from model.config import RunConfig
 from model.disk.files import write
@@ -144,8 +145,10 @@ def prepared(config: RunConfig) -> Work:
     """Import torch and what the task needs.
 
     Raises:
-        Unsupported: there is no GPU, and the run needs one.
+        Unsupported: torch or triton is too old or too new for the run, or there is no GPU and it needs one.
     """
+    if lacks := versions.lacking("torch") or [*config.lacking().values()]:
+        raise Unsupported(lacks)
     if config.task == "attention" and config.device == "cpu":  # OpenMP reads it once, as torch is imported
         os.environ.update(machine.PATIENT | os.environ)
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time

@@ -4,9 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from model import attention
+from model import attention, versions
 from model.attention import _reasons
 from tests.model.attention.calls import CPU, CUDA
+
+pytestmark = pytest.mark.skipif(
+    bool(versions.lacking("attention=portable")), reason="this triton is too old for it"
+)
 
 PORTABLE = attention.load("portable")
 

@@ -91,3 +91,18 @@ def test_what_a_run_of_several_processes_would_get_is_said(t4, profile, works, s
     assert found.found.startswith(says)
     assert found.works == works
     assert not found.needed
+
+
+def test_what_another_triton_is_needed_for_is_said(monkeypatch):
+    monkeypatch.setattr("model.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
+    found = {check.what: check for check in doctor._torch()}
+    optimizer = found["train.optimizer=adamw_one_pass"]
+    assert not optimizer.works
+    assert optimizer.found.startswith("needs triton 3.6 or later, not 3.5.1")
+
+
+def test_a_torch_that_is_too_old_is_said_without_importing_it(monkeypatch):
+    monkeypatch.setattr("model.versions.version", {"torch": "2.8.0+cu128"}.get)
+    (check,) = doctor._torch()
+    assert check.mark == "MISSING"
+    assert check.found.startswith("needs torch 2.9 or later, not 2.8.0+cu128")

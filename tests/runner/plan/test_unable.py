@@ -4,8 +4,10 @@ import pytest
 
 from model import attention
 from runner.plan import unable as module
-from runner.plan.unable import unable
+from runner.plan.unable import refuse_versions, unable
 from runner.spec.expansion import expand
+from runner.spec.problems import InvalidFile
+from runner.spec.profile import Profile
 from runner.spec.study import read_study
 
 SPLIT = "scales: {full: {set: {parallel.context: 2}}}\n"
@@ -41,3 +43,25 @@ def test_no_backend_is_loaded_where_no_run_asks_for_such_calls(study, monkeypatc
 
     monkeypatch.setattr(module.attention, "load", load)
     assert found(study, "matrix: {attention: [flash, cudnn]}\n") == []
+
+
+ON_A_GPU = "title: t\nbase:\n  data: {path: a.parquet}\n"
+ONE_PASS = "matrix: {train.optimizer: [adamw, adamw_one_pass]}\n"
+NO_TRITON = "rules: [{where: {train.optimizer: adamw_one_pass}, expect: unsupported, because: no triton}]\n"
+
+
+def refused(study, monkeypatch, extra, **profile):
+    monkeypatch.setattr("model.versions.version", {"torch": "2.9.1", "triton": "3.5.1"}.get)
+    cells = expand(read_study(study(extra, base=ON_A_GPU)), "full")
+    refuse_versions(cells, Profile.model_validate({"executor": "local", **profile}))
+
+
+def test_a_setting_that_this_triton_is_too_old_for_is_an_error_at_its_line(study, monkeypatch):
+    with pytest.raises(InvalidFile, match=r"tiny.yaml:4:35: train.optimizer=adamw_one_pass needs triton 3.6"):
+        refused(study, monkeypatch, ONE_PASS)
+
+
+def test_versions_are_no_error_where_the_runs_use_another_python_or_are_to_be_refused(study, monkeypatch):
+    refused(study, monkeypatch, ONE_PASS + NO_TRITON)
+    refused(study, monkeypatch, ONE_PASS, python="/opt/python")
+    refused(study, monkeypatch, ONE_PASS, executor="slurm", slurm={})
