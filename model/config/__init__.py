@@ -211,12 +211,17 @@ class RunConfig(Strict):
 
     def lacking(self) -> dict[str, str]:
         """Which settings need another torch or triton than is installed here, each with the reason."""
-        reasons = dict[str, str]()
-        for key in ("optimizer", "loss") if self.task == "training" else ():
-            feature = f"train.{key}={getattr(self.train, key)}"
-            if feature in versions.NEEDS and (lacks := versions.lacking(feature)):
-                reasons[f"train.{key}"] = f"{feature} {lacks[0]}"
-        return reasons
+        if self.task != "training":
+            return {}
+        asked = {f"train.{key}": f"train.{key}={getattr(self.train, key)}" for key in ("optimizer", "loss")}
+        if self.train.float8 != "none":
+            asked["train.float8"] = "train.float8"
+        return {
+            setting: f"{feature} {reason}"
+            for setting, feature in asked.items()
+            if feature in versions.NEEDS
+            for reason in versions.lacking(feature)
+        }
 
     def _cannot_train(self) -> dict[str, str]:
         reasons = {"dtype": NO_FLOAT16} if self.train.dtype == "float16" else {}

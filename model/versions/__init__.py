@@ -34,7 +34,7 @@ class Need(NamedTuple):
 
 
 _UNTRIED = "with which its kernels were never tried"
-# By `torch`, which every run needs, `attention=BACKEND`, or the setting that asks for it and its value.
+# By `torch`, which every run needs, `attention=BACKEND`, or the setting that asks for it (and its value).
 NEEDS: dict[str, Need] = {
     # pyproject.toml has the same bound. 2.7 also refuses the socket at which the processes of a run meet.
     "torch": Need("torch", "2.9", "whose FlashAttention on a CPU takes no grouped heads"),
@@ -43,6 +43,7 @@ NEEDS: dict[str, Need] = {
     ),
     "attention=portable": Need("triton", "3.6", _UNTRIED),
     "train.optimizer=adamw_one_pass": Need("triton", "3.6", _UNTRIED),
+    "train.float8": Need("torch", "2.11", "for which torchao 0.18 is not made"),
     "train.loss=linear_cross_entropy": Need("triton", "3.6", _UNTRIED),
 }
 _ALSO = {"triton": ("triton", "pytorch-triton", "pytorch-triton-rocm")}  # as nightly builds name theirs

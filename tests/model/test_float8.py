@@ -5,11 +5,13 @@ import importlib.util
 import pytest
 import torch
 
-from model import attention, float8
+from model import attention, float8, versions
 from model.errors import Unsupported
 from model.loss import cross_entropy
 from model.trainer import build_model
 from tests.model.conftest import run_config
+
+pytestmark = pytest.mark.skipif(bool(versions.lacking("train.float8")), reason="this torch is too old for it")
 
 
 def blocks():

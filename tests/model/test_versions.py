@@ -84,6 +84,14 @@ def test_settings_that_need_a_newer_triton_end_a_run_before_torch_is_imported(ha
         tasks.prepared(config)
 
 
+def test_float8_needs_the_torch_that_torchao_is_made_for(have):
+    config = RunConfig.model_validate({"data": {"path": "a"}, "train": {"float8": "rowwise"}})
+    have(torch="2.11.0a0+nv26.2")
+    assert config.lacking() == {}
+    have(torch="2.9.1")
+    assert config.lacking()["train.float8"].startswith("train.float8 needs torch 2.11 or later, not 2.9.1")
+
+
 def test_a_torch_that_is_too_old_ends_a_run_before_it_is_imported(have, monkeypatch):
     have(torch="2.8.0")
     monkeypatch.setitem(sys.modules, "torch", None)
