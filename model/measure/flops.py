@@ -39,10 +39,13 @@ def attention_flop(case: Case, direction: Direction) -> float:
     """FLOP of one call of attention alone, as kernels are compared: no part of MFU, which discounts nothing.
 
     Forward 4 B H T^2 D: two products of 2 T^2 D for each head. Half of that where a mask hides half of the
-    scores. Backward 2.5 times that: five products, of which one is computed again. Both: 3.5 times.
+    scores. Backward 2.5 times that: five products, of which one is computed again. Both: 3.5 times. Fewer
+    queries than keys have fewer scores.
     """
-    whole = 4 * case.batch * case.heads * case.sequence_length**2 * case.head_dim
-    return whole * (0.5 if case.causal else 1.0) * {"forward": 1.0, "backward": 2.5, "both": 3.5}[direction]
+    rows = case.queries or case.sequence_length
+    scores = rows * (case.sequence_length - (rows / 2 if case.causal else 0))
+    whole = 4 * case.batch * case.heads * scores * case.head_dim
+    return whole * {"forward": 1.0, "backward": 2.5, "both": 3.5}[direction]
 
 
 def prefill_flop_per_token(model: ModelConfig, prompt_length: int) -> int:

@@ -14,12 +14,16 @@ from torch.autograd.profiler import profile
 Result = TypeVar("Result")
 
 
-def watched(device: str, work: Callable[[], Result]) -> tuple[Result, list[Any]]:
+def watched(device: str, work: Callable[[], Result], shapes: bool = False) -> tuple[Result, list[Any]]:
     """Run it under the profiler; gives its result, and the events that the profiler saw.
 
     This is what `torch.profiler.profile` consists of; that class would also import inductor, for seconds.
+
+    Args:
+        shapes: whether events say the shapes of their inputs, and the FLOP of matrix products.
     """
-    watching = profile(use_device="cuda" if device == "cuda" else None, use_kineto=True)
+    gpu = "cuda" if device == "cuda" else None
+    watching = profile(use_device=gpu, use_kineto=True, record_shapes=shapes, with_flops=shapes)
     with _quiet():
         watching.__enter__()  # type: ignore[no-untyped-call]  # torch leaves these so
     try:

@@ -73,7 +73,7 @@ class _Trial:
         case: the run's training step or prompt; None: all that the backend supports.
         asked: the same, with the tokens that the run decodes after it.
         refusals: why it does not take a case, by the case's description.
-        skipped: what was left out for lack of memory.
+        skipped: what was left out for lack of memory, or could not be told on a busy machine.
         begun, stages: how far the trial is.
         compiled: `model.verify.compiled`, if the trial needs it.
         place: the small shape that was checked in depth.
@@ -164,7 +164,7 @@ class _Trial:
         if variants and not self._failed() and not self._refuses_the_run():
             last = variants[0].case
             self._stage("decoding, its kernels, and token after token", last)
-            launched, kernels = launches.check(self.name, self.backend, last)
+            launched, kernels = launches.check(self.name, self.backend, last, self.skipped)
             self.checks += launched + habits.check_decoding(self.backend, self.asked or last)
             self.decodes_by = {"decoding": kernels["forward"]}
 
@@ -176,7 +176,7 @@ class _Trial:
             self._stage("a small llama", place)
             checks += same_model.check(self.name, self.backend, place)
             self._stage("its kernels", self.case or place)
-            launched, self.kernels = launches.check(self.name, self.backend, self.case or place)
+            launched, self.kernels = launches.check(self.name, self.backend, self.case or place, self.skipped)
             checks += launched
             if self.case is None and all(check.passed for check in checks):
                 traced, self.graph_break = self.compiled.check(self.backend, place)
