@@ -7,25 +7,28 @@ Examples:
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeGuard
 
 import typer
 
 import model
 from model import attention
-from model.errors import UserError
+from model.disk.record import Outcome
+from model.errors import UserError, one_line
 from model.verify.certificate import Certificate
 from runner.commands._console import print_json, say, table
 from runner.commands._options import AsJson, Settings, folder_name
 from runner.job import admission
 from runner.job.phase import Stage
-from runner.job.trial import Options, Trial, hold
+from runner.job.trial import Crashed, Options, TooLong, Trial, hold
 from runner.state.code import repository
+from runner.state.endings import of_exception
 from runner.state.filesystem import require_writable
 
 GRADIENTS = ("o", "dq", "dk", "dv")
@@ -62,12 +65,15 @@ def command(
     else:
         show(found)
     broken = not backend and len(names) < len(attention.names())
+    untold = len(found) < len(names)
     wrong = any(certificate.verdict == "wrong" for certificate in found)
-    raise typer.Exit(1 if broken or wrong else 0)
+    raise typer.Exit(1 if broken or untold or wrong else 0)
 
 
 def verify(names: Sequence[str], device: str, root: Path) -> list[Certificate]:
     """Certify all cases that these backends support on a device, and store the certificates under the root.
+
+    A backend whose trial was too slow, or ran out of memory, gets no certificate: that says nothing about it.
 
     Raises:
         UserError: no such backend.
@@ -142,11 +148,23 @@ def _made(
     origin = checkout()
     answers = hold([Trial(name) for name in names], device, options)
     for name, answer in zip(names, answers, strict=True):
+        if _says_nothing(answer):
+            progress.end(f"{name}: no verdict: {one_line(answer)}")
+            continue
         made = _ended(name, device, answer) if isinstance(answer, Exception) else answer
         made = made.model_copy(update=origin)
         admission.keep(made, root)
         progress.end(f"{name}: {made.verdict}, {made.seconds:.1f} s")
         yield made
+
+
+def _says_nothing(answer: Certificate | Exception) -> TypeGuard[Exception]:
+    """Whether a trial ended for lack of time or memory."""
+    if isinstance(answer, Crashed):
+        return answer.signal is signal.SIGKILL  # most likely by the OOM killer
+    if not isinstance(answer, Exception):
+        return False
+    return isinstance(answer, TooLong) or of_exception(answer).outcome in (Outcome.OOM_HOST, Outcome.OOM_GPU)
 
 
 def checkout() -> dict[str, str | bool | None]:

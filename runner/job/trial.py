@@ -29,7 +29,7 @@ from runner.job.phase import Stage
 from runner.job.stop import QuickExit, die_with
 
 # A trial makes about 50 calls at the run's own shape, and needs its result in float64 once: the cost of a few
-# dozen steps. The limit ends one that hangs.
+# dozen steps. The limit ends one that hangs; each stage has as long, however slow a busy machine is.
 LIMIT_SECONDS = 1800.0
 
 
@@ -59,8 +59,9 @@ class TooLong(AssayError):
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(
-            f"the trial of attention backend '{trial.backend}' had not ended after {LIMIT_SECONDS / 60:.0f} "
-            "minutes: launch again when the machine is less busy, or choose a shorter train.sequence_length"
+            f"the trial of attention backend '{trial.backend}' had not ended a stage after "
+            f"{LIMIT_SECONDS / 60:.0f} minutes: launch again when the machine is less busy, or choose a "
+            "shorter train.sequence_length"
         )
 
 
@@ -156,7 +157,7 @@ def _held_in_one_process(
 
 
 def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, Any]]:
-    """What a trial's process says. If an answer takes too long, it is killed and `late` is set."""
+    """What a trial's process says. If it says nothing for too long, it is killed and `late` is set."""
 
     def kill() -> None:
         late.set()
@@ -173,11 +174,9 @@ def _lines(process: subprocess.Popen[bytes], late: Event) -> Iterator[dict[str, 
     timer = started()
     try:
         for line in process.stdout:
-            said = json.loads(line)
-            if "begun" not in said:
-                timer.cancel()
-                timer = started()
-            yield said
+            timer.cancel()
+            timer = started()
+            yield json.loads(line)
     finally:
         timer.cancel()
 

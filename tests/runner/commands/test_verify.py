@@ -15,7 +15,7 @@ from model.verify import cases
 from model.verify.certificate import Certificate, describe
 from runner.cli.app import app
 from runner.commands import verify
-from runner.job.trial import Options
+from runner.job.trial import Crashed, Options, TooLong, Trial
 from tests.analysis.fabricate import certificate
 
 
@@ -96,3 +96,17 @@ def test_a_backend_that_cannot_be_loaded_is_told_and_the_others_are_verified(
     done = CliRunner().invoke(app, ["--root", str(tmp_path), "verify", "--device", "cpu"])
     assert (done.exit_code, asked) == (1, [["flash"]])
     assert "'broken' cannot be imported" in done.stderr
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "answer",
+    [TooLong(Trial("flash")), MemoryError("no room"), Crashed(Trial("flash"), -9)],
+    ids=["time", "memory", "the OOM killer"],
+)
+def test_a_trial_that_lacks_time_or_memory_says_nothing_about_its_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "hold", lambda *_: [answer])
+    assert list(verify._made(["flash"], "cpu", tmp_path, Options(), verify._Progress(1))) == []
+    assert "flash: no verdict: " in capsys.readouterr().err

@@ -27,7 +27,7 @@ def test_a_trial_that_does_not_end_is_ended_and_says_nothing_about_the_backend(m
     monkeypatch.setattr(trial, "LIMIT_SECONDS", 0.1)
     (answer,) = hold([Trial("math")], "cpu", Options(SLOW, tell=told.append))
     assert isinstance(answer, TooLong)
-    assert "'math' had not ended" in str(answer) and "launch again" in str(answer)
+    assert "'math' had not ended a stage" in str(answer) and "launch again" in str(answer)
     assert list(map(str, told)) == [
         "certifying math: starting its process", "certifying math (2 of 11): needle"
     ]  # fmt: skip
