@@ -134,8 +134,8 @@ class Kernels:
     """What the profiler must see on one device, as regular expressions to search for in each name.
 
     Attributes:
-        forward, backward: at least one name in each pass must match, and what matches must take most of the
-            pass's time. No other backend may launch these.
+        forward, backward: at least one name in each pass must match, and what matches must do most of the
+            pass's work. No other backend may launch these.
         operators: match PyTorch's operators (`aten::...`) and autograd functions even on a GPU: for backends
             without GPU kernels of their own. Otherwise GPU kernels are matched there.
         common_backward: its backward consists of kernels that other backends launch too, and may.
@@ -211,7 +211,7 @@ def check_name(name: str) -> None:
 
 @cache
 def load(name: str) -> Backend:
-    """Import one backend, and torch with it.
+    """Import one backend; this project's own import torch only where their classes need it.
 
     Raises:
         UserError: there is no backend of that name, several have it, or a foreign one is not a `Backend` or

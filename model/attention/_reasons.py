@@ -1,7 +1,8 @@
 """Why a backend cannot run a case here: one sentence per reason, saying what is missing and what to do.
 
 Every function returns a list, which is empty if nothing is missing. None of them raises: a missing package
-or GPU is a reason like any other.
+or GPU is a reason like any other. Torch is imported only where it must be asked about the GPU: to refuse what
+the case alone rules out takes no seconds.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection
 from importlib import import_module
-
-import torch
 
 from model.attention import Case, Supports
 from model.errors import one_line, out_of_host_memory
@@ -139,6 +138,8 @@ def gpu_capability(case: Case) -> Capability | None:
     """Compute capability of the GPU that the run would use; None where there is no GPU to ask."""
     if case.device != "cuda" or _cuda_is_there(case):
         return None
+    import torch
+
     return torch.cuda.get_device_capability()
 
 
@@ -183,6 +184,8 @@ def _there(case: Case) -> list[str]:
 def _cuda_is_there(case: Case) -> list[str]:
     if case.device != "cuda":
         return []
+    import torch
+
     if torch.version.cuda is None:
         return [
             f"needs a CUDA build of PyTorch, and {torch.__version__} is a CPU build: install one with CUDA"

@@ -10,28 +10,30 @@ in memory. cuDNN has no bias, and a mask would grow with T^2.
 from __future__ import annotations
 
 import warnings
-
-import torch
-from torch import Tensor
-from torch.backends.cuda import SDPAParams
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from typing import TYPE_CHECKING
 
 from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
 
-CUDNN = SDPBackend.CUDNN_ATTENTION
-EFFICIENT = SDPBackend.EFFICIENT_ATTENTION
-FLASH = SDPBackend.FLASH_ATTENTION
-MATH = SDPBackend.MATH
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.backends.cuda import SDPAParams
+    from torch.nn.attention import SDPBackend
 
-_CAN_USE = {
-    CUDNN: torch.backends.cuda.can_use_cudnn_attention,
-    EFFICIENT: torch.backends.cuda.can_use_efficient_attention,
-    FLASH: torch.backends.cuda.can_use_flash_attention,
-}
+# Names of torch.nn.attention.SDPBackend: to list backends and refuse cases takes no torch.
+CUDNN = "CUDNN_ATTENTION"
+EFFICIENT = "EFFICIENT_ATTENTION"
+FLASH = "FLASH_ATTENTION"
+MATH = "MATH"
 
 
-def on_gpus(summary: str, kernel: SDPBackend, kernels: Kernels, supports: Supports) -> Backend:
+def _named(kernel: str) -> SDPBackend:
+    from torch.nn.attention import SDPBackend
+
+    named: SDPBackend = getattr(SDPBackend, kernel)
+    return named
+
+
+def on_gpus(summary: str, kernel: str, kernels: Kernels, supports: Supports) -> Backend:
     """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
     copies_heads = supports.grouped == "copied"
 
@@ -47,7 +49,7 @@ def on_gpus(summary: str, kernel: SDPBackend, kernels: Kernels, supports: Suppor
     )
 
 
-def pin(kernel: SDPBackend, *, copies_heads: bool = False) -> Attend:
+def pin(kernel: str, *, copies_heads: bool = False) -> Attend:
     """Attention by this kernel alone. Copying K and V for each query head, where needed, is timed with it."""
 
     def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
@@ -58,9 +60,11 @@ def pin(kernel: SDPBackend, *, copies_heads: bool = False) -> Attend:
     return attend
 
 
-def pinned(kernel: SDPBackend, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
+def pinned(kernel: str, q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:
     """Attention by this kernel, or a RuntimeError where PyTorch cannot run it on these tensors."""
-    with sdpa_kernel([kernel]):
+    from torch.nn.attention import sdpa_kernel
+
+    with sdpa_kernel([_named(kernel)]):
         return _attention(q_BTHD, k_BTKD, v_BTKD, causal, kernel)
 
 
@@ -70,8 +74,10 @@ def free(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor
 
 
 def _attention(
-    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, kernel: SDPBackend | None = None
+    q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool, kernel: str | None = None
 ) -> Tensor:
+    from torch.nn.functional import scaled_dot_product_attention
+
     q_BHTD, k_BKTD, v_BKTD = (_dense_heads(x).transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
     grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
     square = q_BHTD.shape[2] == k_BKTD.shape[2]
@@ -82,7 +88,7 @@ def _attention(
     return o_BHTD.transpose(1, 2)
 
 
-def _lower_right(q_BHTD: Tensor, k_BKTD: Tensor, kernel: SDPBackend | None) -> Tensor:
+def _lower_right(q_BHTD: Tensor, k_BKTD: Tensor, kernel: str | None) -> Tensor:
     """The causal mask whose last row sees all keys: a bias that stands for it, or (queries, keys) numbers."""
     queries, keys = q_BHTD.shape[2], k_BKTD.shape[2]
     if kernel == CUDNN:
@@ -91,6 +97,8 @@ def _lower_right(q_BHTD: Tensor, k_BKTD: Tensor, kernel: SDPBackend | None) -> T
         from torch.nn.attention.bias import causal_lower_right  # imports torch._dynamo, which takes seconds
 
         return causal_lower_right(queries, keys)
+    import torch
+
     return torch.ones(queries, keys, dtype=torch.bool, device=q_BHTD.device).tril(keys - queries)
 
 
@@ -104,21 +112,32 @@ def _repeat_heads(x_BTKD: Tensor, heads: int) -> Tensor:
     return x_BTKD.repeat_interleave(heads // x_BTKD.shape[2], dim=2)
 
 
-def refusals(kernel: SDPBackend, case: Case, *, copies_heads: bool = False) -> list[str]:
+def refusals(kernel: str, case: Case, *, copies_heads: bool = False) -> list[str]:
     """PyTorch's own reasons why this kernel does not take this case on this GPU."""
+    import torch
+    from torch.nn.attention import sdpa_kernel
+
+    can_use = {
+        CUDNN: torch.backends.cuda.can_use_cudnn_attention,
+        EFFICIENT: torch.backends.cuda.can_use_efficient_attention,
+        FLASH: torch.backends.cuda.can_use_flash_attention,
+    }
     try:
-        with warnings.catch_warnings(record=True) as caught, sdpa_kernel([kernel]):
+        with warnings.catch_warnings(record=True) as caught, sdpa_kernel([_named(kernel)]):
             warnings.simplefilter("always")  # PyTorch gives its reasons as warnings
-            if _CAN_USE[kernel](_params(case, copies_heads), True):
+            if can_use[kernel](_params(case, copies_heads), True):
                 return []
         said = "; ".join(_first_sentence(str(w.message)) for w in caught) or "no reason given"
     except RuntimeError as error:  # out of memory, or a GPU in a bad state
         said = _first_sentence(str(error))
-    return [f"PyTorch refuses its {kernel.name.lower()} kernel ({said}): choose another backend or shape"]
+    return [f"PyTorch refuses its {kernel.lower()} kernel ({said}): choose another backend or shape"]
 
 
 def _params(case: Case, copies_heads: bool) -> SDPAParams:
     """A short sequence stands for a long one: the kernels limit dtype, heads and head dim, not length."""
+    import torch
+    from torch.backends.cuda import SDPAParams
+
     keys = min(case.sequence_length, 128)
     queries = min(case.queries or keys, keys)
     kv_heads = case.heads if copies_heads else case.kv_heads

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from model import versions
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:

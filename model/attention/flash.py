@@ -6,8 +6,6 @@ inexact: see `_reasons.float32_on_cpu`.
 
 from __future__ import annotations
 
-import torch.nn.attention
-
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
 
 
@@ -20,6 +18,8 @@ def unsupported_reasons(case: Case) -> list[str]:
 
 def _replaced() -> list[str]:
     """PyTorch lets a process put FlashAttention 3 or 4 behind this very kernel: not under this name."""
+    import torch.nn.attention
+
     current = getattr(torch.nn.attention, "current_flash_attention_impl", lambda: None)()
     if current is None:
         return []

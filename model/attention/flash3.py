@@ -6,12 +6,13 @@ The module is `flash_attn_interface`: `flash_attn` is FlashAttention-2, whatever
 from __future__ import annotations
 
 import re
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 from model.errors import Unsupported
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # What a build says that was made without some precisions or head dims; only the kernel itself knows.
 _NOT_BUILT = re.compile(r"does not support|only supports")
@@ -49,6 +50,7 @@ def unsupported_reasons(case: Case) -> list[str]:
 def graph_break() -> str:
     """Newer builds register an operator with PyTorch, which torch.compile keeps in its graph."""
     import flash_attn_interface  # noqa: F401  registers it
+    import torch
 
     if hasattr(torch.ops.flash_attn_3, "_flash_attn_forward"):
         return ""

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
     from torch.nn.attention.flex_attention import BlockMask
 
 BLOCK = 128  # flex_attention's own block of queries and of keys
@@ -28,6 +27,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
     All inputs get one layout, which the model's already have: each new layout would be compiled again.
     """
     q_BHTD, k_BKTD, v_BKTD = (x.contiguous().transpose(1, 2) for x in (q_BTHD, k_BTKD, v_BTKD))
+    import torch
+
     mask = _causal_blocks(q_BTHD.shape[1], k_BTKD.shape[1], q_BTHD.device) if causal else None
     grouped = q_BHTD.shape[1] != k_BKTD.shape[1]
     compiled = _compiled()
@@ -39,13 +40,14 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 @cache
 def _compiled() -> Callable[..., Tensor]:
     """`fullgraph`, so that it is the kernel or an error: uncompiled it would compute all T x T scores."""
+    import torch
     from torch.nn.attention.flex_attention import flex_attention
 
     compiled: Callable[..., Tensor] = torch.compile(flex_attention, fullgraph=True)
     return compiled
 
 
-Seen = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Seen = Callable[["Tensor", "Tensor", "Tensor", "Tensor"], "Tensor"]
 
 
 def _before(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -69,6 +71,7 @@ def _causal_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
     It is built directly, because `create_block_mask` would first build the mask of all queries and keys. In a
     last row that is shorter than a block, every block is cut.
     """
+    import torch
     from torch.nn.attention.flex_attention import BlockMask
 
     rows, blocks, offset = -(-queries // BLOCK), -(-keys // BLOCK), keys - queries

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from model import versions
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons
 from model.kernels.portable import HEAD_DIMS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tensor:

@@ -29,7 +29,7 @@ _PACKAGES = (
 )
 # The variables by which OpenMP, OpenBLAS and MKL choose their number of threads.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# OpenMP's threads wait without spinning: beside a busy process, it makes short calls 20 to 50 times slower.
+# OpenMP's threads wait without spinning, which beside a busy process makes short calls 20 to 50 times slower.
 PATIENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 # Environment variables that change the numbers or the kernels of libraries.
 SETTINGS = (
@@ -48,6 +48,15 @@ SETTINGS = (
     "TRITON_F32_DEFAULT",
     "TRITON_INTERPRET",
 )
+
+
+def wait_patiently(device: str) -> None:
+    """On a CPU, set PATIENT for this process and those that it starts; what the user has set stays.
+
+    Call this before torch is imported: OpenMP reads it once.
+    """
+    if device == "cpu":
+        os.environ.update(PATIENT | os.environ)
 
 
 def settings() -> dict[str, str]:

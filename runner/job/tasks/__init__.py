@@ -8,7 +8,6 @@ none of their files.
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -145,16 +144,18 @@ def prepared(config: RunConfig) -> Work:
     """Import torch and what the task needs.
 
     Raises:
-        Unsupported: torch or triton is too old or too new for the run, or there is no GPU and it needs one.
+        Unsupported: torch or triton is too old or too new for the run, its backend does not support it (which
+            on a CPU is mostly known without torch), or there is no GPU and it needs one.
     """
     if lacks := versions.lacking("torch") or [*config.lacking().values()]:
         raise Unsupported(lacks)
-    if config.task == "attention" and config.device == "cpu":  # OpenMP reads it once, as torch is imported
-        os.environ.update(machine.PATIENT | os.environ)
+    machine.wait_patiently(config.device)
     gc.disable()  # torch's import makes many objects and no garbage: a sixth of its time
+    work = load(config.task)
+    if config.device == "cpu" and not work.admits:
+        require(config.attention, config.attention_case)
     import torch
 
-    work = load(config.task)
     for module in work.imports:
         import_module(module)
     gc.enable()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from model.audit import Taken
 from model.disk.audits import AuditRecord
 from model.disk.files import append
 from model.errors import AuditFailed
+
+if TYPE_CHECKING:
+    from model.audit import Taken
 
 
 def judged(attempt: Path, taken: Taken) -> None:

@@ -32,6 +32,7 @@ FOLDER = ".provenance"
 # Variables that affect results or speed and hold no secrets. Never the whole environment: it contains tokens.
 VARIABLES = (
     *machine.SETTINGS,
+    *machine.PATIENT,
     "CONDA_DEFAULT_ENV",
     "CUDA_DEVICE_MAX_CONNECTIONS",
     "CUDA_HOME",

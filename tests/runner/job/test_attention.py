@@ -306,14 +306,18 @@ def test_a_shape_beyond_any_memory_runs_out_of_it(runner, root, tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "device", "waits"),
-    [("attention", "cpu", True), ("attention", "cuda", False), ("training", "cpu", False)],
+    [("attention", "cpu", True), ("attention", "cuda", False), ("training", "cpu", True)],
 )
-def test_threads_of_what_is_timed_on_a_cpu_wait_without_spinning(monkeypatch, task, device, waits):
+def test_threads_of_every_run_on_a_cpu_wait_without_spinning(monkeypatch, task, device, waits):
     """Beside a busy process, calls took 20 to 50 times as long."""
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setenv("KMP_BLOCKTIME", "7")  # the user's own
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    call = {"call": CALL} if task == "attention" else {"data": {"path": "x.parquet"}}
+    call = (
+        {"call": CALL}
+        if task == "attention"
+        else {"data": {"path": "x.parquet"}, "train": {"dtype": "float32"}}
+    )
     prepared(RunConfig.model_validate({"task": task, "device": device, **call}))
     assert os.environ.get("OMP_WAIT_POLICY") == ("passive" if waits else None)
     assert os.environ["KMP_BLOCKTIME"] == "7"

@@ -1,5 +1,7 @@
 """Each task that a study can name has what an attempt needs to do it."""
 
+import subprocess
+import sys
 from typing import get_args
 
 import pytest
@@ -41,3 +43,32 @@ def test_a_record_has_no_section_that_its_task_does_not_read():
         config = RunConfig.model_validate({"task": task, **read})
         assert set(sections()) & set(config.model_dump()) == set(SECTIONS[task])
         assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # to import it fails
+from model.config import RunConfig
+from model.errors import Unsupported
+from runner.job.tasks import prepared
+for name in sys.argv[1:]:
+    data, train = {"path": "x.parquet"}, {"dtype": "bfloat16"}
+    config = RunConfig.model_validate({"attention": name, "device": "cpu", "data": data, "train": train})
+    try:
+        prepared(config)
+    except Unsupported as error:
+        print(name, error.reasons[0])
+"""
+
+
+def test_a_run_whose_case_alone_rules_its_backend_out_ends_before_torch_is_imported():
+    names = ("auto", "cudnn", "efficient", "flash", "flex")
+    said = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *names], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    gpu = "needs an NVIDIA GPU, but the device is 'cpu': use --set device=cuda on a GPU node"
+    sums = (
+        "sums dK and dV in bfloat16 on a CPU, which loses precision: use --set train.dtype=float32, "
+        "or --set attention=math"
+    )
+    assert said == [f"{name} {sums if name in ('auto', 'flash') else gpu}" for name in names]
