@@ -10,6 +10,7 @@ import ast
 import gc
 import re
 from collections.abc import Callable
+from copy import copy
 from functools import wraps
 from importlib import import_module
 from keyword import iskeyword
@@ -65,8 +66,6 @@ class _Verb(TyperCommand):
     """A verb. Click's types are Any: some typer versions bundle their own click."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if any(arg.partition("=")[0] == "--root" for arg in args):
-            raise UserError(f"--root goes before the command: runner --root DIR {self.name}")
         args = self._with_texts_apart(ctx, args)
         _refuse_slips(self, ctx, args)
         try:
@@ -125,10 +124,28 @@ class _Verbs(TyperGroup):
             _taking_local_paths(module.command)
         )
         command = typer.main.get_command(single)
+        command.params.append(self._root_after_the_verb(ctx))
         # What is imported by now stays: Python would take 0.1 s to search it for cycles at its end. DuckDB is
         # imported later, because it names on stderr what is never freed.
         gc.freeze()
         return command
+
+    def _root_after_the_verb(self, ctx: Any) -> Any:
+        """The option `--root` for a verb. Its default and the variable are for the one before the verb."""
+        ahead = next(param for param in self.params if param.name == "root")
+        after = copy(ahead)
+        after.expose_value, after.default, after.envvar = False, None, None
+
+        def choose(_verb: Any, _param: Any, given: str | None) -> None:
+            if given is None:
+                return
+            source = ctx.get_parameter_source("root")
+            if source and source.name == "COMMANDLINE":
+                raise UserError(f"--root is given before {ctx.invoked_subcommand} and after it; keep one")
+            _choose_root(given, "--root")
+
+        after.callback = choose
+        return after
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -192,7 +209,11 @@ def _globals(
         typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
+    source = ctx.get_parameter_source("root")
+    _choose_root(root, "RUNNER_ROOT" if source and source.name == "ENVIRONMENT" else "--root")
+
+
+def _choose_root(given: str, by: str) -> None:
     from runner.commands._options import Settings, workspace
 
-    source = ctx.get_parameter_source("root")
-    Settings.root = workspace(root, "RUNNER_ROOT" if source and source.name == "ENVIRONMENT" else "--root")
+    Settings.root = workspace(given, by)

@@ -41,6 +41,26 @@ def test_every_verb_explains_itself_and_is_documented(cli, verb):
     assert f"`runner {verb}" in (REPOSITORY / "docs" / "command-line.md").read_text()
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_takes_the_root_before_and_after_it(cli, verb, tmp_path, monkeypatch):
+    """It is in force by the time that the verb begins, whatever the verb does with it."""
+    from importlib import import_module
+
+    from runner.cli.run import run
+    from runner.commands._options import Settings
+
+    assert "--root" in cli(verb, "--help").out
+    module = import_module(f"runner.commands.{verbs()[verb].stem}")
+    roots = []
+    monkeypatch.setattr(module, "command", lambda: roots.append(Settings.root))
+    monkeypatch.setenv("RUNNER_ROOT", "other")
+    for arguments in (["--root", "here", verb], [verb, "--root", "here"], [verb, "--root=here"]):
+        assert run(arguments) == 0
+    assert roots == [tmp_path / "here"] * 3
+    assert run(["--root", "here", verb, "--root", "there"]) == 2
+    assert run([verb, "--root", ""]) == 2
+
+
 @pytest.mark.parametrize(
     ("verb", "default"),
     [("launch", "local"), ("retry", "that of the launch"), ("reproduce", "that of the launch")],

@@ -74,7 +74,7 @@ COMMANDS = [
     ("doctor --profile=", "no profile ''"),
     ("launch", "Missing argument 'STUDY'"),
     ("--root elsewhere status", "'--root' (env var: 'RUNNER_ROOT'): given more than once"),
-    ("status --root elsewhere", "--root goes before the command: runner --root DIR status"),
+    ("status --root elsewhere", "--root is given before status and after it; keep one"),
     ("expand .", ".: a folder; give the path of a YAML file"),
     ("expand tiny.yaml/x.yaml", "tiny.yaml/x.yaml: Not a directory"),
     ("expand pipe.yaml", "pipe.yaml: not a regular file; save the text in one"),
