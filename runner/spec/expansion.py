@@ -81,8 +81,11 @@ def expand(
     endings = {(cell.group, cell.expected): cell for cell in cells}.values()
     _refuse_twins(cells)
     _refuse_several_tasks(cells)
+    named = cells
+    if only and any(rule.label for rule, _ in rules):  # whether a label fits, the whole study says
+        named = expand(study, scale, sets)
     if problems := [
-        *misleading(cells),
+        *misleading(named, design.baseline),
         *unmeasured(study, scale, cells[0].config.task),
         *baseline.never_completes(study, scale, [(cell.factors, cell.expected) for cell in endings]),
     ]:

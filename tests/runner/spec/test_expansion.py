@@ -337,7 +337,7 @@ def test_what_cells_can_have_is_listed_once_however_many_rules_a_study_has(study
     monkeypatch.setattr(
         matrix, "possible", lambda of, *scales: listed.append(scales) or possible(of, *scales)
     )
-    rules = [f"{{where: {{seed: [{seed}]}}, label: seed {seed}}}" for seed in range(3)]
+    rules = [f"{{where: {{seed: [{seed}]}}, expect: completed}}" for seed in range(3)]
     scaled = "{where: {seed: [0]}, expect: failed, because: it must}"
     text = f"matrix: {{seed: [0, 1, 2]}}\nrules: [{', '.join(rules)}]\n"
     expand(read_study(study(f"{text}scales: {{full: {{rules: [{scaled}, {scaled}]}}, small: {{}}}}\n")))
