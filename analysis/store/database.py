@@ -2,6 +2,7 @@
 
 `collect` is the only writer. It works on a copy in the temporary directory, which is local to the node:
 DuckDB is not safe on network filesystems. A rename does not disturb whoever is reading the old file.
+Where a root cannot be written to, what was collected from it lasts as long as this process.
 
 Collects take turns: each starts from what the one before left. Where file locks do not reach from one machine
 to another, a collect that finds the database replaced under its hands starts over.
@@ -9,18 +10,20 @@ to another, a collect that finds the database replaced under its hands starts ov
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory, gettempdir, mkdtemp
 from typing import TYPE_CHECKING, TypeVar
 
 from model.disk.files import no_link, replacing
@@ -48,6 +51,7 @@ _SCRIPTS = ("schema.sql", "views.sql", DERIVE)
 _MOST_THREADS = 8  # a study's database has megabytes
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
 _MEMORY: ContextVar[int | None] = ContextVar("memory", default=None)  # bytes that a database may use
+_elsewhere: dict[Path, Path] = {}  # by root that cannot be written to: its database's folder
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -71,8 +75,18 @@ class Build:
 
 
 def database(root: Path) -> Path:
-    """Path of a root's database."""
-    return root / NAME
+    """Path of a root's database: a temporary one if this process collected a root that it cannot write to."""
+    folder = _elsewhere.get(root.resolve()) if _elsewhere else None
+    return (folder or root) / NAME
+
+
+def can_collect(root: Path) -> bool:
+    """Whether this user can replace the root's database; in a folder with the sticky bit, its owner can."""
+    if not os.access(root, os.W_OK | os.X_OK):
+        return False
+    if not root.stat().st_mode & stat.S_ISVTX or not (root / NAME).exists():
+        return True
+    return os.geteuid() in (0, root.stat().st_uid, (root / NAME).stat().st_uid)
 
 
 def connect(path: Path | str, config: _Config | None = None) -> DuckDBPyConnection:
@@ -188,19 +202,24 @@ def studies_of(connection: DuckDBPyConnection) -> list[str]:
 def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
     """Do work on a copy of the database, which replaces it if the work changed it and nothing failed.
 
+    If this user cannot replace it, the result is what this process reads as the root's database from then on.
+
     Args:
         root: the workspace.
         fresh: start from an empty database, as always if the old one is missing, broken or of another schema.
         work: called again, on a new copy, if another collect was faster.
 
     Raises:
-        UserError: the root cannot be written to.
+        UserError: something else is in the database's place, or the disk is full.
     """
     import duckdb
 
     if database(root).exists() and not database(root).is_file():
         raise UserError(f"{database(root)} is in the database's place but is not a file: rename it")
-    with _turn(root):
+    here = can_collect(root)
+    if not here:
+        _move_elsewhere(root)
+    with _turn(root) if here else nullcontext():
         sweep(root)
         while True:
             try:
@@ -214,8 +233,25 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
                 fresh = True
 
 
+def _move_elsewhere(root: Path) -> None:
+    """Begin a database outside of a root that cannot be written to, with what the root's own holds."""
+    if root.resolve() in _elsewhere:
+        return
+    folder = Path(mkdtemp(prefix=_scratch_prefix()))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with suppress(OSError):  # there is none, or one that cannot be read
+        shutil.copyfile(root / NAME, folder / NAME)
+    _elsewhere[root.resolve()] = folder
+    log.info("%s cannot be written to: its runs are read into a temporary database", root)
+
+
+def _scratch_prefix() -> str:
+    """Begins the names of folders for databases, by which `sweep` knows those that nobody needs any more."""
+    return f"assay-{os.getpid()}@{os.uname().nodename}-"
+
+
 def _update_once(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
-    with TemporaryDirectory(prefix=f"assay-{os.getpid()}@{os.uname().nodename}-") as scratch:
+    with TemporaryDirectory(prefix=_scratch_prefix()) as scratch:
         copy, old, before = Path(scratch) / NAME, Path(scratch) / "old", _identity(database(root))
         if before:
             shutil.copyfile(database(root), old)
@@ -284,10 +320,10 @@ def _wait(descriptor: int, root: Path) -> None:
 
 def _identity(path: Path) -> _Identity:
     try:
-        stat = path.stat()
+        found = path.stat()
     except FileNotFoundError:
         return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:

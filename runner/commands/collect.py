@@ -29,7 +29,7 @@ def command(
         bool, typer.Option("--rebuild", help="Rebuild the database from the run folders alone.")
     ] = False,
 ) -> None:
-    from analysis.store.database import studies
+    from analysis.store.database import NAME, database, studies
     from runner.execute.collected import collected
 
     root = Settings.root
@@ -37,10 +37,15 @@ def command(
         raise UserError("--rebuild discards the database with all its studies: leave out STUDY")
     name = study and (_unpacked(study) or study_name(study, studies(root)))
     done = collected(root, name, rebuild)
+    if database(root) != root / NAME:
+        raise UserError(
+            f"{root} cannot be written to, so nothing was collected there; "
+            "report, compare, export and sql read it all the same"
+        )
     say(f"{counted(done.updated, 'run')} read, {done.unchanged} unchanged")
     if done.quarantined:
         say(f"{counted(done.quarantined, 'file')} could not be read; see: runner sql 'from quarantine'")
-    show(root / "results.duckdb")
+    show(database(root))
 
 
 def _unpacked(archive: str) -> str | None:
