@@ -78,6 +78,96 @@ def test_the_estimate_is_near_every_peak_that_is_published(attention, parallel, 
     assert peak_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(mebibytes, rel=0.03)
 
 
+MIDDLE = {"dim": 2048, "heads": 16, "kv_heads": 8, "ffn_dim": 8192, "vocab_size": 65536}
+NARROW = {"dim": 1024, "heads": 16, "kv_heads": 8, "ffn_dim": 4096, "vocab_size": 32000}
+# The same of the process that needs most, after three steps on two and on four H100s.
+OF_SEVERAL = [
+    ("flash", MIDDLE | {"layers": 20}, {"replicate": 2}, {"batch_size": 4}, 32654),
+    ("flash", MIDDLE | {"layers": 20}, {"shard": 2}, {"batch_size": 8}, 46914),
+    (
+        "flash",
+        LARGE | {"layers": 12},
+        {"replicate": 2},
+        {"batch_size": 2, "loss": "linear_cross_entropy"},
+        38281,
+    ),
+    ("flash", LARGE | {"layers": 32}, {"shard": 2}, {"batch_size": 2, "loss": "linear_cross_entropy"}, 49172),
+    ("flash", MIDDLE | {"layers": 20}, {"replicate": 2}, {"batch_size": 16, "accumulate": 4}, 35568),
+    ("flash", MIDDLE | {"layers": 20}, {"shard": 2, "reshard": False}, {"batch_size": 4}, 28374),
+    ("flash", NARROW | {"layers": 16}, {"replicate": 2}, {"batch_size": 2, "sequence_length": 512}, 3043),
+    (
+        "flash",
+        MIDDLE | {"layers": 20},
+        {"shard": 2, "reshard": False},
+        {"batch_size": 16, "accumulate": 4, "loss": "linear_cross_entropy"},
+        25063,
+    ),
+    ("flash", LARGE | {"layers": 12}, {"tensor": 2}, {"batch_size": 2}, 35530),
+    (
+        "flash",
+        MIDDLE | {"layers": 20},
+        {"context": 2},
+        {"batch_size": 2, "sequence_length": 8192, "loss": "linear_cross_entropy"},
+        22610,
+    ),
+    ("math", NARROW | {"layers": 16}, {"shard": 2}, {"batch_size": 4, "sequence_length": 2048}, 14289),
+    (
+        "flash",
+        MIDDLE | {"layers": 20},
+        {"context": 2, "reshard": False},
+        {"batch_size": 1, "sequence_length": 16384},
+        29664,
+    ),
+    ("flash", MIDDLE | {"layers": 20}, {"shard": 4}, {"batch_size": 16}, 44730),
+    (
+        "flash",
+        LARGE | {"layers": 32},
+        {"shard": 4, "reshard": False},
+        {"batch_size": 4, "loss": "linear_cross_entropy"},
+        50548,
+    ),
+    (
+        "flash",
+        MIDDLE | {"layers": 20},
+        {"replicate": 2, "shard": 2},
+        {"batch_size": 8, "loss": "linear_cross_entropy"},
+        21326,
+    ),
+    (
+        "flash",
+        LARGE | {"layers": 12},
+        {"replicate": 2, "shard": 2, "reshard": False},
+        {"batch_size": 4, "loss": "linear_cross_entropy"},
+        28137,
+    ),
+    (
+        "flash",
+        LARGE | {"layers": 12},
+        {"context": 4},
+        {
+            "batch_size": 1,
+            "sequence_length": 65536,
+            "loss": "linear_cross_entropy",
+            "checkpoint_activations": True,
+        },
+        15433,
+    ),
+]
+
+
+@pytest.mark.parametrize(("attention", "model", "parallel", "train", "mebibytes"), OF_SEVERAL)
+def test_the_estimate_is_near_the_peaks_of_several_gpus(attention, model, parallel, train, mebibytes):
+    given = {
+        "attention": attention,
+        "device": "cuda",
+        "model": model,
+        "data": {"path": "x"},
+        "train": train,
+        "parallel": parallel,
+    }
+    assert peak_memory(RunConfig.model_validate(given)) / 2**20 == pytest.approx(mebibytes, rel=0.06)
+
+
 @pytest.mark.parametrize(
     ("parallel", "parts"),
     [

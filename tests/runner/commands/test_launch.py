@@ -343,7 +343,7 @@ def test_fail_fast_on_a_cluster_cancels_what_is_in_flight_and_submits_no_more(
 class _Waiting:
     """A task that did not fit in the queue."""
 
-    attempt = 1
+    attempt, removed = 1, None
 
     def __init__(self, path):
         self.folder = self
