@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -66,23 +65,17 @@ class Table:
         return next((condition for name, condition in _WANTED.items() if name in names), None)
 
 
-def write_tables(
-    connection: DuckDBPyConnection, study: str, out: Path, root: Path, replace: bool = False
-) -> None:
+def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
     """Write `tables/NAME.parquet`, `dictionary.csv` and `datapackage.json` to a folder.
 
     Args:
         connection: an open database that has runs of the study.
-        root: the workspace that it is of.
-        replace: whether this may take the place of the export of another workspace.
 
     Raises:
-        UserError: the folder holds other files, or the export of another study, which this would mix with, or
-            of another workspace.
+        UserError: the folder holds other files, or the export of another study, which this would mix with.
     """
     require_own_folder(out, (_PACKAGE,), "export")
-    here = os.path.relpath(root.resolve(), out.resolve())
-    _require_same(out, study, None if replace else here)
+    _require_same(out, study)
     name = quoted(study)
     written = [table for table in dictionary(connection) if table.wanted and table.name not in LINES]
     (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -93,26 +86,19 @@ def write_tables(
     title = connection.execute(
         "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]
     ).fetchall()[0][0]
-    package = _package(written, study, title, out) | {"root": here}
+    package = _package(written, study, title, out)
     write_text(out / _PACKAGE, json.dumps(package, indent=1, ensure_ascii=False) + "\n", sync=False)
 
 
-def _require_same(out: Path, study: str, here: str | None) -> None:
-    """Refuse a folder that has the export of another study or, if `here` is given, of another workspace."""
+def _require_same(out: Path, study: str) -> None:
+    """Refuse a folder that has the export of another study."""
     try:
-        descriptor = json.loads((out / _PACKAGE).read_text(encoding="utf-8"))
-        there, root = descriptor["name"], descriptor.get("root")
+        there = json.loads((out / _PACKAGE).read_text(encoding="utf-8"))["name"]
     except (OSError, ValueError, LookupError, TypeError):
         return
     if there != _package_name(study):
         raise UserError(
             f"{out} already has the export of study {there}: name another folder, or remove that one first"
-        )
-    if here and isinstance(root, str) and root != here:
-        before, now = (os.path.normpath(out.resolve() / each) for each in (root, here))
-        raise UserError(
-            f"{out} already has the export of study {there} from {before}, and this one is from {now}: "
-            "name another folder, or replace it with --replace"
         )
 
 

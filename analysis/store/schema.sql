@@ -71,12 +71,6 @@ COMMENT ON COLUMN run_records.code IS 'SHA-256 of the code that the jobs of the 
 COMMENT ON COLUMN run_records.created_at IS 'When the run was planned, or first imported, UTC.';
 COMMENT ON COLUMN run_records.imported IS 'For a run that another program made: format, file, sha256 of its log, when and by which version it was imported, what the log itself prints, what was found in it, and what was not imported: a JSON object. NULL for a run of this program.';
 
-CREATE TABLE removed_runs (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, differs VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
-COMMENT ON TABLE removed_runs IS 'Runs that their study no longer has, since its file was changed and launched again: reports leave them out unless asked for them.';
-COMMENT ON COLUMN removed_runs.study IS 'Name of the study.';
-COMMENT ON COLUMN removed_runs.run_id IS 'Id of the run.';
-COMMENT ON COLUMN removed_runs.differs IS 'What it has that the study gives no run any more, such as train.steps=6.';
-
 CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     outcome VARCHAR, reason VARCHAR, executor VARCHAR, job_id VARCHAR,

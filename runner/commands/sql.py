@@ -10,7 +10,6 @@ Examples:
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -44,11 +43,10 @@ def command(
     if listed or query == "@":
         _list()
         return
-    _read_only(Settings.root)
-    sql, meant = _sql(query, study)
+    sql = _sql(query, study)
     if form == "parquet" and on_a_terminal():
         raise UserError("Parquet is not for a terminal: add > FILE.parquet")
-    in_child(lambda: answer(Settings.root, sql, form, meant), timeout, int(memory * 2**30))
+    in_child(lambda: answer(Settings.root, sql, form), timeout, int(memory * 2**30))
 
 
 def on_a_terminal() -> bool:
@@ -56,21 +54,7 @@ def on_a_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def _read_only(root: Path) -> None:
-    """Collect a root that has no database of this version, if nobody can do so for this user."""
-    from analysis.store.database import can_collect, open_for_reading
-    from runner.execute.collected import collected
-
-    if not root.is_dir() or can_collect(root):
-        return
-    try:
-        open_for_reading(root).close()
-    except UserError:
-        collected(root)
-
-
-def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
-    """The query, and the study of a named one, which is answered as in the study's report."""
+def _sql(query: str | None, study: str | None) -> str:
     from analysis.report.named import find
 
     if query is None:
@@ -79,7 +63,7 @@ def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
         return find(Settings.root, query.removeprefix("@"), study)
     if study is not None:
         raise UserError("--study goes with @NAME; in a SELECT, write where study = '...'")
-    return query, None
+    return query
 
 
 def _list() -> None:
