@@ -193,7 +193,7 @@ WITH firsts AS (
 )
 SELECT f.study, f.run_id,
     round(sum(greatest(0, date_diff('microsecond', a.started_at, f.time) / 1e6 - f.seconds * f.steps)), 6) AS startup_seconds,
-    round(sum(greatest(0, (f.seconds - m.step_seconds) * f.steps)) FILTER (NOT f.superseded), 6) AS first_step_seconds
+    round(sum(greatest(0, (f.seconds - m.step_seconds) * f.steps)) FILTER (NOT f.superseded AND f.seconds + m.step_seconds IS NOT NULL), 6) AS first_step_seconds
 FROM firsts f JOIN run_measures m USING (study, run_id) JOIN attempts a USING (study, run_id, attempt)
 GROUP BY ALL ORDER BY ALL"""
 
