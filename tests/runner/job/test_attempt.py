@@ -16,6 +16,7 @@ from model import attention, audit
 from model.disk.checkpoint import inspect
 from model.disk.files import write
 from model.disk.folder import RunFolder
+from model.disk.hostmemory import Limit
 from model.disk.record import Outcome
 from model.errors import Interrupted, UserError
 from model.text import Source
@@ -26,6 +27,8 @@ from runner.job.stop import Stop
 from runner.state.endings import UNWRITTEN, Terminated
 from tests.analysis.fabricate import Folder, plan
 from tests.model.conftest import run_config
+
+UNLIMITED = Limit(None, "nobody")
 
 
 @pytest.mark.fault
@@ -42,7 +45,7 @@ def test_a_word_that_changes_after_planning_ends_the_job_before_a_backend_is_cer
     monkeypatch.setattr(attempt, "_certificate", lambda *_: pytest.fail("it was certified"))
     file.write_bytes(file.read_bytes().replace(b"document 17", b"dokument 17"))
     with pytest.raises(UserError, match="has changed since this run was planned"):
-        attempt._work(run, None, None, None)
+        attempt._work(run, None, None, None, None, UNLIMITED)
 
 
 @pytest.mark.fault
@@ -88,7 +91,7 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
     (tmp_path / "attempt-1").mkdir()
     progress = attempt.Progress(first_manifest("x", 1))
     with pytest.raises(UserError, match="has changed since this run was planned"):
-        attempt._work(run, folder, progress, SimpleNamespace(requested=lambda: False))
+        attempt._work(run, folder, progress, SimpleNamespace(requested=lambda: False), None, UNLIMITED)
 
 
 def small(tmp_path, corpus, **train):
@@ -206,7 +209,9 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
 
     monkeypatch.setattr("os._exit", leave)
     killed = Ending(Outcome.FAILED, "rank 1 on n1: killed by SIGKILL")
-    conclusion = attempt._Conclusion(plan("r1"), tmp_path / "gone", Progress(first_manifest("r1", 1)))
+    conclusion = attempt._Conclusion(
+        plan("r1"), tmp_path / "gone", Progress(first_manifest("r1", 1)), UNLIMITED
+    )
     with pytest.raises(SystemExit) as left:
         conclusion.record(killed)
     assert left.value.code == UNWRITTEN
