@@ -76,7 +76,7 @@ def test_a_file_that_is_replaced_while_a_backend_is_certified_is_not_trained_on(
     pq.write_table(pa.table({"text": ["before"]}), file)
     source = Source(file).checked("text")
     recorded = {"data_file": str(file), "tokenizer": "bytes", "data_fingerprint": source.fingerprint()}
-    config = plan("x").config.model_copy(update={"device": "cpu"})
+    config = run_config()
     run = plan("x").model_copy(update=recorded | {"config": config, "data_content": source.content})
 
     def certified(*_):
