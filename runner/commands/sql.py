@@ -10,6 +10,7 @@ Examples:
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -43,6 +44,7 @@ def command(
     if listed or query == "@":
         _list()
         return
+    _read_only(Settings.root)
     sql = _sql(query, study)
     if form == "parquet" and on_a_terminal():
         raise UserError("Parquet is not for a terminal: add > FILE.parquet")
@@ -52,6 +54,19 @@ def command(
 def on_a_terminal() -> bool:
     """Whether a person would see the answer as it is written."""
     return sys.stdout.isatty()
+
+
+def _read_only(root: Path) -> None:
+    """Collect a root that has no database of this version, if nobody can do so for this user."""
+    from analysis.store.database import can_collect, open_for_reading
+    from runner.execute.collected import collected
+
+    if not root.is_dir() or can_collect(root):
+        return
+    try:
+        open_for_reading(root).close()
+    except UserError:
+        collected(root)
 
 
 def _sql(query: str | None, study: str | None) -> str:
