@@ -70,10 +70,10 @@ def _check(folder: Path, out: Path) -> None:
         raise UserError(f"{folder}: {'not a folder' if folder.exists() else 'no such folder'}")
     if out.is_dir():
         raise UserError(f"--out {out} is a folder: add the file's name, as in {out / 'text.parquet'}")
-    if out.suffix not in PARQUET:
-        raise UserError(f"--out {out}: this writes Parquet; name it {out.with_suffix(PARQUET[0])}")
     if os.path.lexists(out):  # it may be what a study's runs were trained on
         raise UserError(f"--out {out} already exists: name another file, or remove that one first")
+    if out.suffix not in PARQUET:
+        raise UserError(f"--out {out}: this writes Parquet; name it {out.with_suffix(PARQUET[0])}")
 
 
 def _write(folder: Path, out: Path, match: str, exclude: Sequence[str]) -> Tally:

@@ -28,7 +28,7 @@ def folder(tmp_path):
         ("folder/a.txt", "a.txt already exists: name another file"),
         ("link", "link already exists"),
         ("x" * 300, "File name too long"),
-        ("y" * 250, "File name too long"),  # only the temporary name beside it is
+        ("y" * 242 + ".parquet", "File name too long"),  # only the temporary name beside it is
     ],
     ids=["here", "folder", "below a file", "pipe", "file", "broken link", "too long", "too long beside it"],
 )

@@ -82,7 +82,7 @@ SLURM = {"executor": "slurm", "cpus": 3, "gpus": 1, "gpus_per_node": 4, "max_par
         ({**SLURM, "slurm": {}}, True, "per run: 2 on 1 node, 4 on 1 node, 8 on 2 nodes, 16 on 4 nodes; each with 3 CPUs and a GPU"),
         ({**SLURM, "slurm": {"exclusive": True}}, True, "per run: 2 on 1 node (2 such runs share it), 4 on 1 node, 8"),
         ({**SLURM, "gpus_per_node": None, "slurm": {}}, False, "2 processes need a profile that sets `gpus_per_node`: add it"),
-        ({"executor": "local", "processes_per_node": 4}, True, "per run: 2 on 1 node, 4 on 1 node; each with 1 CPU"),
+        ({"executor": "local", "cpus": 1, "processes_per_node": 4}, True, "per run: 2 on 1 node, 4 on 1 node; each with 1 CPU"),
         ({"executor": "local", "gpus": 1}, False, "2 processes need 2 GPUs, but this machine has 1"),
     ],
 )  # fmt: skip
