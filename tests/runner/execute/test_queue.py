@@ -106,7 +106,7 @@ def test_status_names_a_launch_that_waits(waiter, holder, runner, root, tmp_path
     assert list(json.loads(runner("status", "done", "--json", rc=0, **state).stdout)[0]) == list(row)
     waiter.kill()
     waiter.wait()
-    assert "no runs of study 'tiny'" in runner("status", "tiny", rc=2, **state).stderr
+    assert "no study or run 'tiny'" in runner("status", "tiny", rc=2, **state).stderr
 
 
 @pytest.mark.refused
