@@ -130,6 +130,8 @@ def _group(task: Task, pid: int) -> Group | None:
 def note(child: Child) -> None:
     """Record how a process ended if nobody has, or it was stopped by the queue, unless its folder is gone."""
     if child.task.removed:
+        if child.group:
+            child.group.remove()
         return
     attempt, ending = child.task.folder.attempt(child.task.attempt), child.ending
     result = attempt.result
