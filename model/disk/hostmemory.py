@@ -58,6 +58,7 @@ class Limit:
         self._before = resource.getrlimit(resource.RLIMIT_DATA)
         self._held = False
         self._children: list[int] = []
+        self._not_counted: Collection[int] = ()  # the pids that were left out of them
         self._look_again = 0.0  # for children, on the time.monotonic() clock
         self._released = False
 
@@ -125,9 +126,10 @@ class Limit:
 
     def _started(self) -> list[int]:
         """Pids of the processes below this one that count; a list that is a second old, or two."""
-        now = time.monotonic()
-        if now >= self._look_again:
-            self._children = _below(os.getpid(), frozenset(self._apart())) if _has_children() else []
+        now, apart = time.monotonic(), frozenset(self._apart())
+        if now >= self._look_again or apart != self._not_counted:
+            self._children = _below(os.getpid(), apart) if _has_children() else []
+            self._not_counted = apart
             # Reading takes some milliseconds where there are hundreds of threads.
             self._look_again = time.monotonic() + max(1.0, 100 * (time.monotonic() - now))
         return self._children

@@ -25,6 +25,7 @@ OTHER_FILES = {
         "kernels/dense.py",
         "kernels/op.py",
         "kernels/operators.py",
+        "versions/__init__.py",
         *(f"kernels/hopper/{name}.py" for name in HOPPER),
     },
     "efficient": SDPA,
@@ -32,6 +33,7 @@ OTHER_FILES = {
     "math": SDPA,
     "portable": {
         "kernels/operators.py",
+        "versions/__init__.py",
         *(
             f"kernels/portable/{name}.py"
             for name in ("__init__", "backward", "checks", "forward", "op", "tiles")
