@@ -132,7 +132,7 @@ def with_need(ending: Ending, config: RunConfig) -> Ending:
         return ending
     each = "each process" if config.processes > 1 else "it"
     said = f"; by its configuration {each} needs about {size(need)} in all"
-    return replace(ending, reason=(ending.reason or "out of memory") + said)
+    return replace(ending, reason=(ending.reason or "out of memory").rstrip(".") + said)
 
 
 def of_abort(output: Path) -> Ending | None:

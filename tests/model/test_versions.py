@@ -1,13 +1,12 @@
 """What needs which torch or triton is refused by the version that is installed, with the reason."""
 
-import importlib.util
 import os
 import runpy
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -142,9 +141,8 @@ def would_install(folder, there):
         info.mkdir()
         for file, text in (described("torch", there, None) | {"INSTALLER": "pip"}).items():
             (info / file).write_text(text)
-    own = importlib.util.find_spec("pip").submodule_search_locations[0]
     (folder / "pips").mkdir()
-    (folder / "pips/pip").symlink_to(own)
+    (folder / "pips/pip").symlink_to(distribution("pip").locate_file("pip"))
     paths = {
         "PYTHONPATH": f"{site}:{folder / 'pips'}",
         "PIP_CONFIG_FILE": os.devnull,

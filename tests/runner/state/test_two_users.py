@@ -121,7 +121,7 @@ def test_who_may_only_read_a_root_sees_the_runs_that_somebodys_dead_launcher_lef
     assert f"{where} is not writable: its runs are shown as last known\n" in shown.stderr
     assert not RunFolder(folder.path).attempt(1).settled
     refused = as_user(OWNER, *command, "collect", cwd=shared, HOME=str(shared))
-    assert f"\n{shared / 'runs'}: Permission denied; nothing can be collected there\n" in refused.stderr
+    assert f"\n{shared / 'runs'} cannot be written to, so nothing was collected there; " in refused.stderr
 
 
 def test_a_neighbour_can_change_nothing_that_runs_as_the_owner(shared):
