@@ -12,6 +12,7 @@ from analysis.report.facts import rows
 from analysis.report.runs import output
 from analysis.store.collect import read_folders
 from analysis.store.records import selections
+from analysis.store.tables import leave_out
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -32,6 +33,8 @@ def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root
         UserError: there is no such root, or no run of that study in it.
     """
     with read_folders(root, study) as folders:
+        if study:
+            leave_out(folders, study, _left_out(records, study))
         there = selections(folders, study)
         for table, sql in selections(records, study).items():
             records.register("of_folders", folders.sql(there[table]).to_arrow_table())
@@ -42,6 +45,12 @@ def compare(done: Compared, records: DuckDBPyConnection, study: str | None, root
         done.notes.append(
             f"{gone} files were gone when the report was made: their rows cannot be checked here"
         )
+
+
+def _left_out(records: DuckDBPyConnection, study: str) -> list[str]:
+    """Runs that the report leaves out, because the study no longer has them."""
+    there = "SELECT run_id FROM removed_runs ANTI JOIN run_records USING (study, run_id) WHERE study = $1"
+    return [run_id for (run_id,) in records.execute(there, [study]).fetchall()]
 
 
 def compare_output(done: Compared, records: DuckDBPyConnection, study: str, root: Path) -> None:

@@ -13,6 +13,7 @@ from analysis.compare.difference import Row
 from analysis.query.ask import answer
 from analysis.query.findings import HAS_LOSS
 from analysis.store.database import open_for_reading, quoted
+from analysis.store.tables import leave_out, removed_runs
 from model.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -37,12 +38,28 @@ class Source:
     Attributes:
         text: as the person wrote it, which sentences call it.
         commit: the first characters of the commit; None for all runs.
+        removed: whether runs count that the study no longer has; those of a commit do.
     """
 
     text: str
     root: Path
     study: str
     commit: str | None = None
+    removed: bool = False
+
+    def open(self) -> DuckDBPyConnection:
+        """The database of its root, with the runs that count. Raises UserError if there is none."""
+        connection = open_for_reading(self.root)
+        leave_out(connection, self.study, self._left_out(connection))
+        return connection
+
+    def left_out(self) -> list[str]:
+        """Ids of the runs that do not count, because the study no longer has them."""
+        with open_for_reading(self.root) as connection:
+            return self._left_out(connection)
+
+    def _left_out(self, connection: DuckDBPyConnection) -> list[str]:
+        return [] if self.removed or self.commit else removed_runs(connection, self.study)
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,7 @@ def read(a: Source, b: Source) -> tuple[Measured, Measured]:
     Raises:
         UserError: no database, no such study in it, or no run of that commit.
     """
-    with open_for_reading(a.root) as first, open_for_reading(b.root) as second:
+    with a.open() as first, b.open() as second:
         return read_open((a, first), (b, second))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from analysis.store.scan import CERTIFICATES, IN_ATTEMPT, IN_RUN, NODES
 from model.disk.files import Unreadable, replacing
-from model.disk.folder import Attempt, RunFolder, run_folders
+from model.disk.folder import STUDY, Attempt, RunFolder, run_folders, study_record
 from model.disk.record import NAME
 
 OF_RUN = {*IN_RUN}
@@ -57,6 +57,9 @@ def pack(root: Path, study: str, out: Path, logs: bool = False, diffs: bool = Fa
         for path in _of_run(folder, logs)
     ]
     paths += _certificates(root, folders)
+    with suppress(Unreadable):
+        if (record := study_record(root, study)) and record.removed:
+            paths.append(root / study / STUDY)
     paths += filter(_is_plain, (root / study / NODES).glob("[!.]*.json"))
     wanted = ("*.lock", "*.diff") if diffs else ("*.lock",)
     paths += [path for each in wanted for path in (root / study / ".provenance").glob(each)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -65,17 +66,23 @@ class Table:
         return next((condition for name, condition in _WANTED.items() if name in names), None)
 
 
-def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
+def write_tables(
+    connection: DuckDBPyConnection, study: str, out: Path, root: Path, replace: bool = False
+) -> None:
     """Write `tables/NAME.parquet`, `dictionary.csv` and `datapackage.json` to a folder.
 
     Args:
         connection: an open database that has runs of the study.
+        root: the workspace that it is of.
+        replace: whether this may take the place of the export of another workspace.
 
     Raises:
-        UserError: the folder holds other files, or the export of another study, which this would mix with.
+        UserError: the folder holds other files, or the export of another study, which this would mix with, or
+            of another workspace.
     """
     require_own_folder(out, (_PACKAGE,), "export")
-    _require_same(out, study)
+    here = os.path.relpath(root.resolve(), out.resolve())
+    _require_same(out, study, None if replace else here)
     name = quoted(study)
     written = [table for table in dictionary(connection) if table.wanted and table.name not in LINES]
     (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -86,19 +93,26 @@ def write_tables(connection: DuckDBPyConnection, study: str, out: Path) -> None:
     title = connection.execute(
         "SELECT max_by(title, created_at) FROM run_records WHERE study = $1", [study]
     ).fetchall()[0][0]
-    package = _package(written, study, title, out)
+    package = _package(written, study, title, out) | {"root": here}
     write_text(out / _PACKAGE, json.dumps(package, indent=1, ensure_ascii=False) + "\n", sync=False)
 
 
-def _require_same(out: Path, study: str) -> None:
-    """Refuse a folder that has the export of another study."""
+def _require_same(out: Path, study: str, here: str | None) -> None:
+    """Refuse a folder that has the export of another study or, if `here` is given, of another workspace."""
     try:
-        there = json.loads((out / _PACKAGE).read_text(encoding="utf-8"))["name"]
+        descriptor = json.loads((out / _PACKAGE).read_text(encoding="utf-8"))
+        there, root = descriptor["name"], descriptor.get("root")
     except (OSError, ValueError, LookupError, TypeError):
         return
     if there != _package_name(study):
         raise UserError(
             f"{out} already has the export of study {there}: name another folder, or remove that one first"
+        )
+    if here and isinstance(root, str) and root != here:
+        before, now = (os.path.normpath(out.resolve() / each) for each in (root, here))
+        raise UserError(
+            f"{out} already has the export of study {there} from {before}, and this one is from {now}: "
+            "name another folder, or replace it with --replace"
         )
 
 

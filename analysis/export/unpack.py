@@ -18,7 +18,7 @@ from analysis.export.pack import LOGS, OF_ATTEMPT, OF_RUN
 from analysis.store.database import NAME as NAME_OF_DATABASE
 from analysis.store.scan import CERTIFICATES, NODES
 from model.disk.files import Unreadable, no_link, read
-from model.disk.folder import RunFolder
+from model.disk.folder import STUDY, RunFolder, study_record
 from model.disk.record import NAME
 from model.errors import UserError
 from model.verify.certificate import Certificate
@@ -33,6 +33,7 @@ def _any(names: set[str]) -> str:
 
 _PATH = re.compile(
     rf"{_NAME}/{_NAME}/({_any(OF_RUN)}|attempt-\d{{1,6}}/{_any(OF_ATTEMPT | LOGS)})"
+    rf"|{_NAME}/{re.escape(STUDY)}"
     rf"|{_NAME}/{re.escape(NODES)}/[0-9a-f]{{64}}\.json"
     rf"|{re.escape(CERTIFICATES)}/{_NAME}\.json|{_NAME}/\.provenance/[0-9a-f]{{64}}\.(lock|diff)"
 )
@@ -94,7 +95,10 @@ def unpack(archive: Path, root: Path) -> Unpacked:
 
 def _put(folder: Path, root: Path, study: str, new: Sequence[RunFolder]) -> int:
     """Move what is new to its place; returns how many certificates were."""
+    first = not (root / study).exists()
     (root / study / ".provenance").mkdir(parents=True, exist_ok=True)
+    if first and (folder / study / STUDY).exists():  # where there are runs already, their own launch knows
+        (folder / study / STUDY).rename(root / study / STUDY)
     certificates = _keep(folder / CERTIFICATES, root / CERTIFICATES)
     for name in (".provenance", NODES):
         _keep(folder / study / name, root / study / name)
@@ -124,6 +128,8 @@ def _study(archive: Path, folder: Path) -> str:
         record = there.imported if there.is_imported else there.run
         if (record.study, record.run_id) != (names[0], run.name):
             raise UserError(f"{archive}: {names[0]}/{run.name} says it is {record.study}/{record.run_id}")
+    if (known := study_record(folder, names[0])) and known.study != names[0]:
+        raise UserError(f"{archive}: {names[0]}/{STUDY} says it is of study {known.study}")
     for path in (folder / CERTIFICATES).glob("*.json"):
         if (found := read(path, Certificate)).key != path.stem:
             raise UserError(f"{archive}: certificate {path.stem} says it is {found.key}")

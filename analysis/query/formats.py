@@ -17,6 +17,7 @@ from analysis.query.ask import Answer, stream
 from analysis.query.cells import lines
 from analysis.query.latex import escaped, tabular
 from analysis.store.database import open_for_reading
+from analysis.store.tables import leave_out, removed_runs
 from model.errors import UserError, did_you_mean
 from model.units import visible
 
@@ -27,13 +28,19 @@ if TYPE_CHECKING:
 _ROW_GROUP_BYTES, _ROW_GROUP_BATCHES = 16 * 2**20, 64
 
 
-def query(root: Path, sql: str, format: str = "table") -> None:  # noqa: A002 - named as the option is
+def query(
+    root: Path,
+    sql: str,
+    format: str = "table",  # noqa: A002 - named as the option is
+    study: str | None = None,
+) -> None:
     """Answer a query on stdout; CSV, JSON and Parquet while it is being answered.
 
     Args:
         root: the workspace whose database is read.
         sql: one SELECT. It can neither write nor reach other files or the network.
         format: one of `FORMATS`. `parquet` writes bytes, the others text.
+        study: answer as its report does, without the runs that it no longer has.
 
     Raises:
         UserError: no database, SQL that is refused or fails, or an unknown format.
@@ -42,6 +49,8 @@ def query(root: Path, sql: str, format: str = "table") -> None:  # noqa: A002 - 
         raise UserError(f"unknown format '{format}' {did_you_mean(format, list(FORMATS))}")
     sys.stdout.flush()
     with open_for_reading(root) as connection:
+        if study:
+            leave_out(connection, study, removed_runs(connection, study))
         FORMATS[format](stream(connection, sql), sys.stdout.buffer)
     sys.stdout.flush()
 

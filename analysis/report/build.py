@@ -30,7 +30,9 @@ from analysis.report.runs.pages import RunPages
 from analysis.report.settings.backends import lines as table_of_backends
 from analysis.report.settings.design import launched
 from analysis.store.database import open_for_reading, studies_of
+from analysis.store.tables import leave_out, removed_runs
 from model.errors import UserError, did_you_mean
+from model.units import counted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -74,6 +76,8 @@ def build_report(
     logs: bool = True,
     figures: tuple[Format, ...] = ("svg",),
     extra: Extra | None = None,
+    removed: bool = False,
+    replace: bool = False,
 ) -> Path:
     """Write a study's report from what `collect` put into the database.
 
@@ -86,16 +90,21 @@ def build_report(
         logs: whether it quotes the last lines of what runs printed.
         figures: formats of its figures; SVG is always among them, for pages where scripts are off.
         extra: writes more into the folder, such as what a text needs.
+        removed: whether to show runs that the study no longer has.
+        replace: whether it may take the place of a report of another root.
 
     Returns:
         Path of its index.html.
 
     Raises:
-        UserError: no database, or no run of that study in it; the text names the studies that exist.
+        UserError: no database, or no run of that study in it; the text names the studies that exist. Or the
+            folder has something else.
     """
     with open_for_reading(root) as connection:
         _check(connection, study)
-        with complete(out) as folder:
+        if not removed:
+            leave_out(connection, study, _dropped(connection, study))
+        with complete(out, [root], replace) as folder:
             write_report(connection, study, folder, records, root if logs else None, figures, extra)
             if reload_seconds is not None:
                 live.mark(folder, reload_seconds)
@@ -187,12 +196,13 @@ def _literal(queries: Mapping[str, str], study: str) -> dict[str, str]:
     return {name: facts.literal(sql, study) for name, sql in queries.items()}
 
 
-def certificates_page(root: Path, out: Path) -> Path:
+def certificates_page(root: Path, out: Path, replace: bool = False) -> Path:
     """Write what `runner verify` last found about each backend, from what `collect_certificates` collected.
 
     Args:
         root: the workspace.
         out: folder to write to; made if missing; the report that was there is replaced.
+        replace: whether it may take the place of a report of another root.
 
     Returns:
         Path of its index.html.
@@ -203,7 +213,7 @@ def certificates_page(root: Path, out: Path) -> Path:
     with open_for_reading(root) as connection:
         if not backends.of_machine(connection).certificates:
             raise UserError(f"no backend was verified under {root}: run `runner verify` first")
-        with complete(out) as folder:
+        with complete(out, [root], replace) as folder:
             write_certificates(connection, folder, records=True)
     return out / "index.html"
 
@@ -246,6 +256,17 @@ def _number_of_runs(connection: DuckDBPyConnection, study: str) -> int:
     return int(found.fetchall()[0][0])
 
 
+def _dropped(connection: DuckDBPyConnection, study: str) -> list[str]:
+    """Runs that the study no longer has. Raises UserError if it has no others."""
+    gone = removed_runs(connection, study)
+    if len(gone) == _number_of_runs(connection, study):
+        raise UserError(
+            f"study {study} no longer has any of its {counted(len(gone), 'run')}: "
+            "launch it, or show them with --removed"
+        )
+    return gone
+
+
 def _check(connection: DuckDBPyConnection, study: str) -> None:
     names = studies_of(connection)
     if study not in names:
@@ -281,6 +302,7 @@ def _write_pages(out: Path, contents: Contents, details: RunPages) -> None:
         "pages": pages,
         "environment": facts.environment(known.runs),
         "missing": facts.missing(known.runs),
+        "removed": facts.removed(known),
         "shapes": shapes(known.kernels_and_gone),
         "launched": launched(known.runs),
         "warmup_rule": WARMUP_RULE,

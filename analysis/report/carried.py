@@ -72,6 +72,8 @@ class ReportManifest(Frozen):
         study: None for the page of `runner verify`, a comparison and an index.
         pair: what a comparison compares; its records lie in two folders, `a` and `b`.
         reports: folders of the reports that an index lists.
+        roots: the workspaces that it was made from, relative to its folder; empty of older ones, and of those
+            that were made again from their records.
         code: SHA-256 of the code and templates that decide what pages say.
         packages: version by package, of those that numbers or drawings depend on.
         renderer: SHA-256 of a fixed drawing: it depends on the machine's fonts.
@@ -85,6 +87,7 @@ class ReportManifest(Frozen):
     study: str | None
     pair: PairManifest | None = None
     reports: list[str] | None = None
+    roots: tuple[str, ...] = ()
     code: str
     packages: dict[str, str]
     renderer: str

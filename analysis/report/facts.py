@@ -45,14 +45,17 @@ SELECT table_name, column_name, lower(data_type) AS type, comment FROM duckdb_co
 WHERE table_name IN ('runs', if(EXISTS (FROM kernels WHERE study = $study), 'kernels', 'steps'))
   AND NOT internal AND database_name <> 'temp'
 ORDER BY table_name, column_index"""
+_REMOVED_SQL = "SELECT run_id, differs FROM removed_runs WHERE study = $study ORDER BY run_id"
 _UNTIMED_SQL = """\
 SELECT attention, mode, outcome, reason, count(DISTINCT run_id) AS runs
 FROM kernels JOIN deciding_attempts USING (study, run_id, attempt)
 WHERE study = $study AND outcome <> 'completed'
 GROUP BY ALL ORDER BY attention, mode, outcome, reason"""
+MOST_KINDS = 3  # of runs that a sentence about removed ones tells apart
 # By name, what a report carries besides the queries of its figures and tables.
 QUERIES = {
     "attempts": _ATTEMPTS_SQL, "quarantine": _QUARANTINE_SQL, "columns": _DICTIONARY_SQL,
+    "removed": _REMOVED_SQL,
     "decoded_runs": DECODED_RUNS, "untimed": _UNTIMED_SQL, "kernels": KERNEL_TIMES,
     "kernels_and_gone": KERNEL_TIMES_AND_GONE, "profiled": PROFILED,
 }  # fmt: skip
@@ -96,6 +99,7 @@ class Facts:
         kernels: its rows of the table, of attempts that decide their runs.
         kernels_and_gone: these, and how runs without a row ended.
         profiles: how long the profiled steps of completed runs took beside the timed ones.
+        removed: by id, what runs that the study no longer has differ in; they may be left out.
     """
 
     study: str
@@ -109,6 +113,7 @@ class Facts:
     kernels: list[Row] = field(default_factory=list)
     kernels_and_gone: list[Row] = field(default_factory=list)
     profiles: list[Row] = field(default_factory=list)
+    removed: dict[str, str] = field(default_factory=dict)
 
     @property
     def question(self) -> str:
@@ -205,7 +210,9 @@ def rows(connection: DuckDBPyConnection, sql: str, study: str) -> list[Row]:
 
 def snapshot(connection: DuckDBPyConnection, study: str) -> None:
     """Compute a study's runs once for all queries of this connection that follow."""
-    connection.execute("CREATE TEMP TABLE runs AS FROM runs WHERE study = $study", {"study": study})
+    connection.execute("CREATE TEMP TABLE runs_once AS FROM runs WHERE study = $study", {"study": study})
+    connection.execute("DROP VIEW IF EXISTS temp.main.runs")  # hides some of them, which it has done now
+    connection.execute("ALTER TABLE runs_once RENAME TO runs")
 
 
 def gather(connection: DuckDBPyConnection, study: str) -> Facts:
@@ -229,6 +236,7 @@ def gather(connection: DuckDBPyConnection, study: str) -> Facts:
         kernels=rows(connection, KERNEL_TIMES, study),
         kernels_and_gone=rows(connection, KERNEL_TIMES_AND_GONE, study),
         profiles=rows(connection, PROFILED, study),
+        removed={row["run_id"]: row["differs"] for row in rows(connection, _REMOVED_SQL, study)},
     )
 
 
@@ -287,6 +295,32 @@ def missing(runs: list[Row]) -> str | None:
         return None
     since = f"{' since' if len(gone) == 1 else ', the first since'} {min(gone):%Y-%m-%d}"
     return f"files of {counted(len(gone), 'run')} are gone{since}: what they said had been collected before."
+
+
+def removed(known: Facts) -> tuple[str, str] | None:
+    """What to say about runs that the study no longer has: in two words, and in full; None without any."""
+    here = {run["run_id"] for run in known.runs}
+    left_out = Counter(what for run, what in known.removed.items() if run not in here)
+    shown = Counter(what for run, what in known.removed.items() if run in here)
+    if left_out:
+        one = left_out.total() == 1
+        these = f"{counted(left_out.total(), 'run')} that the study no longer has"
+        what = f"{these} {'is' if one else 'are'} left out"
+        how = f"runner report {known.study} --removed"
+        return "Left out", f"{what} ({_kinds(left_out)}); {how} includes {'it' if one else 'them'}."
+    if shown:
+        one = shown.total() == 1
+        what = f"{counted(shown.total(), 'run')} of these {'is' if one else 'are'} no longer in the study"
+        return "Removed", f"{what} ({_kinds(shown)})."
+    return None
+
+
+def _kinds(differing: Counter[str]) -> str:
+    """`2 with train.steps=6, 1 with seed=3, and 4 others`."""
+    most = differing.most_common(MOST_KINDS)
+    words = [f"{count} with {what}" for what, count in most]
+    rest = differing.total() - sum(count for _, count in most)
+    return ", ".join([*words, *([f"and {counted(rest, 'other')}"] if rest else [])])
 
 
 def _distinct(values: Iterable[str]) -> list[str]:

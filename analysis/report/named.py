@@ -38,8 +38,8 @@ def queries() -> dict[str, Question]:
     return found
 
 
-def find(root: Path, name: str, study: str | None) -> str:
-    """The SQL of a named query for one study.
+def find(root: Path, name: str, study: str | None) -> tuple[str, str]:
+    """The SQL of a named query for one study, and that study.
 
     Args:
         name: without the @.
@@ -51,7 +51,8 @@ def find(root: Path, name: str, study: str | None) -> str:
     known = queries()
     if name not in known:
         raise UserError(f"no query is named '@{name}' {did_you_mean(name, sorted(known))}")
-    return facts.literal(known[name].sql, _study(root, study))
+    meant = _study(root, study)
+    return facts.literal(known[name].sql, meant), meant
 
 
 def _study(root: Path, study: str | None) -> str:

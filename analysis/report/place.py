@@ -14,13 +14,21 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.report.carried import COMPILED, LIVE, MANIFEST, ReportManifest, files, read_manifest
+from analysis.report.carried import (
+    COMPILED,
+    LIVE,
+    MANIFEST,
+    ReportManifest,
+    files,
+    read_manifest,
+    write_manifest,
+)
 from model.disk.files import require_own_folder
 from model.disk.locks import hold
 from model.errors import UserError
@@ -31,8 +39,12 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
 
 
 @contextmanager
-def complete(out: Path) -> Iterator[Path]:
+def complete(out: Path, roots: Sequence[Path] = (), replace: bool = False) -> Iterator[Path]:
     """Give a folder to write a report to, which comes to `out` only if the body succeeds.
+
+    Args:
+        roots: the workspaces that the report is made from.
+        replace: whether it may take the place of a report of other workspaces, or of another comparison.
 
     Files of the report that was there before are removed, what LaTeX made of its document if that changed,
     and what builds that were killed left; what others added stays. A second build to
@@ -40,7 +52,8 @@ def complete(out: Path) -> Iterator[Path]:
 
     Raises:
         UserError: the folder holds something else than a report, or links or folders where files are to come,
-            or it is the folder of several reports, with their index, or has the report of something else.
+            or it is the folder of several reports, with their index, or has the report of something else, or
+            of another workspace.
     """
     place = out.resolve()
     _put_back(place)
@@ -52,8 +65,12 @@ def complete(out: Path) -> Iterator[Path]:
     prefix, where = (f"{_SCRATCH}{place.name}@", place.parent) if beside else (_SCRATCH, place)
     with _alone(place), TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True) as scratch:
         new = Path(scratch)
+        if not replace:
+            _require_same_roots(out, roots)
         yield new
-        _require_same(out, new)
+        _require_same(out, new, replace)
+        if made := read_manifest(new):
+            write_manifest(new, made.model_copy(update={"roots": _relative(roots, out)}))
         require_room(out, files(new))
         if not (beside and _swapped(place, new)):
             _one_by_one(place, new)
@@ -187,11 +204,39 @@ def require_room(out: Path, paths: Iterable[str]) -> None:
             raise UserError(f"{out / path} is a folder, but a file of the report goes there: move it away")
 
 
-def _require_same(out: Path, new: Path) -> None:
+def _relative(roots: Sequence[Path], out: Path) -> tuple[str, ...]:
+    """Where workspaces are, seen from a report: this says little of the machine, and moves with both."""
+    return tuple(os.path.relpath(root.resolve(), out.resolve()) for root in roots)
+
+
+def _require_same_roots(out: Path, roots: Sequence[Path]) -> None:
+    """Refuse to replace the report of another workspace."""
+    there = read_manifest(out)
+    if there and there.roots and there.roots != _relative(roots, out):
+        before, now = (
+            " and ".join(dict.fromkeys(os.path.normpath(out.resolve() / root) for root in each))
+            for each in (there.roots, map(str, (root.resolve() for root in roots)))
+        )
+        raise UserError(
+            f"{out} has {there.subject} made from {before}, and this one is made from {now}: "
+            "name another folder, or replace it with --replace"
+        )
+
+
+def _require_same(out: Path, new: Path, replace: bool) -> None:
     """Refuse to replace the report of a study by that of another one, or of another kind."""
     there, made = read_manifest(out), read_manifest(new)
     if there and made and (there.subject, there.study) != (made.subject, made.study):
         raise UserError(f"{out} has {there.subject}: name another folder, or remove that one first")
+    if there and made and there.pair and made.pair and not replace:
+        before, now = (
+            [(each.study, each.commit) for each in (pair.a, pair.b)] for pair in (there.pair, made.pair)
+        )
+        if before != now:
+            raise UserError(
+                f"{out} has the comparison of {there.pair.a.name} and {there.pair.b.name}: "
+                "name another folder, or replace it with --replace"
+            )
 
 
 def _ours(place: Path, new: Path) -> set[str]:

@@ -25,7 +25,6 @@ from analysis.report.carried import (
 )
 from analysis.report.place import complete
 from analysis.report.summary import Summary
-from analysis.store.database import open_for_reading
 from analysis.store.records import write_records
 
 if TYPE_CHECKING:
@@ -44,13 +43,16 @@ class Side:
     imported: bool
 
 
-def build_pair(a: Source, b: Source, options: Options, out: Path, records: bool = True) -> Path:
+def build_pair(
+    a: Source, b: Source, options: Options, out: Path, records: bool = True, replace: bool = False
+) -> Path:
     """Write the page of a comparison.
 
     Args:
         a, b: what is compared; both were collected.
         out: folder to write to; made if missing; the report that was there is replaced.
         records: whether it carries the records of both sides, from which it can be audited.
+        replace: whether it may take the place of another comparison.
 
     Returns:
         Path of its index.html.
@@ -66,7 +68,8 @@ def build_pair(a: Source, b: Source, options: Options, out: Path, records: bool 
         across=list(options.across),
         single_runs=options.single_runs,
     )
-    with open_for_reading(a.root) as first, open_for_reading(b.root) as second, complete(out) as folder:
+    roots = [a.root, b.root]
+    with a.open() as first, b.open() as second, complete(out, roots, replace) as folder:
         write_pair(first, second, pair, folder, records)
     return out / "index.html"
 

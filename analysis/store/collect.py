@@ -17,10 +17,10 @@ from analysis.store import scan, steps
 from analysis.store.certificates import read_certificate, read_node
 from analysis.store.database import Build, in_memory, studies, sweep, update
 from analysis.store.held import Counts, Held, counts, read_held
-from analysis.store.ingest import Rows, file_rows, read_run
+from analysis.store.ingest import Rows, file_rows, read_run, read_study
 from analysis.store.missing import KINDS, find_lost, inherit, keeping, named, of_kind
 from analysis.store.scan import CERTIFICATES, Key, Seen, hashed, look, same_content, same_stat
-from analysis.store.tables import OF_NODES, OF_RUNS, Ledger, count, forget, insert, read_ledger
+from analysis.store.tables import OF_NODES, OF_RUNS, OF_STUDIES, Ledger, count, forget, insert, read_ledger
 from model.disk.folder import RunFolder, run_folders
 from model.errors import UserError, no_runs
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is collected: runs, certificates or nodes.
+    """What is collected: runs, certificates, nodes or studies.
 
     Attributes:
         read: (root, files, rows) -> None; adds what the files of one of them say to the rows.
@@ -61,6 +61,7 @@ _CERTIFICATES = _Kind(
     ("certificates", "verifications", "files", "quarantine"),
     50,
 )
+_STUDIES = _Kind(read_study, f"{OF_STUDIES} AND {_IN_SCOPE}", ("removed_runs", "files", "quarantine"), 50)
 _NODES = _Kind(read_node, f"{OF_NODES} AND {_IN_SCOPE}", ("nodes", "files", "quarantine"), 50)
 
 
@@ -171,7 +172,7 @@ def read_folders(root: Path, study: str | None) -> DuckDBPyConnection:
 def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | None) -> CollectSummary | None:
     """What the database holds, if that is all that the files say. It is only read, so nobody has to wait."""
     runs = list(map(look, run_folders(root, study)))
-    others = [*scan.certificates(root), *scan.nodes(root, study)]
+    others = [*scan.certificates(root), *scan.nodes(root, study), *scan.studies(root, study)]
     differ = held.differing([*runs, *others])
     in_doubt = [run.key for run in runs if run.key in differ or not held.is_over(run)]
     if settle and in_doubt:
@@ -188,8 +189,9 @@ def _nothing_new(root: Path, study: str | None, held: Held, settle: Settle | Non
 
 
 def _collect_runs(build: Build, root: Path, study: str | None, drop: bool) -> _Done:
-    """Bring the runs, and the nodes that they ran on."""
+    """Bring the runs, the nodes that they ran on, and which of them their study no longer has."""
     scope = None if build.changed else study  # a new database gets every study
+    _bring(build, root, _STUDIES, scan.studies(root, scope), scope, drop)
     _bring(build, root, _NODES, scan.nodes(root, scope), scope, drop)
     runs = [found for found in map(look, run_folders(root, scope)) if found.files]
     done = _bring(build, root, _RUNS, runs, scope, drop)

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from analysis.store.scan import FileState, Key, Seen, attempt_numbers
 from model.config import UNREAD
 from model.disk.audits import AuditRecord
-from model.disk.files import Unreadable, dumps, regular
-from model.disk.folder import DECODED, Attempt, RunFolder
+from model.disk.files import Unreadable, dumps, read, regular
+from model.disk.folder import DECODED, STUDY, Attempt, RunFolder
 from model.disk.imported import PREFIX, ImportedRun
 from model.disk.kernels import FILE as KERNELS
 from model.disk.kernels import KernelTime, KernelTimes
 from model.disk.profile import FILE, StepProfile
-from model.disk.record import DecodeRecord, DesignRecord, Manifest, Result, RunRecord
+from model.disk.record import NAME, DecodeRecord, DesignRecord, Manifest, Result, RunRecord, StudyRecord
 from model.measure.flops import attention_flop
 
 Row = dict[str, Any]
@@ -56,6 +56,7 @@ class Rows:
     step_profile: list[Row] = field(default_factory=list)
     decoding: list[Row] = field(default_factory=list)
     kernels: list[Row] = field(default_factory=list)
+    removed_runs: list[Row] = field(default_factory=list)
     step_files: list[Row] = field(default_factory=list)
 
     def refuse(self, key: Key, path: str, reason: str) -> None:
@@ -78,6 +79,17 @@ def read_run(root: Path, seen: Seen, rows: Rows) -> None:
         attempt = Attempt(folder, number, ledger)
         if number in on_disk or not attempt.released:
             _read_attempt(reader, attempt, folder)
+
+
+def read_study(root: Path, seen: Seen, rows: Rows) -> None:
+    """Add the runs that a study no longer has. Nothing in the file can make this raise."""
+    rows.files += file_rows(seen)
+    study = seen.key[0]
+    path = f"{root}/{study}/{STUDY}"
+    found = Reader(root, seen.key, rows).read(path, lambda: read(path, StudyRecord))
+    for run_id, differs in found.removed.items() if found else ():
+        if NAME.fullmatch(run_id) and os.path.lexists(f"{root}/{study}/{run_id}/run.json"):
+            rows.removed_runs.append({"study": study, "run_id": run_id, "differs": differs})
 
 
 def file_rows(seen: Seen) -> list[Row]:

@@ -39,7 +39,7 @@ UNION SELECT 'step_records' ORDER BY 1"""
 # What the view adds to a record is derived again, and not carried.
 _COLUMNS = {"step_records": ", ".join(SAID)}
 # Tables that records of older versions lack: nothing of the kind was known then.
-_LATER = frozenset({"audits", "decoding", "kernels", "nodes", "step_floor", "step_profile"})
+_LATER = frozenset({"audits", "decoding", "kernels", "nodes", "removed_runs", "step_floor", "step_profile"})
 _ROWS = 65_536  # at a time
 _RUNS = 1_000  # runs whose steps are sorted at once
 

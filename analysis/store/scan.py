@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from model.disk import kernels, node, profile
 from model.disk.files import sha256
-from model.disk.folder import DECODED, RunFolder, folders
+from model.disk.folder import DECODED, STUDY, RunFolder, folders
 
 IN_RUN = ("run.json", "ledger.jsonl")
 IN_ATTEMPT = (
@@ -23,7 +23,8 @@ UNHASHED = "not hashed"
 CERTIFICATES = ".certificates"  # under the root; no study can have such a name
 NODES = node.FOLDER  # under a study
 
-# study, run_id: names of the two folders; CERTIFICATES, key for a certificate; study, NODES/key of a node
+# study, run_id: names of the two folders; CERTIFICATES, key for a certificate; study, NODES/key of a node;
+# study, STUDY for what its last launch left
 Key = tuple[str, str]
 
 
@@ -82,6 +83,13 @@ def nodes(root: Path, study: str | None) -> list[Seen]:
     """Stat the measured ceilings of a study's nodes, or of all studies', sorted by name."""
     names = [study] if study else folders(root)
     return [found for name in names for found in _kept(root, name, f"{NODES}/")]
+
+
+def studies(root: Path, study: str | None) -> list[Seen]:
+    """Stat what the last launch of a study, or of each study, left."""
+    names = [study] if study else folders(root)
+    found = [(name, _stat(f"{root}/{name}/{STUDY}", f"{name}/{STUDY}")) for name in names]
+    return [Seen((name, STUDY), (state,)) for name, state in found if state]
 
 
 def _kept(root: Path, owner: str, below: str = "") -> Iterator[Seen]:

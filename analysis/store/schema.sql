@@ -71,6 +71,12 @@ COMMENT ON COLUMN run_records.code IS 'SHA-256 of the code that the jobs of the 
 COMMENT ON COLUMN run_records.created_at IS 'When the run was planned, or first imported, UTC.';
 COMMENT ON COLUMN run_records.imported IS 'For a run that another program made: format, file, sha256 of its log, when and by which version it was imported, what the log itself prints, what was found in it, and what was not imported: a JSON object. NULL for a run of this program.';
 
+CREATE TABLE removed_runs (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, differs VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
+COMMENT ON TABLE removed_runs IS 'Runs that their study no longer has, since its file was changed and launched again: reports leave them out unless asked for them.';
+COMMENT ON COLUMN removed_runs.study IS 'Name of the study.';
+COMMENT ON COLUMN removed_runs.run_id IS 'Id of the run.';
+COMMENT ON COLUMN removed_runs.differs IS 'What it has that the study gives no run any more, such as train.steps=6.';
+
 CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     outcome VARCHAR, reason VARCHAR, executor VARCHAR, job_id VARCHAR,
@@ -260,12 +266,13 @@ COMMENT ON COLUMN comparable.study IS 'Name of the study.';
 COMMENT ON COLUMN comparable.run_id IS 'Id of the run.';
 COMMENT ON COLUMN comparable.other_settings IS 'Hash of the data fingerprint and of the configuration without attention and the path of the data: runs that share it differ by attention alone.';
 
-CREATE TABLE labels (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, label VARCHAR NOT NULL, place BIGINT NOT NULL);
+CREATE TABLE labels (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, label VARCHAR NOT NULL, place BIGINT NOT NULL, in_study BOOLEAN NOT NULL);
 COMMENT ON TABLE labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
 COMMENT ON COLUMN labels.study IS 'Name of the study.';
 COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
 COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
 COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, whatever the results.';
+COMMENT ON COLUMN labels.in_study IS 'Whether the study still has the run.';
 
 CREATE TABLE curves (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,

@@ -1,10 +1,13 @@
-"""Rows in and out of the base tables by the key of their run or certificate."""
+"""Rows in and out of the base tables by the key of their run or certificate, and runs that are left out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.store.database import quoted
 from analysis.store.scan import CERTIFICATES, NODES, FileState, Key
+from model.disk.folder import STUDY
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -17,10 +20,17 @@ OWNER = {
     "certificates": f"('{CERTIFICATES}', key)",
     "verifications": f"('{CERTIFICATES}', certificate)",
     "nodes": f"(study, '{NODES}/' || key)",
+    "removed_runs": f"(study, '{STUDY}')",
 }
 # Conditions on the table `files`.
 OF_NODES = f"run_id LIKE '{NODES}/%'"
-OF_RUNS = f"study <> '{CERTIFICATES}' AND NOT {OF_NODES}"
+OF_STUDIES = f"run_id = '{STUDY}'"
+OF_RUNS = f"study <> '{CERTIFICATES}' AND NOT {OF_NODES} AND NOT {OF_STUDIES}"
+
+_WITH_RUNS = """\
+SELECT table_name FROM duckdb_columns()
+WHERE database_name = current_database() AND NOT internal AND table_name <> 'removed_runs'
+GROUP BY table_name HAVING count(*) FILTER (column_name IN ('study', 'run_id')) = 2"""
 
 
 def read_ledger(connection: DuckDBPyConnection, wanted: str = "true", study: str | None = None) -> Ledger:
@@ -72,3 +82,25 @@ def count(connection: DuckDBPyConnection, table: str, wanted: str = "true", *stu
     """Number of rows."""
     query = f"SELECT count(*) FROM {table} WHERE {wanted}"
     return int(connection.execute(query, list(study)).fetchall()[0][0])
+
+
+def removed_runs(connection: DuckDBPyConnection, study: str) -> list[str]:
+    """Ids of the runs in an open database that their study no longer has."""
+    found = connection.execute(
+        "SELECT run_id FROM removed_runs SEMI JOIN run_records USING (study, run_id) "
+        "WHERE study = $1 ORDER BY run_id",
+        [study],
+    )
+    return [run_id for (run_id,) in found.fetchall()]
+
+
+def leave_out(connection: DuckDBPyConnection, study: str, runs: Sequence[str]) -> None:
+    """Hide runs of a study from all queries that follow on a connection, whatever table these read."""
+    if not runs:
+        return
+    hidden = f"study = {quoted(study)} AND run_id IN ({', '.join(map(quoted, runs))})"
+    ((database,),) = connection.execute("SELECT current_database()").fetchall()
+    for (table,) in connection.execute(_WITH_RUNS).fetchall():
+        connection.execute(
+            f"CREATE TEMP VIEW {table} AS FROM {database}.main.{table} WHERE ({hidden}) IS NOT TRUE"
+        )

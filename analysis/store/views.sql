@@ -114,62 +114,87 @@ COMMENT ON COLUMN steps.other_ranks_seconds IS 'Median of the same of the other 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
 -- factor by the last part of its name where that is clear.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
+-- Names are made as if the runs that a study no longer has had never been. These get theirs from all of its runs.
 CREATE VIEW labelled AS
-WITH alike AS (
-    SELECT study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
+WITH named_runs AS (
+    FROM run_records ANTI JOIN removed_runs USING (study, run_id) SELECT *, false AS gone, (study, false) AS scope
+    UNION ALL
+    SELECT r.*, o.run_id IS NOT NULL AS gone, (study, true) AS scope FROM run_records r LEFT JOIN removed_runs o USING (study, run_id)
+    WHERE study IN (SELECT study FROM removed_runs)
+), alike AS (
+    SELECT scope, gone, study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
         json_merge_patch(factors, '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS factors,
         json_array(group_id, scale, attention, last_resort)::VARCHAR || factors AS key,
         -- Where the study's file says its factors: in the order of these places the matrix expands.
         [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
             FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places,
-        max(label) OVER (PARTITION BY study, group_id) AS given  -- runs that a launch left out may lack it
-    FROM run_records
+        max(label) OVER (PARTITION BY scope, group_id) AS given  -- runs that a launch left out may lack it
+    FROM named_runs
 ), kinds AS (
-    SELECT study, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
+    SELECT scope, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
         any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places, any_value(given) AS given
-    FROM alike GROUP BY study, key
+    FROM alike GROUP BY scope, key
 ), cells AS (
-    SELECT study, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
+    SELECT scope, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
     FROM kinds, json_each(factors) axis
-    UNION ALL SELECT study, key, 'scale', scale FROM kinds
+    UNION ALL SELECT scope, key, 'scale', scale FROM kinds
 ), varying AS (
-    SELECT study, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY study) AS axes,
-        count(*) OVER (PARTITION BY study, last) AS alike
-    FROM (SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1)
+    SELECT scope, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY scope) AS axes,
+        count(*) OVER (PARTITION BY scope, last) AS alike
+    FROM (SELECT scope, axis FROM cells GROUP BY scope, axis HAVING count(DISTINCT value) > 1)
 ), baselines AS (  -- only one that all runs agree on
-    SELECT study, axis.key AS axis, axis.value ->> '$' AS base
+    SELECT scope, axis.key AS axis, axis.value ->> '$' AS base
     FROM (
-        SELECT study, any_value(design -> '$.baseline') AS baseline FROM run_records
-        GROUP BY study HAVING count(DISTINCT design -> '$.baseline') = 1
+        SELECT scope, any_value(design -> '$.baseline') AS baseline FROM named_runs
+        GROUP BY scope HAVING count(DISTINCT design -> '$.baseline') = 1
     ), json_each(baseline) axis
 ), named AS (  -- of many factors, only those in which a group differs from the baseline
-    SELECT study, kind, coalesce(string_agg(
+    SELECT scope, kind, coalesce(string_agg(
         CASE WHEN axis = 'attention' THEN value ELSE if(alike = 1, last, axis) || '=' || value END,
         ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
-    FROM cells JOIN varying USING (study, axis) LEFT JOIN baselines USING (study, axis) GROUP BY study, kind
+    FROM cells JOIN varying USING (scope, axis) LEFT JOIN baselines USING (scope, axis) GROUP BY scope, kind
 ), filled AS (
-    SELECT k.study, k.key, k.group_id, k.places,
+    SELECT k.scope, k.key, k.group_id, k.places,
         coalesce(given || if(v.axis IS NULL, '', ', scale=' || scale), label, attention, last_resort) AS label
-    FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
-    LEFT JOIN varying v ON v.study = k.study AND v.axis = 'scale'
+    FROM kinds k LEFT JOIN named n ON n.scope = k.scope AND n.kind = k.key
+    LEFT JOIN varying v ON v.scope = k.scope AND v.axis = 'scale'
 ), unique_names AS (
-    SELECT study, key, places, CASE
-        WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
+    SELECT scope, key, places, CASE
+        WHEN count(DISTINCT group_id) OVER (PARTITION BY scope, label) > 1 THEN label || ' #' || left(group_id, 6)
         ELSE label END AS label
     FROM filled
 ), firsts AS (
-    SELECT *, min(places) OVER (PARTITION BY study, label) AS first_places FROM unique_names
+    SELECT *, min(places) OVER (PARTITION BY scope, label) AS first_places FROM unique_names
 ), placed AS (
-    SELECT study, key, label,
-        dense_rank() OVER (PARTITION BY study ORDER BY first_places NULLS LAST, label) AS place
+    SELECT scope, key, label,
+        dense_rank() OVER (PARTITION BY scope ORDER BY first_places NULLS LAST, label) AS place
     FROM firsts
+), kept AS (
+    SELECT study, run_id, group_id, a.scale, label, place FROM alike a JOIN placed USING (scope, key)
+    WHERE scope = (study, false)
+), groups AS (
+    SELECT study, group_id, scale, any_value(label) AS label, any_value(place) AS place FROM kept GROUP BY study, group_id, scale
+), dropped AS (  -- of a group of which some runs are left it has the name, and of no other group
+    SELECT a.study, a.run_id, g.place, p.place AS place_of_all, coalesce(g.label,
+        if(t.label IS NULL, p.label, p.label || ' #' || left(a.group_id, 6))) AS label
+    FROM alike a JOIN placed p USING (scope, key)
+    LEFT JOIN groups g ON g.study = a.study AND g.group_id = a.group_id AND g.scale IS NOT DISTINCT FROM a.scale
+    LEFT JOIN (SELECT DISTINCT study, label FROM kept) t ON t.study = a.study AND t.label = p.label
+    WHERE a.gone
+), last AS (
+    SELECT study, max(place) AS place FROM kept GROUP BY study
 )
-SELECT study, run_id, label, place FROM alike JOIN placed USING (study, key);
+SELECT study, run_id, label, place, true AS in_study FROM kept
+UNION ALL
+SELECT d.study, d.run_id, d.label, coalesce(d.place, coalesce(last.place, 0)
+    + dense_rank() OVER (PARTITION BY d.study, d.place IS NULL ORDER BY d.place_of_all, d.label)) AS place, false AS in_study
+FROM dropped d LEFT JOIN last ON last.study = d.study;
 COMMENT ON VIEW labelled IS 'What the table labels holds, made of the run records: a collect computes it once for all queries.';
 COMMENT ON COLUMN labelled.study IS 'Name of the study.';
 COMMENT ON COLUMN labelled.run_id IS 'Id of the run.';
 COMMENT ON COLUMN labelled.label IS 'Label of the run''s group, unique within a study.';
 COMMENT ON COLUMN labelled.place IS 'Position of the group in the study, counted from 1.';
+COMMENT ON COLUMN labelled.in_study IS 'Whether the study still has the run.';
 
 CREATE VIEW runs AS
 WITH spent AS (
@@ -221,7 +246,7 @@ SELECT
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
     b.device, a.certificate, c.verdict, b.software, b.flop_per_token, b.peak_flops, b.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt, d.measured AS measured_attempt, g.missing_since,
-    r.data_fingerprint, r.code,
+    r.data_fingerprint, r.code, l.in_study,
     b.power_limit_watts, b.sm_mhz, b.memory_mhz, p.power_capped_seconds, p.slowed_seconds, b.device_users, r.imported,
     b.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
@@ -312,6 +337,7 @@ COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome and certifi
 COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.';
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
 COMMENT ON COLUMN runs.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
+COMMENT ON COLUMN runs.in_study IS 'Whether the study still has the run: false of one that it no longer gave when its changed file was last launched (see removed_runs). True of imported runs.';
 COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';
 COMMENT ON COLUMN runs.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless throttled. NULL if unknown, and on a CPU.';

@@ -2,6 +2,7 @@
 
 Files are truth; database and reports are made of them.
 
+    ROOT/STUDY/.study.json                     StudyRecord, written by each launch
     ROOT/STUDY/RUN_ID/run.json                 RunRecord, written by the launcher before anything is submitted
                                                (ImportedRun where RUN_ID begins with `log-`)
     ROOT/STUDY/RUN_ID/ledger.jsonl             LedgerEvent a line: what launchers and schedulers know
@@ -43,8 +44,10 @@ from model.disk.record import (
     Outcome,
     Result,
     RunRecord,
+    StudyRecord,
 )
 
+STUDY = ".study.json"
 DECODED = "decode.jsonl"
 CLAIM = "claim.json"
 _ATTEMPT = re.compile(r"attempt-[1-9][0-9]*")
@@ -273,6 +276,12 @@ class RunFolder(_Folder):
         """Numbers of the attempts that have a folder, in order; `attempt-02` is not a valid name."""
         names = os.listdir(self._path)  # noqa: PTH208  strings are enough
         return sorted([int(name[8:]) for name in names if _ATTEMPT.fullmatch(name)])
+
+
+def study_record(root: Path, study: str) -> StudyRecord | None:
+    """What the study's last launch left; None of imported runs, and of older versions. Raises Unreadable."""
+    path = root / study / STUDY
+    return read(path, StudyRecord) if os.path.lexists(path) else None
 
 
 def run_folders(root: Path, study: str | None = None) -> Iterator[RunFolder]:

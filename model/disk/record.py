@@ -171,6 +171,20 @@ class RunRecord(Frozen):
         return self.model_copy(update={"config": RunConfig.model_validate_json(json.dumps(config))})
 
 
+class StudyRecord(Frozen):
+    """`.study.json`: where a study comes from, and which runs it no longer had at its last launch."""
+
+    schema_version: Version = SCHEMA_VERSION
+    study: str
+    file: str = Field(description="Absolute path of the study's file.")
+    sets: list[list[str]] = Field(
+        default=[], description="The `--set` options of its launches, of those that had any."
+    )
+    removed: dict[str, str] = Field(
+        default={}, description="By the id of a run, what it has that the study no longer gives any run."
+    )
+
+
 class LedgerEvent(Frozen):
     """One line of `ledger.jsonl`.
 

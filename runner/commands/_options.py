@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -76,6 +78,10 @@ FailFast = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit to a cluster without asking.")]
+Removed = Annotated[
+    bool, typer.Option("--removed", help="Include runs that the study no longer has since it was changed.")
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what was made there from another root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="A run: its id, STUDY/ID, or a unique prefix of either.")
@@ -123,6 +129,13 @@ def workspace(given: str, by: str = "--root") -> Path:
     if not (there := existing(root)).is_dir():
         raise UserError(f"{by} {given}: {there} is not a folder")
     return root
+
+
+def typed() -> str:
+    """How a user types this program for the same root."""
+    if Settings.root == Path.cwd() / os.environ.get("RUNNER_ROOT", "runs"):
+        return "runner"
+    return f"runner --root {shlex.quote(str(Settings.root))}"
 
 
 def study_name(given: str, also: Sequence[str] = ()) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from model.disk.record import Outcome
 from runner.commands._console import say, table
 from runner.commands._forecast import Forecast
-from runner.commands._options import Settings
+from runner.commands._options import typed
 from runner.commands._progress import verdict, watcher
 from runner.commands._table import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
@@ -78,7 +75,7 @@ def _run(plan: Plan, wait: bool | None, fail_fast: bool) -> bool:
 
 def _goes_on(plan: Plan) -> str:
     """What becomes of a launch that was interrupted."""
-    runner, name = _runner(), plan.study.name
+    runner, name = typed(), plan.study.name
     if plan.cluster.profile.executor == "local":
         return f"`{runner} status {name}` shows what is left; to go on, launch the study again"
     return (
@@ -112,19 +109,12 @@ def summary(plan: Plan) -> int:
 
 def _say_next(states: Sequence[RunState]) -> None:
     """Say what a user does next: look at the first surprise, then at the results."""
-    runner = _runner()
+    runner = typed()
     for state in [state for state in states if state.phase == "ended" and not state.as_expected][:1]:
         say(f"next: `{runner} explain {name_of(state)}` shows what happened")
     if any(state.outcome is Outcome.COMPLETED for state in states):
         study = states[0].brief.study
         say(f"next: `{runner} collect`, then `{runner} sql QUERY`; or `{runner} report {study}`")
-
-
-def _runner() -> str:
-    """How a user types this program for the same root."""
-    if Settings.root == Path.cwd() / os.environ.get("RUNNER_ROOT", "runs"):
-        return "runner"
-    return f"runner --root {shlex.quote(str(Settings.root))}"
 
 
 def _verdict(state: RunState) -> str:

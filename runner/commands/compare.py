@@ -13,6 +13,7 @@ Examples:
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model.errors import UserError, did_you_mean, local_path
+from model.units import counted
 from runner.commands._console import print_json, say
-from runner.commands._options import AsJson, Settings, folder_name, is_file, margins, study_name
+from runner.commands._options import (
+    AsJson,
+    Removed,
+    Replace,
+    Settings,
+    folder_name,
+    is_file,
+    margins,
+    study_name,
+)  # fmt: skip
 from runner.spec.settings import leaves
 
 if TYPE_CHECKING:
@@ -82,6 +93,8 @@ def command(
     single_runs: SingleRuns = False,
     strict: Strict = False,
     html: Html = None,
+    removed: Removed = False,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     from analysis.compare.comparison import Options, compare
@@ -92,14 +105,18 @@ def command(
     from runner.execute.collected import collected
 
     options = Options(match or (), margins(margin or ()), _topics(across or ()), single_runs)
-    before, after = _source(a), _source(b)
+    before, after = (dataclasses.replace(_source(each), removed=removed) for each in (a, b))
     if (before.root, before.study, before.commit) == (after.root, after.study, after.commit):
         raise UserError(f"{a} and {b} are the same runs: name another study, root or commit")
     for each in dict.fromkeys((each.root, each.study) for each in (before, after)):
         collected(*each)
+    for source in (before, after):
+        if gone := source.left_out():
+            what = f"{counted(len(gone), 'run')} that the study no longer has"
+            say(f"{source.text}: without {what}; --removed includes {'it' if len(gone) == 1 else 'them'}")
     found = compare(*read(before, after), options)
     if html:
-        say(f"written: {build_pair(before, after, options, html)}")
+        say(f"written: {build_pair(before, after, options, html, replace=replace)}")
     if as_json:
         print_json(document(found))
     else:

@@ -12,7 +12,7 @@ from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, RunName, Settings
 from runner.execute.reconcile import reconciled, waits_for
 from runner.state.ledger import RunState
-from runner.state.runs import find
+from runner.state.runs import find, removed_runs
 
 
 def command(run: RunName, as_json: AsJson = False) -> None:
@@ -36,7 +36,8 @@ _PLAN = (
 
 
 def _plan(state: RunState) -> dict[str, Any]:
-    return {name: getattr(state.run, name) for name in _PLAN}
+    gone = removed_runs(state.folder.path.parent.parent, state.run.study).get(state.run.run_id)
+    return {name: getattr(state.run, name) for name in _PLAN} | {"removed": gone}
 
 
 def _import(state: RunState) -> dict[str, Any]:

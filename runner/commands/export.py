@@ -20,7 +20,7 @@ import typer
 
 from model.units import counted
 from runner.commands._console import say, show
-from runner.commands._options import Settings, folder_name, study_name
+from runner.commands._options import Replace, Settings, folder_name, study_name
 
 
 def command(
@@ -33,6 +33,7 @@ def command(
     diffs: Annotated[
         bool, typer.Option("--diffs", help="Include the uncommitted changes in the code that runs used.")
     ] = False,
+    replace: Replace = False,
 ) -> None:
     from analysis.export.pack import pack
     from analysis.export.tables import write_tables
@@ -44,7 +45,7 @@ def command(
     collected(root, name)
     folder = out or Path("exports") / name
     with open_for_reading(root) as connection:
-        write_tables(connection, name, folder)
+        write_tables(connection, name, folder, root, replace)
     left = pack(root, name, folder / f"{name}.tar.gz", logs, diffs)
     for runs, why in (
         (left.in_flight, "in flight"),

@@ -33,10 +33,11 @@ from runner.commands._options import (
     Wait,
     Yes,
     folder_name,
+    typed,
 )  # fmt: skip
 from runner.commands._price import price
 from runner.commands._study import cells_of
-from runner.plan import budget, cost, memory
+from runner.plan import budget, cost, edits, memory
 from runner.plan.plan import Plan, plan, rehearsal
 from runner.plan.precision import forecast
 from runner.plan.unable import refuse_versions, unable
@@ -86,7 +87,7 @@ def command(
     until = None if only or rehearse else design.until
     cells = cells_of(parsed, at, sets, only, until.at_most if until else None)
     refuse_versions(cells, cluster.profile)
-    whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root)
+    whole = plan(parsed, worth_repeating(cells, design), at, cluster, Settings.root, sets or ())
     for doubt in unable(cells):
         say(doubt.shown())
     planned = begun(whole, design) if until else whole
@@ -124,7 +125,9 @@ def _at_once(cluster: Cluster, parallel: int | None) -> Cluster:
 
 
 def _say_price(planned: Plan) -> None:
-    """Say what a launch needs: time, arrays, memory."""
+    """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory."""
+    if planned.record and planned.record.removed:
+        say(edits.told(planned.study.name, planned.record.removed, typed()))
     for line in price(cost.of_plan(planned)):
         say(line)
     order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]
@@ -197,14 +200,17 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
         text = script(profile, jobs_folder(planned.root / name), name, shape, count)
         sys.stdout.write("\n" + text)
         if folder:
-            _write(folder / f"{name}-{number}.sh", text)
+            _write(folder / f"{name}-{number}.sh", text, str(jobs_folder(planned.root / name)))
         starts[_start(text)] = None
     for line in starts:
         say(line)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, jobs: str) -> None:
+    """Write a batch script. Raises UserError if a file there does not name the jobs' folder."""
     try:
+        if path.exists() and jobs not in path.read_text(encoding="utf-8", errors="replace"):
+            raise UserError(f"{path} is no script of this study and root: name another folder with --scripts")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:

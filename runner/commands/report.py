@@ -21,7 +21,7 @@ import typer
 
 from model.errors import UserError, did_you_mean
 from runner.commands._console import say, show
-from runner.commands._options import Settings, folder_name, study_name
+from runner.commands._options import Removed, Replace, Settings, folder_name, study_name
 from runner.commands._watch import watch
 from runner.execute import queue
 
@@ -81,6 +81,8 @@ def command(
         bool,
         typer.Option("--latex", help="Also write latex/: tables, figures, numbers by name, and report.tex."),
     ] = False,
+    removed: Removed = False,
+    replace: Replace = False,
 ) -> None:
     from analysis.report.build import build_report
     from analysis.report.carried import RECORDS
@@ -104,7 +106,16 @@ def command(
         say(line)
     folder = out or Path("reports/build") / name
     build = partial(
-        build_report, root, name, folder, records, logs=logs, figures=formats, extra=_extra(latex)
+        build_report,
+        root,
+        name,
+        folder,
+        records,
+        logs=logs,
+        figures=formats,
+        extra=_extra(latex),
+        removed=removed,
+        replace=replace,
     )
     if watching:
         watch(root, name, build, every, time.sleep)
@@ -118,7 +129,11 @@ def command(
 
 def _alone(context: typer.Context, option: str) -> None:
     """Refuse options that would have no effect beside this one."""
-    others = [it for it in context.command.params if it.name != option and _given(context, it.name or "")]
+    others = [
+        it
+        for it in context.command.params
+        if it.expose_value and it.name != option and _given(context, it.name or "")
+    ]
     if others:
         raise UserError(
             f"--{option} takes no other option: leave out {', '.join(it.opts[0] for it in others)}"

@@ -45,10 +45,10 @@ def command(
         _list()
         return
     _read_only(Settings.root)
-    sql = _sql(query, study)
+    sql, meant = _sql(query, study)
     if form == "parquet" and on_a_terminal():
         raise UserError("Parquet is not for a terminal: add > FILE.parquet")
-    in_child(lambda: answer(Settings.root, sql, form), timeout, int(memory * 2**30))
+    in_child(lambda: answer(Settings.root, sql, form, meant), timeout, int(memory * 2**30))
 
 
 def on_a_terminal() -> bool:
@@ -69,7 +69,8 @@ def _read_only(root: Path) -> None:
         collected(root)
 
 
-def _sql(query: str | None, study: str | None) -> str:
+def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
+    """The query, and the study of a named one, which is answered as in the study's report."""
     from analysis.report.named import find
 
     if query is None:
@@ -78,7 +79,7 @@ def _sql(query: str | None, study: str | None) -> str:
         return find(Settings.root, query.removeprefix("@"), study)
     if study is not None:
         raise UserError("--study goes with @NAME; in a SELECT, write where study = '...'")
-    return query
+    return query, None
 
 
 def _list() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Annotated, Any
@@ -21,14 +21,14 @@ from model.disk.record import StepRecord
 from model.errors import UserError
 from model.units import counted
 from runner.commands._console import live, print_json, say, table
-from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run
+from runner.commands._options import AsJson, Settings, StudyOrRunName, study_or_run, typed
 from runner.commands._select import by_outcome, by_setting
 from runner.commands._table import filled, labels, newest, written
 from runner.execute import queue
 from runner.execute.reconcile import reconciled, waits_for
 from runner.job.phase import current
 from runner.state.ledger import RunState
-from runner.state.runs import last_step, name_of
+from runner.state.runs import last_step, name_of, removed_runs
 
 REFRESH_SECONDS = 2.0
 MOST_ROWS = 40  # above that, a table has a row for each group
@@ -36,7 +36,7 @@ HEADS = ("run", "factors", "status", "step", "loss", "last tokens/s", "reason")
 KEYS = (  # of each row of `--json`
     "study", "run_id", "factors", "repeat", "phase", "outcome", "expected_outcome", "reason", "stage",
     "waits_for", "attempt", "job_id", "step", "steps", "loss", "tokens_per_second", "slowest_rank",
-    "imported",
+    "imported", "in_study",
 )  # fmt: skip
 GROUP_HEADS = ("study", "factors", "runs", "status", "mean loss", "median last tokens/s")
 
@@ -91,7 +91,7 @@ def command(
 
 def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
     """One mapping per run, as `status --json` prints it."""
-    waiting = waits_for(states)
+    waiting, gone = waits_for(states), _gone(states)
     found = []
     for state in states:
         last = last_step(state)
@@ -115,8 +115,25 @@ def rows(states: Sequence[RunState]) -> list[dict[str, Any]]:
             "tokens_per_second": last.tokens_per_second if last else None,
             "slowest_rank": last.slowest_rank if isinstance(last, StepRecord) else None,
             "imported": state.brief.imported and state.brief.imported["file"],
+            "in_study": state.brief.run_id not in gone[state.brief.study],
         })  # fmt: skip
     return found
+
+
+def _gone(states: Sequence[RunState]) -> dict[str, Mapping[str, str]]:
+    """By study, the runs that it no longer has, and what these differ in."""
+    studies = {state.brief.study: state.folder.path.parent for state in states}
+    return {name: removed_runs(folder.parent, name) for name, folder in studies.items()}
+
+
+def _say_gone(states: Sequence[RunState]) -> None:
+    """Say which of these runs their study no longer has."""
+    for study, gone in _gone(states).items():
+        mine = {state.brief.run_id for state in states if state.brief.study == study}
+        if here := {run: what for run, what in gone.items() if run in mine}:
+            from runner.plan import edits  # slow to import, and seldom needed
+
+            say(edits.told(study, here, typed()))
 
 
 def _waiting(root: Path, study: str | None) -> list[dict[str, Any]]:
@@ -136,6 +153,7 @@ def show(states: Sequence[RunState]) -> None:
     """Print a table of the runs, and their counts on standard error."""
     table(*filled(HEADS, _lines(states), states))
     say(_counts(states))
+    _say_gone(states)
 
 
 def summarize(states: Sequence[RunState]) -> None:
@@ -151,6 +169,7 @@ def summarize(states: Sequence[RunState]) -> None:
     table(*filled(GROUP_HEADS, rows, states))
     differ = "groups that differ in more than seed and repeat"
     say(f"{_counts(states)}; in {len(groups)} {differ}; --all shows each run")
+    _say_gone(states)
 
 
 def _group(members: Sequence[RunState], label: str) -> list[str]:
@@ -172,11 +191,15 @@ def _line(state: RunState, row: dict[str, Any], label: str) -> list[str]:
     return [
         name_of(state),
         label,
-        f"{state.outcome or state.phase}{mark}{' (imported)' if row['imported'] else ''}",
+        f"{state.outcome or state.phase}{mark}{_aside(row)}",
         f"{row['step']}/{row['steps']}" if row["steps"] else "" if row["step"] is None else str(row["step"]),
         *written(row["loss"], row["tokens_per_second"]),
         state.reason or row["stage"] or (f"waits: {row['waits_for']}" if row["waits_for"] else ""),
     ]
+
+
+def _aside(row: dict[str, Any]) -> str:
+    return " (imported)" if row["imported"] else "" if row["in_study"] else " (removed from the study)"
 
 
 def _counts(states: Sequence[RunState]) -> str:

@@ -23,7 +23,7 @@ from model.disk.record import Outcome
 from model.errors import UserError, one_line
 from model.verify.certificate import Certificate
 from runner.commands._console import print_json, say, table
-from runner.commands._options import AsJson, Settings, folder_name
+from runner.commands._options import AsJson, Replace, Settings, folder_name
 from runner.job import admission
 from runner.job.phase import Stage
 from runner.job.trial import Crashed, Options, TooLong, Trial, hold
@@ -47,6 +47,7 @@ def command(
             "--report", metavar="DIR", help="Also write a report page of the results.", callback=folder_name
         ),
     ] = None,
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     if report:
@@ -59,7 +60,7 @@ def command(
     found = verify(names, device or _default_device(), root)
     collect_certificates(root)
     if report:
-        say(f"{certificates_page(root, report)}")
+        say(f"{certificates_page(root, report, replace)}")
     if as_json:
         print_json([certificate.model_dump(mode="json") for certificate in found])
     else:

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 
 from model.config import SECTIONS, ParallelConfig, RunConfig
 from model.disk.files import Unreadable
-from model.disk.folder import RunFolder, folders
+from model.disk.folder import RunFolder, folders, study_record
 from model.disk.imported import PREFIX
-from model.disk.record import Outcome, RunRecord, now
+from model.disk.record import Outcome, RunRecord, StudyRecord, now
 from model.errors import UserError
 from model.text import Source
+from runner.plan import edits
 from runner.plan.data import checked_sources
 from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
@@ -45,6 +46,7 @@ class Plan:
     again: bool = False  # also restart runs that are done
     once: bool = False  # restart none that another launch has restarted since the plan was made
     changes: Mapping[str, int] = field(default_factory=dict)  # axes of `parallel` in which restarts differ
+    record: StudyRecord | None = None  # what the launch of a study leaves of it; None of other plans
 
     @property
     def left(self) -> list[RunRecord]:
@@ -66,17 +68,29 @@ class Plan:
         return RunFolder(self.root / run.study / run.run_id)
 
 
-def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root: Path) -> Plan:
+def plan(
+    study: Study,
+    cells: Sequence[Cell],
+    scale: str,
+    cluster: Cluster,
+    root: Path,
+    sets: Sequence[str] = (),
+) -> Plan:
     """Check the cells' data and look up the status of their runs. Writes nothing.
+
+    Args:
+        sets: the `--set` options that the cells were made with.
 
     Raises:
         InvalidFile: a data file or tokenizer is missing or wrong, or has too little text; at its setting; or
-            the study's folder holds runs of another task; or the profile cannot give a run its processes.
+            the study's folder holds runs of another task, or of another file; or the profile cannot give a
+            run its processes.
         UserError: a run's data has changed since it was planned, or the study holds imported logs.
     """
     if problems := refused(cells, cluster):
         raise InvalidFile(problems)
     _refuse_logs(study.name, root)
+    edits.refuse_another_file(study, root)
     _refuse_another_task(cells, root, study.name)
     sources = checked_sources(study, cells, root)
     made = provenance.provenance(study.path.resolve().parent)
@@ -100,7 +114,8 @@ def plan(study: Study, cells: Sequence[Cell], scale: str, cluster: Cluster, root
     ]
     there = {*folders(root / study.name)}  # one look at the folder, not one for each run
     runs: list[Planned] = [(run, _known(root, run) if run.run_id in there else None) for run in records]
-    return Plan(study, scale, cluster, root, placed(runs, root, study.name))
+    left = edits.record(study, root, scale, cells, sets)
+    return Plan(study, scale, cluster, root, placed(runs, root, study.name), record=left)
 
 
 def _refuse_logs(study: str, root: Path) -> None:
@@ -253,8 +268,9 @@ def planned_again(
             be shared evenly by these processes, or the profile cannot give them.
     """
     first = states[0].run
+    latest = study_record(root, first.study)
     try:
-        study = read_study(Path(first.launched_in or "", first.study_file))
+        study = read_study(Path(latest.file if latest else Path(first.launched_in or "", first.study_file)))
     except UserError as error:
         advice = "put it back to restart them"
         raise UserError(f"{error}\nruns of {first.study} were launched from it: {advice}") from error

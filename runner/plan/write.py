@@ -7,6 +7,7 @@ from model.disk.files import write_text
 from model.disk.folder import RunFolder
 from model.disk.record import DesignRecord, RunRecord
 from model.errors import UserError
+from runner.plan import edits
 from runner.plan.plan import Plan
 from runner.state import ledger
 from runner.state.code import provenance
@@ -39,13 +40,18 @@ def write_runs(plan: Plan) -> list[Task]:
             raise UserError(f"{folder.path}: {error.strerror}; choose another place with --root") from error
         if run.run_id in left:
             tasks.append(next_task(folder, record, state, plan.parallel(run)))
+    if plan.record:
+        edits.keep(plan.record, plan.root)
     if tasks:
         ledger.flush(plan.root)
     return sorted(tasks, key=lambda task: task.position)
 
 
 # Fields of an already planned run that a study or profile may still change: its limits and descriptions.
-_ABOUT = ("expected_outcome", "because", "label", "title", "description", "scale_description")
+_ABOUT = (
+    *("expected_outcome", "because", "label", "title", "description", "scale_description"),
+    *("overridden", "factors", "why"),
+)
 _LIMITS = (
     "profile",
     "profile_file",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.disk.files import Unreadable, tail
-from model.disk.folder import RunFolder, folders, run_folders
+from model.disk.folder import RunFolder, folders, run_folders, study_record
 from model.disk.imported import ImportedStep
 from model.disk.record import StepRecord
 from model.errors import UserError, no_runs
@@ -103,6 +103,16 @@ def _no_run(root: Path, name: str, studies: Sequence[str] | None) -> str:
 def study_names(root: Path) -> list[str]:
     """Names of the studies that have runs under the root."""
     return [name for name in folders(root) if next(run_folders(root, name), None)]
+
+
+def removed_runs(root: Path, study: str) -> Mapping[str, str]:
+    """Runs that a study no longer has, by id, and what these differ in; a warning if nobody can tell."""
+    try:
+        record = study_record(root, study)
+    except Unreadable as error:
+        warn_once(f"{error}; whether the study still has each run is unknown")
+        return {}
+    return record.removed if record else {}
 
 
 def recordable(states: Iterable[RunState]) -> Iterator[RunState]:

@@ -40,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     with open_for_reading(root) as connection:
-        write_tables(connection, "backends", folder)
+        write_tables(connection, "backends", folder, folder.parent)
     return folder
 
 
@@ -65,7 +65,7 @@ def test_a_study_of_attention_alone_has_the_certificates_that_its_times_name(tmp
     certified(tmp_path, "flash")
     collect(tmp_path)
     with open_for_reading(tmp_path) as connection:
-        write_tables(connection, "kernels", tmp_path / "out")
+        write_tables(connection, "kernels", tmp_path / "out", tmp_path)
     for name in ("kernels", "certificates", "verifications"):
         rows = pq.read_table(tmp_path / "out" / "tables" / f"{name}.parquet").to_pylist()
         assert {row["attention"] for row in rows} == {"flash"}
@@ -137,6 +137,6 @@ def test_the_export_of_another_study_is_not_mixed_with_this_one(root: Path, out:
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with open_for_reading(root) as connection:
         with pytest.raises(UserError, match="has the export of study backends: name another folder"):
-            write_tables(connection, "other", out)
+            write_tables(connection, "other", out, out.parent)
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-        write_tables(connection, "backends", out)
+        write_tables(connection, "backends", out, out.parent)

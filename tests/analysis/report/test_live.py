@@ -18,8 +18,10 @@ from model.errors import UserError
 
 
 def written(report: Path, out: Path) -> dict[str, bytes]:
-    """What is in a folder once a report has come into place there."""
-    return {path: (out / path).read_bytes() for path in files(report)}
+    """What is in a folder once a report has come into place there; but for where it is, seen from its root."""
+    manifest = read(out / MANIFEST, ReportManifest).model_copy(update={"roots": ()})
+    contents = {path: (out / path).read_bytes() for path in files(report)}
+    return contents | {MANIFEST: manifest.model_dump_json().encode()}
 
 
 def build(report: Path, out: Path, watched: bool) -> None:
