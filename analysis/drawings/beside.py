@@ -62,9 +62,10 @@ def drawer(folder: Path, processes: int) -> Iterator[Drawer]:
         processes: how many to draw in; 0 draws each figure in this process, at once.
 
     Raises:
-        UserError: a process was ended from outside.
+        UserError: a process was ended from outside, or may not map what drawing reserves.
         RuntimeError: a figure could not be drawn.
     """
+    draw.require_room()
     if not processes:
         yield _Here(folder)
         return

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from analysis.drawings.draw import require_room
 from analysis.drawings.version import vega_version
 from model.disk.files import write_text
 from model.disk.home import user_folder
@@ -26,6 +27,7 @@ def bundled(vega: str) -> str:
     """Bundle it, for this version of Vega-Lite. It takes seconds, in which no other thread of Python runs."""
     import vl_convert
 
+    require_room()
     bundle: Any = vl_convert.javascript_bundle  # its type wants a snippet, which has a default
     return str(bundle(vl_version=vega))
 

@@ -6,22 +6,39 @@ SVG holds outlines in place of text, so that it looks alike in every viewer; PDF
 from __future__ import annotations
 
 import json
+import mmap
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from analysis.drawings.ordered import ordered
 from analysis.drawings.outlines import FONT, length, outlined, settable
 from analysis.drawings.version import vega_version
+from model.disk import hostmemory
+from model.errors import UserError
+from model.units import size
 
 Format = Literal["svg", "pdf", "png"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 WIDTHS = {"": 6.9, "-narrow": 3.3}  # inches, by the end of a file's name: a page's text, one of two columns
 _INK = "#1a1a1a"  # in place of the page's text colour
 _PIXELS, _POINTS, _DOTS = 96, 72, 300  # an inch, of drawings, of PDF and of PNG
+_RESERVED = 65 * 2**30  # bytes that V8 maps in each process and hardly uses; without them it aborts
 _CLIP = re.compile(r"""(id="|url\(#)clip(\d+)""")
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
+
+
+@cache
+def require_room() -> None:
+    """Raise UserError if this process may not map what drawing reserves; call it before the first figure."""
+    try:
+        mmap.mmap(-1, _RESERVED, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+    except OSError as error:
+        why = hostmemory.address_space() or error.strerror
+        advice = "run `ulimit -v unlimited` first, or build the report on another machine"
+        raise UserError(f"drawing figures maps {size(_RESERVED)}, but {why}: {advice}") from error
 
 
 def write(
@@ -65,6 +82,7 @@ def laid_out(spec: Mapping[str, Any], inches: float, version: str | None = None)
     """The figure as Vega draws it, black on white, with text in FONT, at 96 pixels an inch."""
     import vl_convert
 
+    require_room()
     text = json.dumps(_printed(dict(spec), inches * _PIXELS)).replace("currentColor", _INK)
     svg: str = vl_convert.vegalite_to_svg(text, vl_version=version or vega_version())
     # Clips are numbered over all figures of the process: from zero in each, equal figures have equal bytes.

@@ -48,6 +48,7 @@ SANDBOX: _Config = {
 _FOLDER = Path(__file__).parent
 DERIVE = "derive.sql"
 _SCRIPTS = ("schema.sql", "views.sql", DERIVE)
+_LEAST_BYTES = 2**20  # free on a disk that can take a database; an empty one has as many
 _MOST_THREADS = 8  # a study's database has megabytes
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
 _MEMORY: ContextVar[int | None] = ContextVar("memory", default=None)  # bytes that a database may use
@@ -82,7 +83,7 @@ def database(root: Path) -> Path:
 
 def can_collect(root: Path) -> bool:
     """Whether this user can replace the root's database; in a folder with the sticky bit, its owner can."""
-    if not os.access(root, os.W_OK | os.X_OK):
+    if not os.access(root, os.W_OK | os.X_OK) or shutil.disk_usage(root).free < _LEAST_BYTES:
         return False
     if not root.stat().st_mode & stat.S_ISVTX or not (root / NAME).exists():
         return True

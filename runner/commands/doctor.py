@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import resource
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ import typer
 
 from model import attention, versions
 from model.attention import Case
+from model.disk import hostmemory
+from model.disk.home import user_folder
 from model.errors import UserError, one_line
 from model.measure import machine
 from model.measure.nvml import Gpu
@@ -22,6 +26,10 @@ from runner.commands._options import AsJson, ProfileName, Settings
 from runner.plan.layout import layout
 from runner.spec.profile import Cluster, Profile, read_cluster
 from runner.state.filesystem import existing, promise, require_writable
+
+_NOISE = 2**28  # bytes of memory that come and go between two looks at a machine
+_FILES = 256  # open at once by a collect, a report and a launch
+_THREADS = 64  # per CPU, of a run's libraries and of what works beside it
 
 
 def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
@@ -57,6 +65,8 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
     place = existing(root)
     return [
         *_machine(root, place),
+        _memory_limit(cluster),
+        _figures(),
         _filesystem(place, cluster.profile.executor == "slurm"),
         *_torch(),
         *_scheduler(cluster),
@@ -75,14 +85,71 @@ def _machine(root: Path, parent: Path) -> Iterator[Check]:
     import psutil
 
     yield Check("python", True, f"{platform.python_version()}, {platform.platform()}")
-    yield Check(
-        "memory", True, f"{size(psutil.virtual_memory().total)}, {counted(psutil.cpu_count() or 0, 'CPU')}"
+    there, mine = os.cpu_count() or 1, machine.cores()
+    fewer = f"{mine} of {there}, by a mask or a control group"
+    yield Check("cpus", True, fewer if mine < there else str(there))
+    memory, left = psutil.virtual_memory(), hostmemory.left()
+    by_group = left is not None and left < memory.available - _NOISE
+    usable = (
+        f", of which {size(left)} can be used{' in this control group' if by_group else ''}" if left else ""
     )
+    yield Check("memory", True, f"{size(memory.total)}{usable}")
+    yield from _limits()
     try:
         require_writable(root)
         yield Check("root", True, f"{root}, {size(shutil.disk_usage(parent).free)} free", needed=True)
     except UserError as error:
         yield Check("root", False, str(error), needed=True)
+    try:
+        cache = user_folder("cache")
+        require_writable(cache)
+        yield Check("home", True, f"scripts of reports are kept in {cache}")
+    except (OSError, UserError) as error:
+        yield Check("home", False, f"{error}; each report takes seconds longer")
+
+
+def _limits() -> Iterator[Check]:
+    """Limits of the shell that end programs in ways that name no limit, and shared memory."""
+    low = []
+    least = {
+        "-n": (resource.RLIMIT_NOFILE, _FILES),
+        "-u": (resource.RLIMIT_NPROC, _THREADS * machine.cores()),
+    }
+    for option, (limit, enough) in least.items():
+        soft, _ = resource.getrlimit(limit)
+        if resource.RLIM_INFINITY != soft < enough:
+            low.append(f"`ulimit {option}` is {soft}; {enough:,} are safe")
+    if space := hostmemory.address_space():
+        low.append(space)
+    yield Check("limits", not low, "; ".join(low) or "enough files, processes and address space")
+    shared = Path("/dev/shm")  # noqa: S108 - only looked at
+    if shared.is_dir() and os.access(shared, os.W_OK):
+        yield Check("shared memory", True, f"{shared}, {size(shutil.disk_usage(shared).free)} free")
+    else:
+        yield Check("shared memory", False, f"{shared} is missing or read-only: NCCL needs it between GPUs")
+
+
+def _memory_limit(cluster: Cluster) -> Check:
+    """What ends a run that needs too much memory."""
+    most = cluster.profile.memory_bytes
+    if most is None:
+        return Check("memory limit", True, "none: the profile sets no `memory`")
+    each = f"{size(most)} per process (`memory` of profile {cluster.name})"
+    if cluster.profile.executor == "slurm":
+        return Check("memory limit", True, f"{each}, watched in each run; Slurm has its own")
+    if group := hostmemory.Group.make(f"assay-doctor-{os.getpid()}", most, ""):
+        group.remove()
+    return Check("memory limit", True, f"{each}, by {'a control group' if group else 'watching each run'}")
+
+
+def _figures() -> Check:
+    from analysis.drawings.draw import require_room
+
+    try:
+        require_room()
+    except UserError as error:
+        return Check("figures", False, str(error))
+    return Check("figures", True, "reports can be drawn")
 
 
 def _torch() -> Iterator[Check]:
@@ -172,7 +239,7 @@ def _processes(profile: Profile) -> Check:
             nodes = counted(job.nodes, "node")
             shared = f" ({job.runs} such runs share it)" if job.runs > 1 else ""
             said.append(f"{processes} on {nodes}{shared}")
-    cpus = profile.cpus or (1 if profile.slurm else machine.cores())
+    cpus = profile.cpus or 1 if profile.slurm else min(profile.cpus or machine.cores(), machine.cores())
     each = f"each with {counted(cpus, 'CPU')}{' and a GPU' if profile.gpus else ''}"
     return Check("processes", bool(said), f"per run: {', '.join(said)}; {each}" if said else refused)
 
