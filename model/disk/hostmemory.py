@@ -171,10 +171,15 @@ class Group:
             return cls(folder, kind, most, source)
         return None
 
-    def add(self, pid: int) -> None:
-        """Put a process into the group; those that it starts will be in it, too."""
-        with suppress(ProcessLookupError):  # it has ended already
+    def add(self, pid: int) -> bool:
+        """Put a process into the group; those that it starts will be in it, too. False if that is refused."""
+        try:
             (self.folder / "cgroup.procs").write_text(str(pid))
+        except ProcessLookupError:  # it has ended already
+            return True
+        except OSError:  # as by a parent group that others manage
+            return False
+        return True
 
     def killed(self) -> str | None:
         """What was in use, and whose limit that is, if the kernel has ended a process of the group."""

@@ -122,8 +122,9 @@ def _group(task: Task, pid: int) -> Group | None:
     if run.memory_bytes is None:
         return None
     group = Group.make(f"assay-{pid}", run.memory_bytes * task.shape.processes, run.limit_of_memory)
-    if group:
-        group.add(pid)
+    if group and not group.add(pid):
+        group.remove()
+        return None
     return group
 
 
