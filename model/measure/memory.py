@@ -23,6 +23,7 @@ from model.measure.floor import ELEMENT_BYTES, tokens_at_once
 from model.measure.flops import block_parameters
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
+IMPORTED = 220 * 2**20  # what Python has in use once torch 2.13 for CPUs is imported (resident: 218 MiB)
 
 
 def trained_memory(config: RunConfig) -> int:
@@ -49,7 +50,7 @@ def peak_memory(config: RunConfig) -> int:
         waiting = block + embedding if added_up else 0
         gradients = parameters + added_up, parameters + waiting, parameters + embedding
     work = (
-        kept + _loss(config, tokens, size),
+        kept + max(_loss(config, tokens, size), _weights_backward(config)),
         one + 2 * tokens * model.ffn_dim // config.parallel.tensor * size,
         3 * residual,
     )
@@ -120,6 +121,15 @@ def _attention_extra(config: RunConfig) -> int:
         weights = 4 * samples * model.heads // tensor * train.sequence_length**2 // context
         return weights + tokens * (12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4))
     return tokens * {"efficient": repeated * context, "custom": queries * size}.get(config.attention, 0)
+
+
+def _weights_backward(config: RunConfig) -> int:
+    """Bytes of two gradients of all weights of math, as the last block's backward has them on a CPU."""
+    if config.attention != "math" or config.device != "cpu":
+        return 0
+    samples, train = config.train.part_size // config.parallel.samples, config.train
+    heads = config.model.heads // config.parallel.tensor
+    return 2 * 4 * samples * heads * train.sequence_length**2 // config.parallel.context
 
 
 def _loss(config: RunConfig, tokens: int, size: int) -> int:

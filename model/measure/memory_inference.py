@@ -10,14 +10,18 @@ from __future__ import annotations
 from model.config import RunConfig
 from model.measure.floor import ELEMENT_BYTES
 from model.measure.flops import parameter_count
-from model.measure.memory import WORKSPACE, peak_memory
+from model.measure.memory import IMPORTED, WORKSPACE, peak_memory
 
 
 def needed(config: RunConfig) -> int | None:
-    """Bytes that a process of the run needs at most, as its task has it; None of attention alone."""
+    """Bytes that a process of the run needs at most, as its task has it; None of attention alone.
+
+    On a CPU, Python and torch themselves are in the same memory, and count.
+    """
     if config.task == "attention":
         return None
-    return peak_memory(config) if config.task == "training" else inference_memory(config)
+    imported = IMPORTED if config.device == "cpu" else 0
+    return imported + (peak_memory(config) if config.task == "training" else inference_memory(config))
 
 
 def inference_memory(config: RunConfig) -> int:

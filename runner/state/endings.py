@@ -128,7 +128,8 @@ def _where(error: BaseException) -> str:
 
 def with_need(ending: Ending, config: RunConfig) -> Ending:
     """An ending for lack of memory, and what its run needs in all: the last request may have been small."""
-    if ending.outcome not in (Outcome.OOM_GPU, Outcome.OOM_HOST) or (need := needed(config)) is None:
+    where = Outcome.OOM_GPU if config.device == "cuda" else Outcome.OOM_HOST
+    if ending.outcome is not where or (need := needed(config)) is None:
         return ending
     each = "each process" if config.processes > 1 else "it"
     said = f"; by its configuration {each} needs about {size(need)} in all"
