@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.compare.values import device
 from analysis.report.models import parameters
@@ -140,16 +140,24 @@ def _groups(facts: Facts) -> str:
     if axes == ["attention"]:
         few = listed([name(label) for label in facts.labels]) if many <= _NAMED else ""
         return f", under {few or f'each of {many} attention backends'}"
-    return f", for each of {many} {'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
+    of = f"{'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
+    cells = {tuple(str(_factors(run).get(axis)) for axis in axes) for run in facts.runs}
+    if len(cells) < many:  # as where `--set` made some of the runs
+        return f", in {many} groups with {len(cells)} {of}, which differ in other settings too"
+    return f", for each of {many} {of}"
 
 
 def varying(runs: Sequence[Row]) -> list[str]:
     """The factors that have several values, seed and repeat apart, in the study's order."""
     found: dict[str, set[str]] = {}
     for run in runs:
-        for factor, value in (run["factors"] | {"scale": run["scale"]}).items():
+        for factor, value in _factors(run).items():
             found.setdefault(factor, set()).add(str(value))
     return [axis for axis, values in found.items() if len(values) > 1 and axis not in ("seed", "repeat")]
+
+
+def _factors(run: Row) -> dict[str, Any]:
+    return {**run["factors"], "scale": run["scale"]}
 
 
 def _count(facts: Facts) -> str:

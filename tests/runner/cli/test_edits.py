@@ -212,6 +212,14 @@ def test_a_report_leaves_them_out_says_so_and_shows_them_if_asked(launch, root, 
         assert (done.findings, done.numbers > 100) == ([], True)
 
 
+def test_a_report_counts_values_and_not_the_groups_that_set_made_of_them(launch, root, tmp_path):
+    launch(TWO)
+    launch(TWO, sets=["train.steps=3"])
+    collect(root)
+    page = build_report(root, "tiny", tmp_path / "page").read_text()
+    assert "in 4 groups with 2 values of train.learning_rate, which differ in other settings too" in page
+
+
 def test_a_study_of_which_nothing_is_left_has_no_report_and_says_how_to_get_one(cli, launch, study, root):
     launch("matrix: {seed: [0]}\n")
     write = root / "tiny" / ".study.json"
