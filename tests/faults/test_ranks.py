@@ -72,9 +72,7 @@ def test_one_process_that_runs_out_of_memory_is_named_with_what_it_asked_for(lau
     assert launched.wait(PATIENCE_SECONDS) == 1
     said = result(root)
     assert said["outcome"] == "oom_gpu"
-    cause, needed = said["reason"].split("; ")
-    assert cause == f"rank {rank} on {node()}: CUDA out of memory. Tried to allocate 20.00 GiB"
-    assert needed.startswith("by its configuration each process needs about ")
+    assert said["reason"] == f"rank {rank} on {node()}: CUDA out of memory. Tried to allocate 20.00 GiB."
     assert said["requested_bytes"] == 20 * 2**30
     if rank:
         assert "OutOfMemoryError" in next(root.glob("tiny/*/attempt-1/ranks-*.log")).read_text()
