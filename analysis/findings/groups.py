@@ -25,10 +25,8 @@ class Group:
     @property
     def factors(self) -> dict[str, Any]:
         """What sets it apart: its factors and scale, without the seed."""
-        own = {
-            name: value for name, value in self.runs[0]["factors"].items() if name not in ("seed", "repeat")
-        }
-        return own | {"scale": self.runs[0]["scale"]}
+        mine = factors(self.runs[0])
+        return {name: value for name, value in mine.items() if name not in ("seed", "repeat")}
 
     @property
     def pairs(self) -> dict[Hashable, Row]:
@@ -119,5 +117,10 @@ def absent(runs: Sequence[Row], baseline: dict[str, Any] | None) -> str | None:
 
 
 def _is_of(run: Row, baseline: dict[str, Any]) -> bool:
-    factors = run["factors"] | {"scale": run["scale"]}
-    return bool(factors | baseline == factors)
+    mine = factors(run)
+    return mine | baseline == mine
+
+
+def factors(run: Row) -> dict[str, Any]:
+    """The factors of a run, and its scale."""
+    return {**run["factors"], "scale": run["scale"]}

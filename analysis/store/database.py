@@ -48,7 +48,7 @@ SANDBOX: _Config = {
 _FOLDER = Path(__file__).parent
 DERIVE = "derive.sql"
 _SCRIPTS = ("schema.sql", "views.sql", DERIVE)
-_LEAST_BYTES = 2**20  # free on a disk that can take a database; an empty one has as many
+_LEAST_BYTES = 2**20  # with fewer a disk is full: a database of one run has four times as many
 _MOST_THREADS = 8  # a study's database has megabytes
 _Identity = tuple[int, int, int] | None  # of a file: inode, time and size
 _MEMORY: ContextVar[int | None] = ContextVar("memory", default=None)  # bytes that a database may use

@@ -23,7 +23,8 @@ from model.measure.floor import ELEMENT_BYTES, tokens_at_once
 from model.measure.flops import block_parameters
 
 WORKSPACE = 64 * 2**20  # of cuBLAS, on Hopper
-IMPORTED = 220 * 2**20  # what Python has in use once torch 2.13 for CPUs is imported (resident: 218 MiB)
+# Of Python with torch 2.13 for CPUs: 218 MiB were resident after its import, 142 of them pages of no file.
+IMPORTED = 220 * 2**20
 
 
 def trained_memory(config: RunConfig) -> int:
@@ -49,8 +50,10 @@ def peak_memory(config: RunConfig) -> int:
     if _is_replicated(config):  # beside the place of each: what earlier parts made, or what is just made
         waiting = block + embedding if added_up else 0
         gradients = parameters + added_up, parameters + waiting, parameters + embedding
+    # On a CPU, the last block's backward under math has two gradients of its weights beside all activations.
+    gradients_of_weights = 2 * _weights(config) if (config.attention, config.device) == ("math", "cpu") else 0
     work = (
-        kept + max(_loss(config, tokens, size), _weights_backward(config)),
+        kept + max(_loss(config, tokens, size), gradients_of_weights),
         one + 2 * tokens * model.ffn_dim // config.parallel.tensor * size,
         3 * residual,
     )
@@ -112,24 +115,21 @@ def _activations(config: RunConfig) -> int:
 
 def _attention_extra(config: RunConfig) -> int:
     """Bytes that a backend keeps beside queries, keys, values and output; 0 where none is known."""
-    model, train, size = config.model, config.train, ELEMENT_BYTES[config.train.dtype]
+    model, size = config.model, ELEMENT_BYTES[config.train.dtype]
     tokens, tensor, context = tokens_at_once(config), config.parallel.tensor, config.parallel.context
     queries, keys = (heads * model.head_dim // tensor for heads in (model.heads, model.kv_heads))
     repeated = 2 * (queries - keys) * size  # keys and values, once for each head of queries
     if config.attention == "math":  # in float32, with every weight
-        samples = train.part_size // config.parallel.samples
-        weights = 4 * samples * model.heads // tensor * train.sequence_length**2 // context
-        return weights + tokens * (12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4))
+        others = 12 * queries - 2 * (queries + keys) * size + queries * size * (size == 4)
+        return _weights(config) + tokens * others
     return tokens * {"efficient": repeated * context, "custom": queries * size}.get(config.attention, 0)
 
 
-def _weights_backward(config: RunConfig) -> int:
-    """Bytes of two gradients of all weights of math, as the last block's backward has them on a CPU."""
-    if config.attention != "math" or config.device != "cpu":
-        return 0
-    samples, train = config.train.part_size // config.parallel.samples, config.train
-    heads = config.model.heads // config.parallel.tensor
-    return 2 * 4 * samples * heads * train.sequence_length**2 // config.parallel.context
+def _weights(config: RunConfig) -> int:
+    """Bytes of the weights that a block computes under math, in float32."""
+    train, parallel = config.train, config.parallel
+    samples = train.part_size // parallel.samples
+    return 4 * samples * config.model.heads // parallel.tensor * train.sequence_length**2 // parallel.context
 
 
 def _loss(config: RunConfig, tokens: int, size: int) -> int:

@@ -9,13 +9,14 @@ from typing import Any
 
 from model.config import RunConfig
 from model.disk import hostmemory
-from model.disk.record import Outcome, RunRecord
+from model.disk.record import RunRecord
 from model.measure.flops import parameter_count
 from model.measure.memory import trained_memory
 from model.measure.memory_inference import needed
 from model.units import size
 from runner.spec.profile import Cluster
 from runner.state import gpus
+from runner.state.endings import out_of_memory
 from runner.state.tasks import label
 
 _NAMED = 3  # groups that are named one by one
@@ -93,22 +94,19 @@ def _too_large(groups: Mapping[str, RunRecord], rooms: Mapping[str, Room | None]
     """The groups that need more than they have, unless a study expects that."""
     large = list[tuple[RunRecord, Room]]()
     for group, run in groups.items():
-        room, ends = rooms[group], _ends(run.config)
+        room, ends = rooms[group], out_of_memory(run.config.device)
         if room and _need(run.config) > room.bytes and run.expected_outcome is not ends:
             large.append((run, room))
     for run, room in large[:_NAMED]:
         axes = [axis for axis in run.factors if axis != "seed"]  # the group's name: without seed and repeat
         name = label(run, axes) if axes else "each run"
         yield (
-            f"{name} will probably end as {_ends(run.config)}: it needs about {size(_need(run.config))}"
-            f"{_arithmetic(run.config, room)}, but {room}; {_instead(run.config, room.bytes)}"
+            f"{name} will probably end as {out_of_memory(run.config.device)}: it needs about "
+            f"{size(_need(run.config))}{_arithmetic(run.config, room)}, but {room}; "
+            f"{_instead(run.config, room.bytes)}"
         )
     if (more := len(large) - _NAMED) > 0:
         yield f"and so will {more} more"
-
-
-def _ends(config: RunConfig) -> Outcome:
-    return Outcome.OOM_GPU if config.device == "cuda" else Outcome.OOM_HOST
 
 
 def _need(config: RunConfig) -> int:
@@ -135,7 +133,7 @@ def _instead(config: RunConfig, memory: int) -> str:
         changed = getattr(config, section).model_copy(update=saving)
         if _need(config.model_copy(update={section: changed})) <= memory:
             return f"use {_typed(section, saving)}"
-    return f"use a smaller model, or state `expect: {_ends(config)}`"
+    return f"use a smaller model, or state `expect: {out_of_memory(config.device)}`"
 
 
 def _typed(section: str, changes: Mapping[str, Any]) -> str:

@@ -98,8 +98,7 @@ def of_exception(error: BaseException, device: str = "cpu", limit: Limit | None 
     if isinstance(error, RuntimeError) and _NO_THREAD.search(text) and limit and (short := limit.short()):
         return Ending(Outcome.OOM_HOST, f"out of host memory: {short}: {first}")
     if isinstance(error, RuntimeError) and _ANY_MEMORY.search(text):
-        outcome = Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
-        return Ending(outcome, f"a tensor is larger than any memory: {first}")
+        return Ending(out_of_memory(device), f"a tensor is larger than any memory: {first}")
     if isinstance(error, AssayError):
         return Ending(Outcome.FAILED, text)
     return Ending(Outcome.FAILED, f"{type(error).__name__}: {first} ({_where(error)})")
@@ -126,10 +125,14 @@ def _where(error: BaseException) -> str:
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no traceback"
 
 
+def out_of_memory(device: str) -> Outcome:
+    """The ending of a run that needs more memory than its device has."""
+    return Outcome.OOM_GPU if device == "cuda" else Outcome.OOM_HOST
+
+
 def with_need(ending: Ending, config: RunConfig) -> Ending:
     """An ending for lack of memory, and what its run needs in all: the last request may have been small."""
-    where = Outcome.OOM_GPU if config.device == "cuda" else Outcome.OOM_HOST
-    if ending.outcome is not where or (need := needed(config)) is None:
+    if ending.outcome is not out_of_memory(config.device) or (need := needed(config)) is None:
         return ending
     each = "each process" if config.processes > 1 else "it"
     said = f"; by its configuration {each} needs about {size(need)} in all"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.compare.values import device
+from analysis.findings.groups import factors
 from analysis.report.models import parameters
 from analysis.report.said.sentence import Number, Sentence, listed
 from analysis.stats.verdict import name
@@ -141,7 +142,7 @@ def _groups(facts: Facts) -> str:
         few = listed([name(label) for label in facts.labels]) if many <= _NAMED else ""
         return f", under {few or f'each of {many} attention backends'}"
     of = f"{'values' if len(axes) == 1 else 'combinations'} of {listed(axes)}"
-    cells = {tuple(str(_factors(run).get(axis)) for axis in axes) for run in facts.runs}
+    cells = {tuple(str(factors(run).get(axis)) for axis in axes) for run in facts.runs}
     if len(cells) < many:  # as where `--set` made some of the runs
         return f", in {many} groups with {len(cells)} {of}, which differ in other settings too"
     return f", for each of {many} {of}"
@@ -151,13 +152,9 @@ def varying(runs: Sequence[Row]) -> list[str]:
     """The factors that have several values, seed and repeat apart, in the study's order."""
     found: dict[str, set[str]] = {}
     for run in runs:
-        for factor, value in _factors(run).items():
+        for factor, value in factors(run).items():
             found.setdefault(factor, set()).add(str(value))
     return [axis for axis, values in found.items() if len(values) > 1 and axis not in ("seed", "repeat")]
-
-
-def _factors(run: Row) -> dict[str, Any]:
-    return {**run["factors"], "scale": run["scale"]}
 
 
 def _count(facts: Facts) -> str:

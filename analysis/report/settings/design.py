@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.findings.groups import declared, looks
+from analysis.findings.groups import declared, factors, looks
 from analysis.report.said.ran import varying
 from analysis.report.said.sentence import listed
 from analysis.report.settings.values import UNKNOWN, Row, Setting, capped, groups, options, value
@@ -62,7 +62,7 @@ def _labels(runs: Sequence[Row]) -> str:
     axes, groups = varying(runs), dict[str, Row]()
     for run in runs:
         if run["given_label"]:
-            groups.setdefault(run["label"], run["factors"] | {"scale": run["scale"]})
+            groups.setdefault(run["label"], factors(run))
     said = [
         f"{name(label)}: {_factors({axis: given[axis] for axis in axes if axis in given})}"
         for label, given in groups.items()
