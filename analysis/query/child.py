@@ -71,7 +71,8 @@ def _child(
     code = 1
 
     def outgrown(reason: str) -> None:
-        os.write(write, f"the {what} ran {reason}: {_LESS[what]}raise --memory".encode())
+        advice = f"{_LESS[what]}raise --memory, half of which is DuckDB's"
+        os.write(write, f"the {what} ran {reason}: {advice}".encode())
         os._exit(1)
 
     try:

@@ -121,22 +121,28 @@ WITH named_runs AS (
     UNION ALL
     SELECT r.*, o.run_id IS NOT NULL AS gone, (study, true) AS scope FROM run_records r LEFT JOIN removed_runs o USING (study, run_id)
     WHERE study IN (SELECT study FROM removed_runs)
+), options AS (  -- settings that a launch's `--set` changed for some run: they tell its runs from the study's own
+    SELECT DISTINCT scope, change.key AS axis FROM named_runs, json_each(overridden) change
+    WHERE change.value ->> '$.by' = '`--set`'
+), optional AS (
+    SELECT scope, run_id, json_group_object(axis, config -> ('$.' || axis)) AS settings
+    FROM named_runs JOIN options USING (scope) GROUP BY scope, run_id
 ), alike AS (
     SELECT scope, gone, study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
-        json_merge_patch(factors, '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS factors,
-        json_array(group_id, scale, attention, last_resort)::VARCHAR || factors AS key,
+        json_merge_patch(r.factors, coalesce(o.settings, '{}'), '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS axes,
+        json_array(group_id, scale, attention, last_resort)::VARCHAR || axes AS key,
         -- Where the study's file says its factors: in the order of these places the matrix expands.
         [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
             FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places,
         max(label) OVER (PARTITION BY scope, group_id) AS given  -- runs that a launch left out may lack it
-    FROM named_runs
+    FROM named_runs r LEFT JOIN optional o USING (scope, run_id)
 ), kinds AS (
     SELECT scope, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
-        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places, any_value(given) AS given
+        any_value(last_resort) AS last_resort, any_value(axes) AS axes, min(places) AS places, any_value(given) AS given
     FROM alike GROUP BY scope, key
 ), cells AS (
     SELECT scope, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
-    FROM kinds, json_each(factors) axis
+    FROM kinds, json_each(axes) axis
     UNION ALL SELECT scope, key, 'scale', scale FROM kinds
 ), varying AS (
     SELECT scope, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY scope) AS axes,
@@ -153,11 +159,15 @@ WITH named_runs AS (
         CASE WHEN axis = 'attention' THEN value ELSE if(alike = 1, last, axis) || '=' || value END,
         ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
     FROM cells JOIN varying USING (scope, axis) LEFT JOIN baselines USING (scope, axis) GROUP BY scope, kind
+), appended AS (  -- to a given label: what tells apart runs that it names alike
+    SELECT scope, kind, string_agg(', ' || if(alike = 1, last, axis) || '=' || value, '' ORDER BY axis) AS more
+    FROM cells JOIN varying USING (scope, axis) LEFT JOIN options o USING (scope, axis)
+    WHERE axis = 'scale' OR o.axis IS NOT NULL GROUP BY scope, kind
 ), filled AS (
     SELECT k.scope, k.key, k.group_id, k.places,
-        coalesce(given || if(v.axis IS NULL, '', ', scale=' || scale), label, attention, last_resort) AS label
+        coalesce(given || coalesce(more, ''), label, attention, last_resort) AS label
     FROM kinds k LEFT JOIN named n ON n.scope = k.scope AND n.kind = k.key
-    LEFT JOIN varying v ON v.scope = k.scope AND v.axis = 'scale'
+    LEFT JOIN appended a ON a.scope = k.scope AND a.kind = k.key
 ), unique_names AS (
     SELECT scope, key, places, CASE
         WHEN count(DISTINCT group_id) OVER (PARTITION BY scope, label) > 1 THEN label || ' #' || left(group_id, 6)

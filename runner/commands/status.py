@@ -203,7 +203,11 @@ def _aside(row: dict[str, Any]) -> str:
 
 
 def _counts(states: Sequence[RunState]) -> str:
-    return f"{counted(len(states), 'run')}: {_words(states) or 'none'}"
+    gone = {(study, run_id) for study, runs in _gone(states).items() for run_id in runs}
+    left = [state for state in states if (state.brief.study, state.brief.run_id) not in gone]
+    removed = [state for state in states if (state.brief.study, state.brief.run_id) in gone]
+    aside = f"; {len(removed)} removed: {_words(removed)}" * bool(removed)
+    return f"{counted(len(left), 'run')}: {_words(left) or 'none'}{aside}"
 
 
 def _words(states: Sequence[RunState]) -> str:

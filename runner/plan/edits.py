@@ -172,7 +172,7 @@ def refuse_another_file(study: Study, root: Path) -> None:
     text = (
         f"study '{study.name}' under {root} is that of {before}, which is another file with other content: "
         "the runs of both would mix; give this one another `name:`, or use another --root; "
-        "if it takes the other's place, delete or rename that one first"
+        "if it takes the other's place, delete that one first"
     )
     raise InvalidFile([Problem(study.document.mark(("name",)), text)])
 

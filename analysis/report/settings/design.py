@@ -44,7 +44,7 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
         ("Order of the runs", comparison.order, ""),
         ("Baseline", _baseline(runs), ""),
         ("Margins", value(runs, _margins), ""),
-        ("Stopping rule", _stopping(runs), ""),
+        ("Stopping rule", _stopping(facts), ""),
     ):
         if said:
             yield Setting(topic, said, changed, PART)
@@ -123,13 +123,19 @@ def _margins(run: Row) -> str:
     return ", ".join(filter(None, said)) or "none was stated before the runs"
 
 
-def _stopping(runs: Sequence[Row]) -> str:
-    found = looks(runs)
+def _stopping(facts: Facts) -> str:
+    runs, until = facts.runs, looks(facts.runs)
     if any(run["imported"] for run in runs):
         return f"{UNKNOWN}: the runs were imported"
-    if not found:
+    if until:
+        return (
+            f"repeats until the interval of each ratio to the baseline is within {100 * until[0]:.3g} % on "
+            f"either side, at most {until[1]}"
+        )
+    first = min((run["ended_at"] for run in runs if run["ended_at"]), default=None)
+    added = sum(first is not None and run["created_at"] > first for run in runs)
+    if not added and not facts.removed:
         return "none: the number of runs was fixed in advance"
-    return (
-        f"repeats until the interval of each ratio to the baseline is within {100 * found[0]:.3g} % on "
-        f"either side, at most {found[1]}"
-    )
+    changes = [f"{counted(added, 'run')} added after the first result"] * (added > 0)
+    changes += [f"{counted(len(facts.removed), 'run')} removed from the study"] * bool(facts.removed)
+    return f"none, and the number of runs was not fixed in advance: {' and '.join(changes)}"

@@ -124,3 +124,16 @@ def test_two_groups_never_share_a_label(root: Path, sql: Ask) -> None:
     collect(root)
     labels = {row["label"] for row in sql("SELECT label FROM runs")}
     assert labels == {"auto #aaaaaa", "auto #bbbbbb"}
+
+
+def test_runs_of_a_set_option_say_what_it_changed(root: Path, sql: Ask) -> None:
+    """The study's own runs say their value too; a label that the study gives comes first."""
+    for number, label in enumerate((None, "fast")):
+        for steps in (60, 20):
+            config = RunConfig(data=DataConfig(path="t.parquet"), train=TrainConfig(steps=steps))
+            changed = {"train.steps": {"own": 60, "by": "`--set`"}} if steps == 20 else {}
+            about = {"factors": {"train.compile": number}, "label": label, "overridden": changed}
+            Folder(root, plan(f"r{number}-{steps}", group=f"g{number}-{steps}", config=config, **about))
+    collect(root)
+    labels = [row["label"] for row in sql("SELECT label FROM runs ORDER BY run_id DESC")]
+    assert labels == ["fast, steps=60", "fast, steps=20", "compile=0, steps=60", "compile=0, steps=20"]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -22,6 +23,7 @@ from runner.spec.study import read_study
 from runner.state import ledger
 from runner.state.endings import Ending
 from runner.state.runs import states
+from tests.analysis import fabricate
 from tests.analysis.fabricate import Folder
 
 RATES = "matrix: {{train.learning_rate: [{}], seed: [0, 1]}}\n"
@@ -29,7 +31,7 @@ TWO, OTHER = RATES.format("1e-3, 3e-3"), RATES.format("1e-3, 1e-2")
 
 
 @pytest.fixture
-def launch(study, root):
+def launch(study, root, monkeypatch):
     """Launch a study whose runs complete at once; returns what it no longer has, by what differs."""
 
     def launched(extra, scale="full", sets=(), only=(), path=None):
@@ -38,7 +40,9 @@ def launch(study, root):
         until = None if only else design.until
         cells = expand(parsed, scale, sets, only, until.at_most if until else None)
         made = plan(parsed, worth_repeating(cells, design), scale, read_cluster("local"), root, sets)
-        for task in write_runs(begun(made, design) if until else made):
+        tasks = write_runs(begun(made, design) if until else made)
+        monkeypatch.setattr(fabricate, "START", datetime.now(UTC) - timedelta(minutes=1))  # they take one
+        for task in tasks:
             train(task)
         return gone(made.record.removed)
 
@@ -218,6 +222,28 @@ def test_a_report_counts_values_and_not_the_groups_that_set_made_of_them(launch,
     collect(root)
     page = build_report(root, "tiny", tmp_path / "page").read_text()
     assert "in 4 groups with 2 values of train.learning_rate, which differ in other settings too" in page
+    assert set(labels(root)) == {
+        f"learning_rate={rate}, steps={steps}" for rate in (0.001, 0.003) for steps in (3, 6)
+    }
+
+
+@pytest.mark.parametrize(
+    ("edited", "said"),
+    [
+        (TWO, "none: the number of runs was fixed in advance"),
+        (
+            OTHER,
+            "not fixed in advance: 2 runs added after the first result and 2 runs removed from the study",
+        ),
+        (TWO.replace("[0, 1]", "[0, 1, 2]"), "not fixed in advance: 2 runs added after the first result"),
+        (RATES.format("1e-3"), "not fixed in advance: 2 runs removed from the study"),
+    ],
+)
+def test_a_report_says_whether_the_number_of_runs_was_fixed_in_advance(launch, root, tmp_path, edited, said):
+    launch(TWO)
+    launch(edited)
+    collect(root)
+    assert said in build_report(root, "tiny", tmp_path / "page").read_text()
 
 
 def test_a_study_of_which_nothing_is_left_has_no_report_and_says_how_to_get_one(cli, launch, study, root):
@@ -239,11 +265,18 @@ def test_launch_and_status_name_them(cli, launch, study, root):
     assert said not in cli("status").err, "a dry run changes nothing"
     launch(OTHER)
     shown = cli("status")
-    assert said in shown.err and shown.out.count("completed (removed from the study)") == 2
+    assert said in shown.err and "4 runs: 4 completed; 2 removed: 2 completed" in shown.err
+    assert shown.out.count("completed (removed from the study)") == 2
     rows = json.loads(cli("status", "--json").out)
     assert [row["in_study"] for row in rows].count(False) == 2
     run = next(row["run_id"] for row in rows if not row["in_study"])
     assert json.loads(cli("explain", run, "--json").out)["removed"] == "train.learning_rate=0.003"
+
+
+def test_a_launch_says_how_many_runs_set_makes_beside_the_files(cli, launch, study):
+    path, said = study(TWO), "--set makes 4 runs beside those of the study's file"
+    assert said in cli("launch", path, "--dry-run", "--set", "train.steps=3").err
+    assert said not in cli("launch", path, "--dry-run", "--set", "train.steps=6").err, "as the file says"
 
 
 def test_a_named_query_answers_as_the_report_does(runner, launch):
