@@ -33,7 +33,7 @@ Dtype = Annotated[
 class Frozen(BaseModel):
     """A record that refuses unknown keys, NaN and infinity, and change."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Strict(Frozen):

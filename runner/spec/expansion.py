@@ -138,7 +138,7 @@ def _idle_rules(
 class _Ids:
     """The ids of the runs of one configuration, which differ by seed and repeat.
 
-    An id is the hash of a canonical text. The text is written once, with a gap for the seed.
+    An id is the hash of a canonical text. The text is written once, and hashed up to the seed.
     """
 
     def __init__(self, study: str, config: RunConfig) -> None:
@@ -156,16 +156,18 @@ class _Ids:
         """A repeat of a cell: the same configuration under another id. The first keeps the cell's own."""
         return cell if repeat == 1 else cell.but(run_id=self.of(cell.config.seed, repeat), repeat=repeat)
 
-    def _text(self, config: dict[str, Any], again: dict[str, int]) -> tuple[str, str]:
-        """What comes before and after the seed in the canonical text."""
+    def _text(self, config: dict[str, Any], again: dict[str, int]) -> tuple[Any, bytes]:
+        """The hash of what comes before the seed in the canonical text, and what comes after it."""
         gap = "\0"  # no document or option has one
         text = dumps({"study": self.study, "config": {**config, "seed": gap}, **again})
         before, after = text.split(dumps(gap))
-        return before, after
+        return hashlib.sha256(before.encode()), after.encode()
 
     def _hash(self, seed: str, repeat: int) -> str:
         before, after = self.texts[repeat]
-        return hashlib.sha256(f"{before}{seed}{after}".encode()).hexdigest()[:12]
+        whole = before.copy()
+        whole.update(seed.encode() + after)
+        return str(whole.hexdigest()[:12])
 
 
 class _Resolver:
