@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -72,7 +73,8 @@ class Feed(Iterator[Ready]):
 
     def _make(self) -> Ready:
         batch, after = next(self._batches), self._batches.position
-        with torch.cuda.stream(self._stream):  # None changes nothing
+        # On a machine with GPUs, `torch.cuda.stream(None)` would take one for a run on the CPU.
+        with torch.cuda.stream(self._stream) if self._stream else nullcontext():
             inputs_BT, labels_BT = map(self._to_device, (batch.inputs_BT, batch.labels_BT))
             copied = self._stream.record_event() if self._stream else None
         return Ready(inputs_BT, labels_BT, batch.training_tokens, after, copied)

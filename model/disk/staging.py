@@ -60,8 +60,9 @@ class Staging:
                 self._blocks.append(torch.empty(BLOCK, dtype=torch.uint8, pin_memory=pinned))
             except (RuntimeError, MemoryError) as error:
                 self._blocks.clear()
-                if pinned:
-                    torch.accelerator.empty_host_cache()
+                if pinned:  # torch 2.9 to 2.11 have no public name for it
+                    empty = getattr(torch.accelerator, "empty_host_cache", None)
+                    (empty or torch._C._host_emptyCache)()
                 raise MemoryError(f"host memory ran out after copying {size(end)} of it") from error
         return self._blocks[end // BLOCK][end % BLOCK :]
 

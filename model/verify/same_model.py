@@ -34,7 +34,8 @@ def check(name: str, backend: Backend, case: Case) -> list[Check]:
     """Compare logits, loss and gradients with `math`, and carry checkpoints from each to the other."""
     subject = Subject(backend, case, "a llama of two layers")
     # Building the models sets a seed, which must not affect what draws next.
-    with subject.running("a small llama"), torch.random.fork_rng():
+    gpus = [torch.cuda.current_device()] if case.device == "cuda" else []
+    with subject.running("a small llama"), torch.random.fork_rng(gpus):
         config = _config(name, case)
         models = {
             "mine": trainer.build_model(config, _whole(backend, case)),

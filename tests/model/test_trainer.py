@@ -17,6 +17,7 @@ from model.measure.meter import Meter
 from model.optim import AdamW, clip_divisor, learning_rate
 from model.text import Bytes, Source, _stamp
 from model.trainer import build_model, train
+from model.verify.certify import certify_case
 from tests.model.conftest import run_config
 
 
@@ -35,6 +36,19 @@ def test_the_loss_starts_near_chance_and_falls(reference):
     # Random weights are 0.1 to 0.3 nats worse than chance, depending on the seed and on which text comes first.
     assert reference[0].loss == pytest.approx(math.log(300), abs=0.5)
     assert reference[-1].loss < reference[0].loss - 1
+
+
+def test_a_run_on_the_cpu_leaves_the_machines_gpus_alone(reference, corpus, monkeypatch):
+    """Not even a context, which takes memory and makes the run a user of the GPU."""
+
+    def used():
+        pytest.fail("a run on the CPU uses a GPU")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", used)
+    assert [each.loss for each in records(run_config(), corpus)] == [each.loss for each in reference]
+    assert certify_case("math", run_config().attention_case).verdict == "right"
 
 
 def test_steps_are_recorded_at_the_first_every_nth_and_the_last(reference, corpus):
