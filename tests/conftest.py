@@ -64,6 +64,12 @@ LONGEST_FIRST = (
 )  # fmt: skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let only `-m gpu` see GPUs: once torch has found one, its autograd cannot be forked, as tests on the CPU do."""
+    if config.option.markexpr != "gpu" and Path("/dev/nvidiactl").exists():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests by how long their files take."""
     first = (*TOGETHER, *LONGEST_FIRST)
