@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -137,9 +138,13 @@ def _memory_limit(cluster: Cluster) -> Check:
     each = f"{size(most)} per process (`memory` of profile {cluster.name})"
     if cluster.profile.executor == "slurm":
         return Check("memory limit", True, f"{each}, watched in each run; Slurm has its own")
+    taken = False  # a group that others manage can be made, and takes no process
     if group := hostmemory.Group.make(f"assay-doctor-{os.getpid()}", most, ""):
+        with subprocess.Popen(["sleep", "60"]) as process:
+            taken = group.add(process.pid)
+            process.kill()
         group.remove()
-    return Check("memory limit", True, f"{each}, by {'a control group' if group else 'watching each run'}")
+    return Check("memory limit", True, f"{each}, by {'a control group' if taken else 'watching each run'}")
 
 
 def _figures() -> Check:

@@ -1,5 +1,6 @@
 """What `runner doctor` tells the owner of an old GPU."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,10 @@ import torch
 
 from model import attention
 from model.attention import _reasons, _sdpa
+from model.disk import hostmemory
 from model.errors import UserError
 from runner.commands import doctor
-from runner.spec.profile import Profile
+from runner.spec.profile import Profile, read_cluster
 
 
 @pytest.fixture
@@ -48,6 +50,23 @@ def test_a_backend_that_cannot_be_loaded_does_not_hide_the_others(t4, monkeypatc
         "'flex' cannot be imported",
     )
     assert found["attention math"].works
+
+
+@pytest.mark.parametrize(
+    ("takes", "how"), [(True, "a control group"), (False, "watching each run"), (None, "watching each run")]
+)
+def test_a_memory_limit_is_by_a_control_group_only_if_that_takes_a_process(monkeypatch, takes, how):
+    class Group:
+        def add(self, pid):
+            os.kill(pid, 0)  # it runs
+            return takes
+
+        def remove(self):
+            pass
+
+    monkeypatch.setattr(hostmemory.Group, "make", lambda *about: None if takes is None else Group())
+    check = doctor._memory_limit(read_cluster("local"))
+    assert check.found == f"3.0 GiB per process (`memory` of profile local), by {how}"
 
 
 def test_no_backend_tells_anybody_to_train_in_float16(t4):
