@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis import importers
@@ -73,6 +76,19 @@ def test_a_file_that_is_no_jsonl_log_is_refused(content: bytes, why: str, tmp_pa
 
 
 @pytest.mark.refused
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_two_columns_of_one_name_are_refused_where_they_are_needed_alone(tmp_path: Path, form: str) -> None:
+    for twice, wanted in (("loss", "two columns are called 'loss'; rename one of them"), ("note", "")):
+        names, path = ["step", "loss", "note", twice], tmp_path / f"{twice}.{form}"
+        if form == "csv":
+            path.write_text(f"{','.join(names)}\n1,3,a,3\n2,2,b,2\n")
+        else:
+            columns = [pa.array(values) for values in ([1, 2], [3.0, 2.0], ["a", "b"], [3.0, 2.0])]
+            pq.write_table(pa.table(columns, names=names), path)
+        with pytest.raises(Refused, match=wanted) if wanted else nullcontext():
+            made.read(path, form, LOSSES)
+
+
 def test_a_truncated_parquet_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     whole = write_table(tmp_path / "a.parquet", GOOD).read_bytes()
     (tmp_path / "a.parquet").write_bytes(whole[: len(whole) // 2])
