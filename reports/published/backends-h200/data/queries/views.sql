@@ -57,6 +57,7 @@ COMMENT ON COLUMN step_records.other_ranks_seconds IS 'Median of the same of the
 COMMENT ON COLUMN step_records.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_records.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
 COMMENT ON COLUMN step_records.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_records.printed_tokens_per_second IS 'Tokens per second as the log of an imported run has them, where it does not say the tokens or the seconds that they follow from. NULL otherwise.';
 COMMENT ON COLUMN step_records.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead. In task inference, whose attempts start over, whether another attempt decides.';
 COMMENT ON COLUMN step_records.counted IS 'Whether it is after the warm-up, on the measured attempt''s device and on the run''s own processes (see steps.counted).';
 COMMENT ON COLUMN step_records.flop_per_token IS 'FLOP per token, of its attempt.';
@@ -68,10 +69,10 @@ CREATE VIEW steps AS
 SELECT
     study, run_id, attempt, step, steps, time, loss, learning_rate, grad_norm, step_seconds,
     tokens, training_tokens,
-    tokens / steps / nullif(step_seconds, 0) AS tokens_per_second,
+    coalesce(tokens / steps / nullif(step_seconds, 0), printed_tokens_per_second) AS tokens_per_second,
     100.0 * training_tokens / tokens AS training_tokens_percentage,
-    100.0 * flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / (coalesce(processes, 1) * peak_flops) AS mfu,
-    flop_per_token * (tokens / steps / nullif(step_seconds, 0)) / coalesce(processes, 1) / 1e12 AS tflops,
+    100.0 * flop_per_token * coalesce(tokens / steps / nullif(step_seconds, 0), printed_tokens_per_second) / (coalesce(processes, 1) * peak_flops) AS mfu,
+    flop_per_token * coalesce(tokens / steps / nullif(step_seconds, 0), printed_tokens_per_second) / coalesce(processes, 1) / 1e12 AS tflops,
     memory_bytes, counted,
     step_seconds_min, step_seconds_median, step_seconds_max, data_wait_seconds,
     energy_joules, coalesce(power_joules, CASE WHEN step_seconds * steps >= 1 THEN energy_joules END)
@@ -92,12 +93,12 @@ COMMENT ON COLUMN steps.grad_norm IS 'Gradient norm before clipping; NULL if not
 COMMENT ON COLUMN steps.step_seconds IS 'Mean seconds per step over the interval.';
 COMMENT ON COLUMN steps.tokens IS 'Tokens in the interval, including padding.';
 COMMENT ON COLUMN steps.training_tokens IS 'Tokens in the interval that count in the loss.';
-COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together.';
+COMMENT ON COLUMN steps.tokens_per_second IS 'tokens / steps / step_seconds: tokens per second over the interval, all GPUs together; as printed, where an imported log does not say what they follow from.';
 COMMENT ON COLUMN steps.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
 COMMENT ON COLUMN steps.mfu IS 'Percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), one process per GPU; NULL if the peak is unknown.';
 COMMENT ON COLUMN steps.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount.';
 COMMENT ON COLUMN steps.memory_bytes IS 'Peak memory so far in bytes: device memory on a GPU, resident memory on a CPU.';
-COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the measured attempt''s and the processes are the run''s own.';
+COMMENT ON COLUMN steps.counted IS 'Whether the interval starts at or after the warm-up, W = greatest(1, least(10, planned steps // 10)) steps, or as many as inference.warmup_steps says, is not where its attempt resumed, and the device is the measured attempt''s and the processes are the run''s own. An imported log that is a single line about more steps than W counts as it is.';
 COMMENT ON COLUMN steps.step_seconds_min IS 'Seconds of the shortest step of the interval. NULL in records of versions that did not keep it.';
 COMMENT ON COLUMN steps.step_seconds_median IS 'Median seconds of the steps of the interval, likewise.';
 COMMENT ON COLUMN steps.step_seconds_max IS 'Seconds of the longest step of the interval, likewise.';
@@ -113,62 +114,97 @@ COMMENT ON COLUMN steps.other_ranks_seconds IS 'Median of the same of the other 
 -- A short name for a group: the values of the factors that actually vary in its study, except the seed, each
 -- factor by the last part of its name where that is clear.
 -- Made of the runs that are alike in all that a label says, which are few where runs are many.
+-- Names are made as if the runs that a study no longer has had never been. These get theirs from all of its runs.
 CREATE VIEW labelled AS
-WITH alike AS (
-    SELECT study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
-        json_merge_patch(factors, '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS factors,
-        json_array(group_id, scale, attention, last_resort)::VARCHAR || factors AS key,
+WITH named_runs AS (
+    FROM run_records ANTI JOIN removed_runs USING (study, run_id) SELECT *, false AS gone, (study, false) AS scope
+    UNION ALL
+    SELECT r.*, o.run_id IS NOT NULL AS gone, (study, true) AS scope FROM run_records r LEFT JOIN removed_runs o USING (study, run_id)
+    WHERE study IN (SELECT study FROM removed_runs)
+), options AS (  -- settings that a launch's `--set` changed for some run: they tell its runs from the study's own
+    SELECT DISTINCT scope, change.key AS axis FROM named_runs, json_each(overridden) change
+    WHERE change.value ->> '$.by' = '`--set`'
+), optional AS (
+    SELECT scope, run_id, json_group_object(axis, config -> ('$.' || axis)) AS settings
+    FROM named_runs JOIN options USING (scope) GROUP BY scope, run_id
+), alike AS (
+    SELECT scope, gone, study, run_id, group_id, scale, attention, CASE WHEN attention IS NULL THEN run_id END AS last_resort,
+        json_merge_patch(r.factors, coalesce(o.settings, '{}'), '{"seed": null, "repeat": null, "scale": null}')::VARCHAR AS axes,
+        json_array(group_id, scale, attention, last_resort)::VARCHAR || axes AS key,
         -- Where the study's file says its factors: in the order of these places the matrix expands.
         [split_part(place, ':', 1)::BIGINT * 10000 + split_part(place, ':', 2)::BIGINT
             FOR place IN regexp_extract_all(why::VARCHAR, ':(\d{1,9}:\d{1,4})"', 1)] AS places,
-        max(label) OVER (PARTITION BY study, group_id) AS given  -- runs that a launch left out may lack it
-    FROM run_records
+        max(label) OVER (PARTITION BY scope, group_id) AS given  -- runs that a launch left out may lack it
+    FROM named_runs r LEFT JOIN optional o USING (scope, run_id)
 ), kinds AS (
-    SELECT study, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
-        any_value(last_resort) AS last_resort, any_value(factors) AS factors, min(places) AS places, any_value(given) AS given
-    FROM alike GROUP BY study, key
+    SELECT scope, key, any_value(group_id) AS group_id, any_value(scale) AS scale, any_value(attention) AS attention,
+        any_value(last_resort) AS last_resort, any_value(axes) AS axes, min(places) AS places, any_value(given) AS given
+    FROM alike GROUP BY scope, key
 ), cells AS (
-    SELECT study, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
-    FROM kinds, json_each(factors) axis
-    UNION ALL SELECT study, key, 'scale', scale FROM kinds
+    SELECT scope, kinds.key AS kind, axis.key AS axis, axis.value ->> '$' AS value
+    FROM kinds, json_each(axes) axis
+    UNION ALL SELECT scope, key, 'scale', scale FROM kinds
 ), varying AS (
-    SELECT study, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY study) AS axes,
-        count(*) OVER (PARTITION BY study, last) AS alike
-    FROM (SELECT study, axis FROM cells GROUP BY study, axis HAVING count(DISTINCT value) > 1)
+    SELECT scope, axis, split_part(axis, '.', -1) AS last, count(*) OVER (PARTITION BY scope) AS axes,
+        count(*) OVER (PARTITION BY scope, last) AS alike
+    FROM (SELECT scope, axis FROM cells GROUP BY scope, axis HAVING count(DISTINCT value) > 1)
 ), baselines AS (  -- only one that all runs agree on
-    SELECT study, axis.key AS axis, axis.value ->> '$' AS base
+    SELECT scope, axis.key AS axis, axis.value ->> '$' AS base
     FROM (
-        SELECT study, any_value(design -> '$.baseline') AS baseline FROM run_records
-        GROUP BY study HAVING count(DISTINCT design -> '$.baseline') = 1
+        SELECT scope, any_value(design -> '$.baseline') AS baseline FROM named_runs
+        GROUP BY scope HAVING count(DISTINCT design -> '$.baseline') = 1
     ), json_each(baseline) axis
 ), named AS (  -- of many factors, only those in which a group differs from the baseline
-    SELECT study, kind, coalesce(string_agg(
+    SELECT scope, kind, coalesce(string_agg(
         CASE WHEN axis = 'attention' THEN value ELSE if(alike = 1, last, axis) || '=' || value END,
         ', ' ORDER BY axis <> 'attention', axis) FILTER (axes < 3 OR base IS NULL OR value <> base), 'baseline') AS label
-    FROM cells JOIN varying USING (study, axis) LEFT JOIN baselines USING (study, axis) GROUP BY study, kind
+    FROM cells JOIN varying USING (scope, axis) LEFT JOIN baselines USING (scope, axis) GROUP BY scope, kind
+), appended AS (  -- to a given label: what tells apart runs that it names alike
+    SELECT scope, kind, string_agg(', ' || if(alike = 1, last, axis) || '=' || value, '' ORDER BY axis) AS more
+    FROM cells JOIN varying USING (scope, axis) LEFT JOIN options o USING (scope, axis)
+    WHERE axis = 'scale' OR o.axis IS NOT NULL GROUP BY scope, kind
 ), filled AS (
-    SELECT k.study, k.key, k.group_id, k.places,
-        coalesce(given || if(v.axis IS NULL, '', ', scale=' || scale), label, attention, last_resort) AS label
-    FROM kinds k LEFT JOIN named n ON n.study = k.study AND n.kind = k.key
-    LEFT JOIN varying v ON v.study = k.study AND v.axis = 'scale'
+    SELECT k.scope, k.key, k.group_id, k.places,
+        coalesce(given || coalesce(more, ''), label, attention, last_resort) AS label
+    FROM kinds k LEFT JOIN named n ON n.scope = k.scope AND n.kind = k.key
+    LEFT JOIN appended a ON a.scope = k.scope AND a.kind = k.key
 ), unique_names AS (
-    SELECT study, key, places, CASE
-        WHEN count(DISTINCT group_id) OVER (PARTITION BY study, label) > 1 THEN label || ' #' || left(group_id, 6)
+    SELECT scope, key, places, CASE
+        WHEN count(DISTINCT group_id) OVER (PARTITION BY scope, label) > 1 THEN label || ' #' || left(group_id, 6)
         ELSE label END AS label
     FROM filled
 ), firsts AS (
-    SELECT *, min(places) OVER (PARTITION BY study, label) AS first_places FROM unique_names
+    SELECT *, min(places) OVER (PARTITION BY scope, label) AS first_places FROM unique_names
 ), placed AS (
-    SELECT study, key, label,
-        dense_rank() OVER (PARTITION BY study ORDER BY first_places NULLS LAST, label) AS place
+    SELECT scope, key, label,
+        dense_rank() OVER (PARTITION BY scope ORDER BY first_places NULLS LAST, label) AS place
     FROM firsts
+), kept AS (
+    SELECT study, run_id, group_id, a.scale, label, place FROM alike a JOIN placed USING (scope, key)
+    WHERE scope = (study, false)
+), groups AS (
+    SELECT study, group_id, scale, any_value(label) AS label, any_value(place) AS place FROM kept GROUP BY study, group_id, scale
+), dropped AS (  -- of a group of which some runs are left it has the name, and of no other group
+    SELECT a.study, a.run_id, g.place, p.place AS place_of_all, coalesce(g.label,
+        if(t.label IS NULL, p.label, p.label || ' #' || left(a.group_id, 6))) AS label
+    FROM alike a JOIN placed p USING (scope, key)
+    LEFT JOIN groups g ON g.study = a.study AND g.group_id = a.group_id AND g.scale IS NOT DISTINCT FROM a.scale
+    LEFT JOIN (SELECT DISTINCT study, label FROM kept) t ON t.study = a.study AND t.label = p.label
+    WHERE a.gone
+), last AS (
+    SELECT study, max(place) AS place FROM kept GROUP BY study
 )
-SELECT study, run_id, label, place FROM alike JOIN placed USING (study, key);
+SELECT study, run_id, label, place, true AS in_study FROM kept
+UNION ALL
+SELECT d.study, d.run_id, d.label, coalesce(d.place, coalesce(last.place, 0)
+    + dense_rank() OVER (PARTITION BY d.study, d.place IS NULL ORDER BY d.place_of_all, d.label)) AS place, false AS in_study
+FROM dropped d LEFT JOIN last ON last.study = d.study;
 COMMENT ON VIEW labelled IS 'What the table labels holds, made of the run records: a collect computes it once for all queries.';
 COMMENT ON COLUMN labelled.study IS 'Name of the study.';
 COMMENT ON COLUMN labelled.run_id IS 'Id of the run.';
 COMMENT ON COLUMN labelled.label IS 'Label of the run''s group, unique within a study.';
 COMMENT ON COLUMN labelled.place IS 'Position of the group in the study, counted from 1.';
+COMMENT ON COLUMN labelled.in_study IS 'Whether the study still has the run.';
 
 CREATE VIEW runs AS
 WITH spent AS (
@@ -202,12 +238,12 @@ SELECT
     coalesce(CASE WHEN b.parallel IS NULL THEN nullif(b.gpus, 0) END, r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS processes,
     greatest(m.last_step, a.steps) AS steps,
     m.step_seconds,
-    m.tokens_per_step / nullif(m.step_seconds, 0) AS tokens_per_second,
-    m.tokens_per_step / nullif(m.step_seconds, 0)
+    coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second) AS tokens_per_second,
+    coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second)
         / coalesce(nullif(b.gpus, 0), r.processes, CASE WHEN r.imported IS NULL THEN 1 END) AS tokens_per_second_per_process,
-    100.0 * b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0))
+    100.0 * b.flop_per_token * coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second)
         / (coalesce(nullif(b.gpus, 0), r.processes, 1) * b.peak_flops) AS mfu,
-    b.flop_per_token * (m.tokens_per_step / nullif(m.step_seconds, 0)) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
+    b.flop_per_token * coalesce(m.tokens_per_step / nullif(m.step_seconds, 0), m.printed_tokens_per_second) / coalesce(nullif(b.gpus, 0), r.processes, 1) / 1e12 AS tflops,
     m.training_tokens_percentage,
     -- A completed run logs its last step: without that line, its loss there is not known.
     CASE WHEN a.outcome = 'completed' AND r.imported IS NULL AND a.steps > m.last_step THEN NULL ELSE m.final_loss END AS final_loss,
@@ -220,7 +256,7 @@ SELECT
     coalesce(m.counted_records, 0) AS counted_records, m.tokens_per_step, m.training_seconds,
     b.device, a.certificate, c.verdict, b.software, b.flop_per_token, b.peak_flops, b.peak_source, a.requested_bytes,
     d.attempt AS deciding_attempt, d.measured AS measured_attempt, g.missing_since,
-    r.data_fingerprint, r.code,
+    r.data_fingerprint, r.code, l.in_study,
     b.power_limit_watts, b.sm_mhz, b.memory_mhz, p.power_capped_seconds, p.slowed_seconds, b.device_users, r.imported,
     b.gpu_uuid, f.ceiling_tflops, 100.0 * tflops / f.ceiling_tflops AS ceiling_percentage,
     f.floor_seconds, 100.0 * f.floor_seconds / nullif(m.step_seconds, 0) AS floor_percentage,
@@ -271,7 +307,7 @@ COMMENT ON COLUMN runs.processes IS 'Number of processes of the run: one per GPU
 COMMENT ON COLUMN runs.tokens_per_second_per_process IS 'tokens_per_second / processes: on GPUs, tokens per second and GPU. NULL if either is unknown.';
 COMMENT ON COLUMN runs.steps IS 'Completed steps: optimizer steps, or prefills of task inference.';
 COMMENT ON COLUMN runs.step_seconds IS 'Median seconds per step over the step records after the warm-up (see warmup_steps). For an even number of records, the geometric mean of the middle two, so that the median of the rates is the rate at the median.';
-COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up.';
+COMMENT ON COLUMN runs.tokens_per_second IS 'tokens_per_step / step_seconds: tokens per second, all GPUs together, with padding, without the warm-up. Of an imported log that says neither the tokens nor the seconds of its records, the median of those that it prints.';
 COMMENT ON COLUMN runs.mfu IS 'Model FLOPs utilisation in percent: 100 x flop_per_token x tokens_per_second / (processes x peak_flops), one process per GPU; NULL if the peak is unknown. Each task has its own formula: that of a prefill must not be compared with that of training.';
 COMMENT ON COLUMN runs.tflops IS 'Model TFLOP/s per GPU, on a CPU per process: flop_per_token x tokens_per_second / processes / 1e12. No causal discount, no recomputation.';
 COMMENT ON COLUMN runs.training_tokens_percentage IS 'Percentage of the tokens that count in the loss; the rest is padding.';
@@ -311,6 +347,7 @@ COMMENT ON COLUMN runs.deciding_attempt IS 'Attempt that the outcome and certifi
 COMMENT ON COLUMN runs.measured_attempt IS 'Attempt that the device, processes, memory and profile are taken from: the deciding one, and where that ran on other processes than the run''s own (attempts.parallel), the last one before it that began on those. NULL if none did: then the device and the GPUs are those of the deciding one, and nothing is measured.';
 COMMENT ON COLUMN runs.missing_since IS 'When a collect found that some or all of the run''s files were gone, UTC: the row is what they said before. NULL if all are there.';
 COMMENT ON COLUMN runs.data_fingerprint IS 'Hash of the data file and the tokenizer when the run was planned.';
+COMMENT ON COLUMN runs.in_study IS 'Whether the study still has the run: false of one that it no longer gave when its changed file was last launched (see removed_runs). True of imported runs.';
 COMMENT ON COLUMN runs.code IS 'SHA-256 of the code that the jobs of the run execute; NULL in records that are older than code snapshots.';
 COMMENT ON COLUMN runs.power_limit_watts IS 'Power limit of the GPU in watts. NULL if unknown, and on a CPU.';
 COMMENT ON COLUMN runs.sm_mhz IS 'Clock of the GPU in MHz that applications run at unless throttled. NULL if unknown, and on a CPU.';

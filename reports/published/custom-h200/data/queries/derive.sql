@@ -6,7 +6,7 @@
 -- (step - steps, step] starts at or after W = greatest(1, least(10, planned steps // 10)) steps, or in a run of inference
 -- as many as it says, and not where its attempt resumed: kernels are loaded and compiled again there. It must come from the device that the
 -- run's measured attempt ran on (see deciding_attempts): rates of two devices must not be mixed. Where nobody knows how many steps were planned,
--- as of most imported logs, W is 10.
+-- as of most imported logs, W is 10. An imported log that is a single line about more steps than those counts as it is.
 
 -- The first statements make the tables that others fill before the rest is run. Attempts and runs go by numbers here,
 -- because to group and join ten million rows by text takes twice as long.
@@ -26,20 +26,29 @@ FROM (SELECT DISTINCT study, run_id, attempt FROM loaded);
 INSERT INTO step_lines BY NAME
 SELECT * EXCLUDE (study, run_id, attempt) FROM loaded JOIN fresh USING (study, run_id, attempt);
 
+-- A log that is one line, as a paper's table of averages has it: that line counts, warm-up included.
+CREATE TEMP TABLE only_lines AS
+SELECT file, any_value(steps) AS steps FROM step_lines SEMI JOIN fresh USING (file) GROUP BY file HAVING count(*) = 1;
+
 -- What all records of an attempt share. An attempt that was in flight when its files went has no row.
 CREATE TEMP TABLE shared AS
-SELECT f.*, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
+SELECT * EXCLUDE (covered) REPLACE (CASE WHEN covered > warmup_steps THEN 0 ELSE warmup_steps END AS warmup_steps)
+FROM (
+SELECT f.*, o.steps AS covered, dense_rank() OVER (ORDER BY f.study, f.run_id)::INTEGER AS run,
     d.measured AS measured_attempt, coalesce(try_cast(r.config ->> '$.inference.warmup_steps' AS BIGINT), greatest(1, least(10, r.planned_steps // 10))) AS warmup_steps,
     a.device IS NOT DISTINCT FROM da.device AND a.gpus IS NOT DISTINCT FROM da.gpus AND a.parallel IS NULL AS same_device,
     a.resumed_step, a.flop_per_token, a.gpus, coalesce(nullif(a.gpus, 0),
         list_product([(a.parallel ->> axis)::BIGINT FOR axis IN json_keys(a.parallel)])::INTEGER, r.processes) AS processes, a.peak_flops,
-    a.attempt IS NOT NULL AS noted, d.attempt IS NOT NULL AS decided, a.started_at,
+    -- A log begins with its first record: when its program was started is unknown.
+    a.attempt IS NOT NULL AS noted, d.attempt IS NOT NULL AS decided, CASE WHEN r.imported IS NULL THEN a.started_at END AS started_at,
     r.config ->> '$.task' = 'inference' AND f.attempt <> d.attempt AS given_up
 FROM fresh f
 LEFT JOIN run_records r ON r.study = f.study AND r.run_id = f.run_id
 LEFT JOIN attempts a ON a.study = f.study AND a.run_id = f.run_id AND a.attempt = f.attempt
 LEFT JOIN deciding_attempts d ON d.study = f.study AND d.run_id = f.run_id
-LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.measured;
+LEFT JOIN attempts da ON da.study = d.study AND da.run_id = d.run_id AND da.attempt = d.measured
+LEFT JOIN only_lines o ON o.file = f.file AND r.imported IS NOT NULL
+);
 
 INSERT INTO step_files BY NAME SELECT * EXCLUDE (run, measured_attempt, noted, decided, started_at, given_up) FROM shared;
 
@@ -88,6 +97,7 @@ SELECT run,
     any_value(decided) AS decided,
     max(step) AS last_step,
     arg_max_null(loss, step) AS final_loss,
+    max(learning_rate) AS highest_learning_rate,
     -- The records of a log need not all give tokens: a share is of those that do.
     100.0 * sum(training_tokens) FILTER (tokens IS NOT NULL)
         / sum(tokens) FILTER (training_tokens IS NOT NULL) AS training_tokens_percentage,
@@ -97,6 +107,7 @@ SELECT run,
     quantile_disc(step_seconds, [0.5, 0.500000001]) FILTER (counted) AS middle,
     quantile_cont(step_seconds, [0.25, 0.75]) FILTER (counted) AS quartiles,
     sum(tokens) FILTER (counted) / sum(steps) FILTER (counted AND tokens IS NOT NULL) AS tokens_per_step,
+    median(printed_tokens_per_second) FILTER (counted) AS printed_tokens_per_second,
     -- Rounded: the last bits of a sum depend on the order of its terms.
     round(sum(step_seconds * steps), 6) AS training_seconds,
     CASE WHEN count(*) = count(energy_joules) THEN round(sum(energy_joules), 3) END AS energy_joules,
@@ -149,10 +160,14 @@ WITH usual AS (
     FROM measured JOIN names USING (run) WHERE decided
 ), begun AS (
     SELECT run,
-        sum(greatest(0, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps))
-            AS startup_seconds,
-        sum(greatest(0, (f.step_seconds - u.step_seconds) * f.steps)) FILTER (NOT f.superseded) AS first_step_seconds
-    FROM firsts f JOIN usual u USING (run) GROUP BY run
+        -- greatest() of NULL and 0 is 0, but what is unknown takes no known time.
+        sum(greatest(0, startup)) FILTER (startup IS NOT NULL) AS startup_seconds,
+        sum(greatest(0, extra)) FILTER (extra IS NOT NULL AND NOT f.superseded) AS first_step_seconds
+    FROM (
+        SELECT run, f.superseded, date_diff('microsecond', f.started_at, f.time) / 1e6 - f.step_seconds * f.steps AS startup,
+            (f.step_seconds - u.step_seconds) * f.steps AS extra
+        FROM firsts f JOIN usual u USING (run)
+    ) f GROUP BY run
 )
 SELECT * EXCLUDE (run, kinds), CASE WHEN coalesce(sm_mhz_high, kinds) IS NOT NULL
     THEN coalesce(sm_mhz_low < 0.85 * sm_mhz_high, false) OR coalesce(kinds, 1) > 1 END AS clocks_changed
@@ -198,6 +213,7 @@ DROP VIEW derived;
 DROP TABLE points;
 DROP TABLE firsts;
 DROP TABLE names;
+DROP TABLE only_lines;
 DROP TABLE measured;
 DROP TABLE held;
 DROP TABLE slowest;

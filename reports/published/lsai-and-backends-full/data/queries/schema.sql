@@ -71,6 +71,12 @@ COMMENT ON COLUMN run_records.code IS 'SHA-256 of the code that the jobs of the 
 COMMENT ON COLUMN run_records.created_at IS 'When the run was planned, or first imported, UTC.';
 COMMENT ON COLUMN run_records.imported IS 'For a run that another program made: format, file, sha256 of its log, when and by which version it was imported, what the log itself prints, what was found in it, and what was not imported: a JSON object. NULL for a run of this program.';
 
+CREATE TABLE removed_runs (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, differs VARCHAR NOT NULL, PRIMARY KEY (study, run_id));
+COMMENT ON TABLE removed_runs IS 'Runs that their study no longer has, since its file was changed and launched again: reports leave them out unless asked for them.';
+COMMENT ON COLUMN removed_runs.study IS 'Name of the study.';
+COMMENT ON COLUMN removed_runs.run_id IS 'Id of the run.';
+COMMENT ON COLUMN removed_runs.differs IS 'What it has that the study gives no run any more, such as train.steps=6.';
+
 CREATE TABLE attempts (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, attempt INTEGER NOT NULL,
     outcome VARCHAR, reason VARCHAR, executor VARCHAR, job_id VARCHAR,
@@ -154,7 +160,7 @@ CREATE TABLE step_lines (
     step_seconds_min DOUBLE, step_seconds_median DOUBLE, step_seconds_max DOUBLE, data_wait_seconds DOUBLE,
     energy_joules DOUBLE, sm_mhz DOUBLE, throttle_reasons VARCHAR,
     slowest_rank INTEGER, slowest_rank_seconds DOUBLE, other_ranks_seconds DOUBLE,
-    power_joules DOUBLE, power_seconds DOUBLE, power_steps BIGINT,
+    power_joules DOUBLE, power_seconds DOUBLE, power_steps BIGINT, printed_tokens_per_second DOUBLE,
     superseded BOOLEAN NOT NULL DEFAULT false
 );
 COMMENT ON TABLE step_lines IS 'What the lines of these files say, one row per line. Use the view step_records.';
@@ -182,6 +188,7 @@ COMMENT ON COLUMN step_lines.other_ranks_seconds IS 'Median of the same of the o
 COMMENT ON COLUMN step_lines.power_joules IS 'Energy of all GPUs of the run in joules, by NVML, in the power_steps steps up to this one and the pauses between them, from one reading of its counter to another a second later or more. NULL where less time has gone by since the last record that has it; if unknown; on a CPU; and in records of versions that did not keep it.';
 COMMENT ON COLUMN step_lines.power_seconds IS 'Seconds in which it was used at least: the time between the readings, and after a pause of more than 0.1 s, as of a checkpoint, 0.1 s more, by which a reading of the counter can be late; likewise.';
 COMMENT ON COLUMN step_lines.power_steps IS 'Steps of these; likewise.';
+COMMENT ON COLUMN step_lines.printed_tokens_per_second IS 'See step_records.printed_tokens_per_second.';
 COMMENT ON COLUMN step_lines.superseded IS 'Whether a later attempt went on from an earlier step, or started over, or a later line has the step too: that counts instead.';
 
 -- `rows` is an SQL keyword.
@@ -217,7 +224,7 @@ COMMENT ON COLUMN audits.keys IS 'Keys that a decoded token''s query met: random
 CREATE TABLE run_measures (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, last_step BIGINT, final_loss DOUBLE,
     training_tokens_percentage DOUBLE, memory_bytes BIGINT, counted_records BIGINT,
-    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, training_seconds DOUBLE,
+    step_seconds DOUBLE, step_seconds_25 DOUBLE, step_seconds_75 DOUBLE, tokens_per_step DOUBLE, printed_tokens_per_second DOUBLE, highest_learning_rate DOUBLE, training_seconds DOUBLE,
     startup_seconds DOUBLE, first_step_seconds DOUBLE,
     energy_joules DOUBLE, power_watts DOUBLE, data_wait_percentage DOUBLE,
     sm_mhz_low DOUBLE, sm_mhz_high DOUBLE, throttle_reasons VARCHAR, clocks_changed BOOLEAN,
@@ -236,8 +243,10 @@ COMMENT ON COLUMN run_measures.step_seconds IS 'Median seconds per step over the
 COMMENT ON COLUMN run_measures.step_seconds_25 IS 'Lower quartile of the same.';
 COMMENT ON COLUMN run_measures.step_seconds_75 IS 'Upper quartile of the same.';
 COMMENT ON COLUMN run_measures.tokens_per_step IS 'Tokens per step, including padding, over the records that count.';
+COMMENT ON COLUMN run_measures.printed_tokens_per_second IS 'Median of step_records.printed_tokens_per_second over the records that count; NULL if none has it.';
+COMMENT ON COLUMN run_measures.highest_learning_rate IS 'Highest learning rate of the step records.';
 COMMENT ON COLUMN run_measures.training_seconds IS 'Seconds spent in the logged steps, including the warm-up.';
-COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one.';
+COMMENT ON COLUMN run_measures.startup_seconds IS 'Seconds from the start of an attempt''s process to its first logged step, summed over attempts that logged one. NULL if unknown, as of an imported run.';
 COMMENT ON COLUMN run_measures.first_step_seconds IS 'Seconds by which the first record of an attempt took longer than as many steps usually do, summed over attempts; not where a later attempt did that step again.';
 COMMENT ON COLUMN run_measures.energy_joules IS 'Energy of all GPUs of the run in the logged steps in joules, including the warm-up; coarse where records are shorter than a second, as of prefills. NULL if unknown for any of them, and on a CPU.';
 COMMENT ON COLUMN run_measures.power_watts IS 'Mean power of all GPUs of the run in watts: power_joules / (power_seconds + 0.1) over the records that count and have them (see steps.power_watts). NULL if none does, if unknown, and on a CPU.';
@@ -257,12 +266,13 @@ COMMENT ON COLUMN comparable.study IS 'Name of the study.';
 COMMENT ON COLUMN comparable.run_id IS 'Id of the run.';
 COMMENT ON COLUMN comparable.other_settings IS 'Hash of the data fingerprint and of the configuration without attention and the path of the data: runs that share it differ by attention alone.';
 
-CREATE TABLE labels (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, label VARCHAR NOT NULL, place BIGINT NOT NULL);
+CREATE TABLE labels (study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, label VARCHAR NOT NULL, place BIGINT NOT NULL, in_study BOOLEAN NOT NULL);
 COMMENT ON TABLE labels IS 'What charts call a group, the factors that vary in its study, except seed and repeat, and where it stands in it.';
 COMMENT ON COLUMN labels.study IS 'Name of the study.';
 COMMENT ON COLUMN labels.run_id IS 'Id of the run.';
 COMMENT ON COLUMN labels.label IS 'Label of the run''s group, unique within a study.';
 COMMENT ON COLUMN labels.place IS 'Position of the group in the study, counted from 1: the order of its matrix, whatever the results.';
+COMMENT ON COLUMN labels.in_study IS 'Whether the study still has the run.';
 
 CREATE TABLE curves (
     study VARCHAR NOT NULL, run_id VARCHAR NOT NULL, most SMALLINT NOT NULL, width BIGINT NOT NULL,
