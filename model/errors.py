@@ -161,6 +161,27 @@ def _nearest(to: int, numbers: Iterable[int]) -> str:
     return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
+_SHORT = {  # what the system says where a machine is short of something, and what to do
+    errno.ENOSPC: "free some space, or name a folder that has some with TMPDIR",
+    errno.EDQUOT: "free some space, or name a folder that has some with TMPDIR",
+    errno.EFBIG: "raise `ulimit -f`",
+    errno.EMFILE: "raise `ulimit -n`",
+    errno.EAGAIN: "raise `ulimit -u` or `ulimit -v`",
+    errno.ENOMEM: "raise `ulimit -v`",
+}
+
+
+def shortage(error: BaseException | None) -> str | None:
+    """What to do about an error if it, or one of its causes, comes of what this machine or shell lacks."""
+    while error is not None:
+        text = str(error)
+        for number, advice in _SHORT.items():
+            if os.strerror(number) in text or (number == errno.ENOMEM and _UNMAPPED in text):
+                return advice
+        error = error.__cause__
+    return None
+
+
 def memory_ran_out(error: BaseException | None) -> BaseException | None:
     """The error, or that of its causes, by which Python, Arrow or DuckDB says that memory ran out, if any."""
     while error is not None:

@@ -27,7 +27,7 @@ from analysis.store.database import in_memory, scripts
 from analysis.store.records import open_records, selections
 from analysis.writeup.write import write as write_latex
 from model.disk.files import Unreadable, no_link, read, sha256
-from model.errors import AssayError, UserError, memory_ran_out
+from model.errors import AssayError, UserError, memory_ran_out, shortage
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -87,6 +87,8 @@ def audit(report: Path, root: Path | None = None) -> Audit:
     except AssayError as error:
         if memory_ran_out(error):  # which says nothing about the report
             raise
+        if advice := shortage(error):
+            raise UserError(f"{report} could not be audited: {error}; {advice}") from error
         done.findings.append(Finding(RECORDS, f"the records cannot be used: {error}"))
     return Audit(
         study=manifest.study,

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from analysis.store.database import first_lines, limit_memory
 from model.disk.hostmemory import Limit, oom_kills
-from model.errors import AssayError, UserError, memory_ran_out
+from model.errors import AssayError, UserError, memory_ran_out, shortage
 
 _LESS = {"query": "select less, or ", "audit": ""}  # what else helps
 
@@ -92,7 +92,10 @@ def _child(
         os.write(write, str(error).encode())
     except BrokenPipeError:  # `runner sql ... | head`
         code = 141
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        if isinstance(error, OSError | ImportError) and (advice := shortage(error)):
+            os.write(write, f"the {what} cannot go on: {first_lines(error, 1)}; {advice}".encode())
+        else:
+            sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)

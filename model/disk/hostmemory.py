@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import time
@@ -24,6 +25,9 @@ _PEAKS = {"": "memory.peak", "memory": "memory.max_usage_in_bytes"}
 # The file that limits memory and swap together, or swap alone.
 _SWAP = {"": ("memory.swap.max", 0), "memory": ("memory.memsw.limit_in_bytes", 1)}
 _POLL_SECONDS = 0.1
+_REMOVALS = 20  # attempts to remove a group
+_NEARLY = 2**24  # bytes below its limit at which a group that the kernel ends may be
+_UNLIMITED = 2**62  # version 1 writes no limit as a number of this size
 _SPARE = 2**29  # bytes that a process may map and not use between two looks, beside its threads' stacks
 _ON_A_GPU = 2 * 2**30  # that CUDA maps at once and does not use: 1.7 GiB on an H100 (torch 2.11, CUDA 13.0)
 _LITTLE = 2**28  # bytes left of a limit that may have been too few for a thread's stack, or for CUDA
@@ -185,14 +189,33 @@ class Group:
         """What was in use, and whose limit that is, if the kernel has ended a process of the group."""
         if not dict(_numbers(self.folder / _KILLS[self._kind])).get("oom_kill"):
             return None
-        peak = _text(self.folder / _PEAKS[self._kind]).strip()
-        used = f"{size(min(int(peak), self._most))} of " if peak.isdecimal() else ""
+        text = _text(self.folder / _PEAKS[self._kind]).strip()
+        peak = min(int(text), self._most) if text.isdecimal() else None
+        if peak is not None and peak < self._most - _NEARLY:
+            return f"{size(peak)} in use; {self._around()} had no more"
+        used = f"{size(peak)} of " if peak is not None else ""
         return f"{used}{size(self._most)} in use ({self._source})"
 
+    def _around(self) -> str:
+        """The group around this one that has the lowest limit; the machine if none has one."""
+        texts = {folder: _text(folder / _FILES[self._kind][0]).strip() for folder in self.folder.parents}
+        limits = {folder: int(text) for folder, text in texts.items() if text.isdecimal()}
+        limits = {folder: most for folder, most in limits.items() if most < _UNLIMITED}
+        if not limits:
+            return "this machine"
+        lowest = min(limits, key=limits.__getitem__)
+        return f"control group {lowest}, which allows {size(limits[lowest])} in all,"
+
     def remove(self) -> None:
-        """Remove the group, once nothing runs in it any more."""
-        with suppress(OSError):
-            self.folder.rmdir()
+        """Remove the group, once nothing runs in it any more; what ends just now is waited for."""
+        for _ in range(_REMOVALS):
+            try:
+                self.folder.rmdir()
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    time.sleep(_POLL_SECONDS)
+                    continue
+            break
 
 
 def left() -> int | None:

@@ -79,6 +79,12 @@ def _sql(query: str | None, study: str | None) -> tuple[str, str | None]:
         return find(Settings.root, query.removeprefix("@"), study)
     if study is not None:
         raise UserError("--study goes with @NAME; in a SELECT, write where study = '...'")
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            "the query is no UTF-8 text: set a locale of UTF-8, such as LC_ALL=C.UTF-8"
+        ) from error
     return query, None
 
 

@@ -137,6 +137,12 @@ def test_where_little_may_be_mapped_all_works_but_figures_and_these_say_what_to_
     said = on(machine, "report", "small", "--out", "pages", rc=2)
     assert "but `ulimit -v` allows 7.6 GiB to be mapped: run `ulimit -v unlimited` first" in said
     on(RUN, "report", "small", "--out", "pages")
+    for short, advice in (
+        (machine, "run `ulimit -v unlimited` first"),
+        ("ulimit -f 100; " + RUN, "raise `ulimit -f`"),
+    ):
+        said = on(short, "audit", "pages", rc=2)
+        assert "could not be audited" in said and advice in said, "the report has no fault"
     checks = {check["what"]: check for check in json.loads(on(machine, "doctor", "--json"))}
     assert not checks["figures"]["works"] and "`ulimit -v` allows" in checks["limits"]["found"]
 

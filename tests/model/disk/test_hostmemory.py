@@ -241,6 +241,13 @@ def test_the_kernel_enforces_a_limit_where_a_group_can_be_made(
     assert group.killed() is None
     machine(**{f"{folder}/assay-7/{files[1]}": "oom_kill 1", f"{folder}/assay-7/{files[2]}": 3 * GIB + 1})
     assert group.killed() == "3.0 GiB of 3.0 GiB in use (`memory` of profile p)"
+    machine(**{f"{folder}/assay-7/{files[2]}": 2 * GIB})
+    assert group.killed() == "2.0 GiB in use; this machine had no more"
+    machine(**{f"{folder}/{files[0]}": 2 * GIB, f"{folder}/../{files[0]}": 2**63 - 4096})
+    around = tmp_path / folder
+    assert (
+        group.killed() == f"2.0 GiB in use; control group {around}, which allows 2.0 GiB in all, had no more"
+    )
     assert hostmemory.Group.make("assay-7", GIB, "p") is None  # it is there
 
 
