@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from model.disk.files import no_link, replacing
 from model.disk.locks import hold
-from model.errors import UserError
+from model.errors import UserError, shortage
 from model.measure.machine import cores
 
 if TYPE_CHECKING:
@@ -228,6 +228,8 @@ def update(root: Path, fresh: bool, work: Callable[[Build], T]) -> T:
             except _Overtaken:
                 log.warning("another collect has replaced %s: starting over from its result", database(root))
             except duckdb.Error as error:
+                if advice := shortage(error):
+                    raise UserError(f"{gettempdir()}: {first_lines(error, 1)}; {advice}") from error
                 if fresh:
                     raise
                 log.warning("%s is damaged (%s): rebuilding it", database(root), first_lines(error, 1))

@@ -100,6 +100,15 @@ def test_an_answer_larger_than_the_memory_is_streamed(
     assert READ[form](out) == rows
 
 
+def test_a_full_disk_and_a_query_that_is_no_text_are_refused_in_words(filled: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "runner", "--root", str(filled), "sql"]
+        done = subprocess.run([*command, "SELECT 1"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, b"No space left on device; free some space" in done.stderr) == (2, True)
+    done = subprocess.run([*command, b"SELECT '\xff'"], capture_output=True, check=False)
+    assert (done.returncode, b"the query is no UTF-8 text" in done.stderr) == (2, True)
+
+
 def test_a_reader_that_leaves_ends_the_query(filled: Path) -> None:
     process = sql(filled, "SELECT range FROM range(100000000)", "--format", "csv")
     assert process.stdout

@@ -9,10 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from analysis.store.collect import collect
-from analysis.store.database import database, open_for_reading
+from analysis.store.database import Build, database, open_for_reading, update
 from model.errors import UserError
 from tests.analysis.conftest import Ask
 from tests.analysis.fabricate import START, Folder, completed, plan
@@ -287,3 +288,14 @@ def test_a_peak_that_no_device_has_gives_no_utilisation(root: Path, sql: Ask, pe
     collect(root)
     assert [row["path"] for row in sql(QUARANTINE)] == ["backends/r1/attempt-1/manifest.json"]
     assert sql("SELECT mfu FROM runs") == [{"mfu": None}]
+
+
+def test_a_disk_that_is_full_does_not_make_a_database_a_damaged_one(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(build: Build) -> None:
+        raise duckdb.FatalException("FATAL Error: could not write all bytes to file: No space left on device")
+
+    with pytest.raises(UserError, match="No space left on device; free some space, or name a folder"):
+        update(root, fresh=False, work=work)
+    assert "damaged" not in caplog.text
