@@ -117,7 +117,7 @@ class Limit:
 
     def state(self) -> str | None:
         """What this process has in use, of how much, and whose limit that is; None if there is none."""
-        return self._state(_in_use(dict(_numbers(PROC / "self/status")))) if self.most is not None else None
+        return self._state(in_use()) if self.most is not None else None
 
     def _state(self, used: int) -> str:
         return f"{size(used)} of {size(self.most or 0)} in use ({self.source})"
@@ -216,6 +216,11 @@ class Group:
                     time.sleep(_POLL_SECONDS)
                     continue
             break
+
+
+def in_use() -> int:
+    """Bytes that this process has in use."""
+    return _in_use(dict(_numbers(PROC / "self/status")))
 
 
 def left() -> int | None:

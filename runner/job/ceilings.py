@@ -18,18 +18,20 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from model.config import RunConfig
-from model.disk import node
+from model.disk import hostmemory, node
 from model.disk.files import Unreadable, read, write
 from model.disk.node import Ceilings, FloorPart, NodeRecord
 from model.disk.record import Manifest, now
 from model.errors import AssayError
 from model.measure import floor, floor_inference
 from model.stderr import say
+from model.units import size
 from runner.job.clocks import clocks_now
 from runner.job.stop import QuickExit, die_with
 from runner.job.turns import turn
 
 _FLOORS = {"training": floor.floor, "inference": floor_inference.floor}
+_MEMORY = 2**29  # bytes of host memory that measuring a CPU takes at most; 248 MiB were seen
 LIMIT_SECONDS = 300.0  # measuring takes a few, and importing torch as long as a busy disk or machine needs
 
 
@@ -52,18 +54,21 @@ class Known:
     floor: list[FloorPart] | None = None
 
 
-def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[str]) -> Known:
+def known(
+    config: RunConfig, manifest: Manifest, study: Path, options: Sequence[str], memory: int | None = None
+) -> Known:
     """The stored ceilings of this device; measures them if there are none. A run can do without them.
 
     Args:
         manifest: with what torch knows about the device.
         study: its folder.
         options: Python options that make a process import the run's code.
+        memory: limit in bytes on what the run's processes have in use, the one that measures among them.
     """
     try:
         if config.train.float8 != "none":
             raise Unmeasured("the rates of float8 products are not measured")
-        found = _found(config, manifest, study / node.FOLDER, options)
+        found = _found(config, manifest, study / node.FOLDER, options, memory)
     except (Unmeasured, OSError) as error:
         say(f"the ceilings of this node are not known: {error}")
         return Known(no_ceilings=str(error))
@@ -73,11 +78,15 @@ def known(config: RunConfig, manifest: Manifest, study: Path, options: Sequence[
     return Known(found.key, None, _FLOORS[config.task](config, found.measured))
 
 
-def _found(config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str]) -> NodeRecord:
+def _found(
+    config: RunConfig, manifest: Manifest, folder: Path, options: Sequence[str], memory: int | None
+) -> NodeRecord:
     """The record. Runs that need the same one take turns: only on a CPU, since a run has its GPU alone."""
     key = key_of(config, manifest)
     if kept := _kept(folder, key):
         return kept
+    if config.device == "cpu" and memory and (free := memory - hostmemory.in_use()) < _MEMORY:
+        raise Unmeasured(f"that takes {size(_MEMORY)} of the run's memory, of which {size(free)} are free")
     with turn(folder / f"{key}.lock", LIMIT_SECONDS, lambda: None) as mine:
         if (found := _kept(folder, key)) is None:
             found = _made(config, manifest, key, options)

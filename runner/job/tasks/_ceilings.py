@@ -11,5 +11,6 @@ def noted(given: Given) -> None:
     if not given.records:
         return
     study = given.folder.path.parent
-    known = ceilings.known(given.run.config, given.progress.manifest, study, given.options)
+    run = given.run
+    known = ceilings.known(run.config, given.progress.manifest, study, given.options, run.memory_bytes)
     given.note(**vars(known))

@@ -50,6 +50,14 @@ def test_an_attempt_finds_what_an_earlier_one_on_its_node_measured(manifest, cou
     assert (record.node, record.device_name, record.software) == ("node1", "CPU: some", {"torch": "2"})
 
 
+def test_where_it_would_take_the_runs_memory_nothing_is_measured(manifest, counted, tmp_path):
+    """A run that fits its limit must not end because of the process that measures."""
+    assert "of the run's memory" in known(CONFIG, manifest, tmp_path, [], 2**28).no_ceilings
+    assert not counted.made
+    assert known(CONFIG, manifest, tmp_path, [], 2**36).ceilings
+    assert known(CONFIG, manifest, tmp_path, [], 2**28).ceilings, "it was measured before"
+
+
 @pytest.mark.parametrize(
     "other",
     [{"host": "node2"}, {"gpu_uuid": "GPU-1"}, {"device_name": "CPU: other"}, {"software": {"torch": "3"}}],
