@@ -16,12 +16,14 @@ from model.measure.memory import IMPORTED, WORKSPACE, peak_memory
 def needed(config: RunConfig) -> int | None:
     """Bytes that a process of the run needs at most, as its task has it; None of attention alone.
 
-    On a CPU, Python and torch themselves are in the same memory, and count.
+    On a CPU, Python and torch themselves are in the same memory, and count; before the run needs its own, they
+    count twice, because another process checks its backend.
     """
     if config.task == "attention":
         return None
     imported = IMPORTED if config.device == "cpu" else 0
-    return imported + (peak_memory(config) if config.task == "training" else inference_memory(config))
+    own = peak_memory(config) if config.task == "training" else inference_memory(config)
+    return max(imported + own, 2 * imported)
 
 
 def inference_memory(config: RunConfig) -> int:

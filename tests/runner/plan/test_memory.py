@@ -203,7 +203,10 @@ SMALL = {"dim": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_dim": 128, "voc
 
 
 def test_on_a_cpu_python_and_torch_count_and_what_the_backward_of_math_makes():
-    """Measured: 218 MiB resident after `import torch`, and a peak of 1,474 MiB with 4,096 tokens under math."""
+    """Measured: 218 MiB resident after `import torch`, and a peak of 1,474 MiB with 4,096 tokens under math.
+
+    A small run and the process that checks its backend had 403 MiB in use together.
+    """
     config = RunConfig.model_validate(
         {
             "device": "cpu", "attention": "math", "model": SMALL, "data": {"path": "text"},
@@ -212,4 +215,4 @@ def test_on_a_cpu_python_and_torch_count_and_what_the_backward_of_math_makes():
     )  # fmt: skip
     assert 0.8 < needed(config) / (1474 * 2**20) < 1.1
     short = config.train.model_copy(update={"sequence_length": 64})
-    assert needed(config.model_copy(update={"train": short})) > 200 * 2**20
+    assert 1 <= needed(config.model_copy(update={"train": short})) / (403 * 2**20) < 1.1
