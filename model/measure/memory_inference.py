@@ -16,7 +16,7 @@ from model.measure.memory import IMPORTED, WORKSPACE, peak_memory
 def needed(config: RunConfig) -> int | None:
     """Bytes that a process of the run needs at most, as its task has it; None of attention alone.
 
-    On a CPU, Python and torch themselves are in the same memory, and count; before the run needs its own, they
+    On a CPU, Python and torch themselves are in the same memory, and count; before the run needs its own they
     count twice, because another process checks its backend.
     """
     if config.task == "attention":
