@@ -209,7 +209,7 @@ class _Resolver:
         return ids, cell.but(
             run_id=ids.of(seed),
             factors={**cell.factors, "seed": seed},
-            config=cell.config.with_seed(seed),
+            config=cell.config.model_copy(update={"seed": seed}),
             plain={**cell.plain, "config": {**cell.plain["config"], "seed": seed}},
             why=(*cell.why[:place], str(mark), *cell.why[place + 1 :]),
             marks={**cell.marks, "seed": mark},

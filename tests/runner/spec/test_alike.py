@@ -56,7 +56,7 @@ def test_a_configuration_is_validated_once_for_all_its_seeds_and_repeats(study, 
 
 def test_a_seed_that_is_copied_makes_the_configuration_that_is_validated():
     config = RunConfig.model_validate({"seed": 1, "task": "attention"})
-    other = config.with_seed(2)
+    other = config.model_copy(update={"seed": 2})
     assert other == RunConfig.model_validate({"seed": 2, "task": "attention"})
     assert (config.seed, other.model_fields_set) == (1, {"seed", "task"})
     assert hash(other) == hash(RunConfig.model_validate({"seed": 2, "task": "attention"}))
