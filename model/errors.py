@@ -161,9 +161,10 @@ def _nearest(to: int, numbers: Iterable[int]) -> str:
     return " or ".join(str(number) for number in (below, above) if number is not None)
 
 
+_FREE = "free some space, or name a folder that has some with TMPDIR"
 _SHORT = {  # what the system says where a machine is short of something, and what to do
-    errno.ENOSPC: "free some space, or name a folder that has some with TMPDIR",
-    errno.EDQUOT: "free some space, or name a folder that has some with TMPDIR",
+    errno.ENOSPC: _FREE,
+    errno.EDQUOT: _FREE,
     errno.EFBIG: "raise `ulimit -f`",
     errno.EMFILE: "raise `ulimit -n`",
     errno.EAGAIN: "raise `ulimit -u` or `ulimit -v`",
@@ -174,9 +175,11 @@ _SHORT = {  # what the system says where a machine is short of something, and wh
 def shortage(error: BaseException | None) -> str | None:
     """What to do about an error if it, or one of its causes, comes of what this machine or shell lacks."""
     while error is not None:
+        if out_of_host_memory(error):
+            return _SHORT[errno.ENOMEM]
         text = str(error)
         for number, advice in _SHORT.items():
-            if os.strerror(number) in text or (number == errno.ENOMEM and _UNMAPPED in text):
+            if os.strerror(number) in text:
                 return advice
         error = error.__cause__
     return None

@@ -128,9 +128,9 @@ def _say_price(planned: Plan) -> None:
     """Say what a launch leaves behind of the study as it was, and what it needs: time, arrays, memory."""
     if planned.record and planned.record.removed:
         say(edits.told(planned.study.name, planned.record.removed, typed()))
-    changed = sum("`--set`" in {each.by for each in (run.overridden or {}).values()} for run in planned.left)
-    if changed:
-        say(f"--set makes {counted(changed, 'run')} beside those of the study's file: groups of their own")
+    if changed := [run for run in planned.left if edits.changed_by_set(run)]:
+        runs = counted(len(changed), "run")
+        say(f"--set makes {runs} beside those of the study's file: groups of their own")
     for line in price(cost.of_plan(planned)):
         say(line)
     order = [Shape.of(run) for run in sorted(planned.left, key=lambda run: run.position or 0)]

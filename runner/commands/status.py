@@ -203,9 +203,9 @@ def _aside(row: dict[str, Any]) -> str:
 
 
 def _counts(states: Sequence[RunState]) -> str:
-    gone = {(study, run_id) for study, runs in _gone(states).items() for run_id in runs}
-    left = [state for state in states if (state.brief.study, state.brief.run_id) not in gone]
-    removed = [state for state in states if (state.brief.study, state.brief.run_id) in gone]
+    gone = _gone(states)
+    removed = [state for state in states if state.brief.run_id in gone[state.brief.study]]
+    left = [state for state in states if state.brief.run_id not in gone[state.brief.study]]
     aside = f"; {len(removed)} removed: {_words(removed)}" * bool(removed)
     return f"{counted(len(left), 'run')}: {_words(left) or 'none'}{aside}"
 

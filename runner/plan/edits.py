@@ -22,6 +22,7 @@ from model.disk.record import RunRecord, StudyRecord
 from model.errors import UserError
 from model.units import counted
 from runner.spec.cells.cell import Cell
+from runner.spec.cells.overridden import BY_SET
 from runner.spec.expansion import expand
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.settings import flatten
@@ -99,11 +100,15 @@ def _strike(left: dict[str, RunRecord], cells: Iterable[Cell]) -> None:
         left.pop(cell.run_id, None)
 
 
+def changed_by_set(run: RunRecord) -> list[str]:
+    """The settings of a run that `--set` gave another value than the study's own."""
+    return [name for name, change in (run.overridden or {}).items() if change.by == BY_SET]
+
+
 def _sets(run: RunRecord) -> tuple[str, ...]:
     """The `--set` options that made a run, of those that changed a value of the study's own."""
     config = _settings(run)
-    changed = [name for name, each in (run.overridden or {}).items() if each.by == "`--set`"]
-    return tuple(f"{name}={json.dumps(config[name])}" for name in changed)
+    return tuple(f"{name}={json.dumps(config[name])}" for name in changed_by_set(run))
 
 
 def _settings(of: RunRecord | Cell) -> dict[str, Any]:

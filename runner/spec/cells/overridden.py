@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from model.disk.record import Override
 from runner.spec.cells.options import Setting
 
+BY_SET = "`--set`"  # what changed a setting, as records and pages say it
+
 
 def overridden(
     settings: Mapping[str, Setting], own: Mapping[str, Setting], options: Mapping[str, Setting], scale: str
@@ -22,5 +24,5 @@ def overridden(
     for dotted, (value, _) in settings.items():
         study, _ = own.get(dotted, (None, None))
         if value != study:
-            changed[dotted] = Override(own=study, by="`--set`" if dotted in options else f"scale {scale}")
+            changed[dotted] = Override(own=study, by=BY_SET if dotted in options else f"scale {scale}")
     return changed
