@@ -25,7 +25,7 @@ def price(cost: Estimate) -> Iterator[str]:
     if limited := parts[Basis.LIMIT]:
         yield f"no estimate yet{_for(limited, cost)}; {_limit(replace(cost, runs=limited))}"
     if unknown := parts[Basis.UNKNOWN]:
-        yield f"no estimate yet{_for(unknown, cost)}; no limit: the profile has no time_limit"
+        yield f"no estimate yet{_for(unknown, cost)}; the profile has no time_limit"
     limits = [limit for run in cost.runs if (limit := run.limit_passed)]
     for limit, count in sorted(Counter(limits).items()):
         yield f"{count} of them will exceed the time limit of {clock(limit)}"

@@ -100,7 +100,7 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**os.environ, **share, **profile.env, **visible, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **share, **profile.env_here, **visible, "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

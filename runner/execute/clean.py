@@ -42,7 +42,7 @@ RECORDS = frozenset({
 })  # fmt: skip
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<pid>\d{1,9})(?:@(?P<host>.+))?|part)|checkpoint\.part")
 _JOB_FILE = re.compile(
-    r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|requeued|\d+_result|\d+_log)\.\w+"
+    r"(?P<array>\d+)(?:_(?P<index>\d+))?_(?:submitted|submission|next|requeued|\d+_result|\d+_log)\.\w+"
 )
 
 

@@ -177,7 +177,7 @@ def require_program(cluster: Cluster) -> None:
     """Refuse a profile whose runs start with a program that this machine has not. Raises InvalidFile."""
     profile, program = cluster.profile, cluster.profile.python_command[0]
     relative = "/" in program and not program.startswith("/")  # a run starts in its own folder
-    if relative or not shutil.which(program, path={**os.environ, **profile.env}.get("PATH")):
+    if relative or not shutil.which(program, path={**os.environ, **profile.env_here}.get("PATH")):
         key = "wrapper" if profile.wrapper else "python"
         advice = "give its absolute path, or the name of one on PATH"
         raise _refused(cluster, key, f"no program '{program}' on this machine: {advice}")
@@ -196,7 +196,7 @@ def devices_for(cluster: Cluster, processes: Sequence[int]) -> tuple[str, ...]:
     profile, most = cluster.profile, max(processes)
     if not profile.gpus or (profile.max_parallel == 1 and most == 1):
         return ()
-    environment = {**os.environ, **profile.env}
+    environment = {**os.environ, **profile.env_here}
     devices = gpus.visible(environment)
     here = f"is more than {gpus.counted(devices, environment)}"
     if 1 < most > len(devices):

@@ -23,18 +23,17 @@ from model.disk.record import Manifest, Outcome, Result, RunRecord, now
 from model.errors import Interrupted, Unsupported
 from model.measure import machine
 from model.stderr import say
-from runner.job import admission, phase
+from runner.job import admission, phase, slurm
 from runner.job.clocks import clocks
 from runner.job.manifest import first_manifest, with_device
 from runner.job.ranks.first import LEAVE_SECONDS, Lost, Ranks, of_rank_0
 from runner.job.ranks.meet import lead, met
-from runner.job.slurm import KILL_SECONDS, is_preempted, job_end, nodes_of_job, requeue
+from runner.job.slurm import is_preempted, job_end, nodes_of_job
 from runner.job.stop import Stop, deadline
 from runner.job.tasks import Afterwards, Given, Progress, checked, load, memory_limit, prepared
 from runner.state import ledger, process
 from runner.state.code import snapshot
 from runner.state.endings import UNWRITTEN, Ending, Terminated, of_exception, with_need
-from runner.state.slurm import SchedulerError
 from runner.state.tasks import jobs_folder
 
 _TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
@@ -66,7 +65,7 @@ def run_attempt(  # noqa: PLR0915  one attempt, from its manifest to its result
     def go_on(ending: Ending) -> None:
         ending = _with_cause(ending, folder, number)
         if run.requeue and load(run.config.task).resumes and _is_to_go_on(ending, stop, progress, folder):
-            _go_on_in_the_queue(folder, number, fellows, end)
+            _go_on_in_the_queue(folder, number)
 
     def lost(ending: Ending) -> None:
         """End the attempt, whatever its main thread does: it may wait for a process that will not come."""
@@ -233,28 +232,14 @@ def _taken_before_a_step(attempt: Attempt) -> bool:
     return taken and not (attempt.path / "steps.jsonl").exists()
 
 
-def _go_on_in_the_queue(
-    folder: RunFolder, number: int, fellows: Sequence[RunFolder], end: float | None
-) -> None:
-    """Claim the next attempt for this Slurm job, and requeue the job.
-
-    A requeue ends every run in the job, so this first waits for the others, as long as time allows.
-    """
-    state, parallel = ledger.state(folder), folder.attempt(number).parallel
-    if state.job_id and ledger.claim(folder, number + 1, "slurm", parallel):
-        ledger.submitted(folder, number + 1, state.job_id)
-        while any(map(_at_work, fellows)) and (end is None or time.monotonic() < end - KILL_SECONDS):
-            time.sleep(1)
-        try:
-            requeue(jobs_folder(folder.path.parent))
-        except (SchedulerError, OSError) as error:
-            ledger.release(folder, number + 1, str(error))
-
-
-def _at_work(fellow: RunFolder) -> bool:
-    """Whether a run's newest attempt has no result yet and its process is alive on this machine."""
-    newest = fellow.attempts()[-1]
-    return bool(newest.manifest and newest.result is None and process.alive(newest.manifest))
+def _go_on_in_the_queue(folder: RunFolder, number: int) -> None:
+    """Claim the next attempt for a next job, and ask for that job."""
+    if not ledger.claim(folder, number + 1, "slurm", folder.attempt(number).parallel):
+        return
+    try:
+        slurm.go_on(jobs_folder(folder.path.parent), folder, number + 1)
+    except OSError as error:
+        ledger.release(folder, number + 1, str(error))
 
 
 def _work(

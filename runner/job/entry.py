@@ -14,8 +14,8 @@ from model.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
 from runner.job.ranks.start import Follower, stand_by
-from runner.job.slurm import ending_before_restart, is_over
-from runner.state import ledger
+from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
+from runner.state import gpus, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
@@ -31,14 +31,20 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     """
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]
     first, number = members[0]
-    slot, rank = _place(len(members), first.attempt(number).planned.config.processes)
+    processes = first.attempt(number).planned.config.processes
+    slot, rank = _place(len(members), processes)
     if slot >= len(members):
         return "unused task"  # so that no attempt starts twice
+    if (
+        "ASSAY_SHARED_GPUS" in os.environ
+    ):  # Slurm was not asked for GPUs, and gives every task all of its node
+        here = gpus.visible(os.environ) or [str(number) for number in range(len(members) * processes)]
+        os.environ[gpus.VARIABLE] = ",".join(here[slot * processes : (slot + 1) * processes])
     run, number = members.pop(slot)
     if rank:
         return _follow(run, slot, rank)
     attempt: int | None = number
-    if int(os.environ.get("SLURM_RESTART_COUNT", "0")):
+    if has_earlier():
         attempt = attempt_of_restart(run, number)
     if attempt is None or withdrawn(run.attempt(attempt)) or _given_up(run.attempt(attempt)):
         _dismiss(run, number, slot)
@@ -106,15 +112,15 @@ def _given_up(attempt: Attempt) -> bool:
 
 
 def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
-    """The attempt that a restarted job works on; None if there is nothing left to do.
+    """The attempt that a job works on which was restarted, or goes on for another one; None if there is none.
 
-    If the job requeued itself, that is the attempt it claimed then. If Slurm requeued it, after a node
-    failure or a preemption, it is a new one, unless nothing of the last one had started and nobody has
+    If the run asked for this start, that is the attempt it claimed then. If Slurm requeued the job, after a
+    node failure or a preemption, it is a new one, unless nothing of the last one had started and nobody has
     recorded its end. A run that was stopped before its end resumes.
     """
-    newest, state = folder.attempts()[-1], ledger.state(folder)
-    job_id = folder.attempt(number).job_id or os.environ.get("SLURM_JOB_ID", "")
-    if state.outcome is Outcome.COMPLETED or (newest.number != number and newest.job_id != job_id):
+    newest, state, own = folder.attempts()[-1], ledger.state(folder), job_id()
+    ours = newest.number == number or newest.job_id in {own, predecessor() or own}
+    if state.outcome is Outcome.COMPLETED or not ours:
         return None  # done, or taken over by another job
     if newest.settled is None and ledger.untouched(folder, newest.number):
         return newest.number
@@ -125,5 +131,5 @@ def attempt_of_restart(folder: RunFolder, number: int) -> int | None:
     again = newest.number + 1
     if not ledger.claim(folder, again, "slurm", newest.parallel):
         return None
-    ledger.submitted(folder, again, job_id)
+    ledger.submitted(folder, again, own)
     return again

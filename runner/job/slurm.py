@@ -1,21 +1,23 @@
-"""A job's requests to Slurm: when its time limit ends, why it was restarted, and to requeue it."""
+"""What a run asks of Slurm: when its time ends, why its job was restarted, and to go on in a next job.
+
+Much of this the batch script does, on the host (runner/execute/slurm/host.sh): a container may lack Slurm's
+commands.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from datetime import datetime
 from pathlib import Path
 
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
-from runner.state import culprit, slurm
+from runner.state import culprit, ledger
 from runner.state.endings import Ending
 from runner.state.slurm import SchedulerError, ask, ending_of
 
 _FACT = re.compile(r"(\w+)=(\S+)")
-KILL_SECONDS = 5.0  # before the time limit; Slurm may start killing the job here
 
 
 def nodes_of_job() -> int:
@@ -23,55 +25,50 @@ def nodes_of_job() -> int:
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 
+def job_id() -> str:
+    """This process's job, as ledgers have it: the last element of an array has the array's number."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
+
+
 def job_end() -> float | None:
-    """When Slurm will end this process's job, on the time.monotonic() clock; None without a limit.
+    """When Slurm will end this process's job, on the time.monotonic() clock; None if unknown, or never.
 
     If that time has passed, the job is not this process's: after `salloc`, a shell keeps an ended job's
     variables.
     """
-    job_id = os.environ.get("SLURM_JOB_ID")
-    if not job_id:
-        return None
     try:
-        end: float | None = float(os.environ.get("SLURM_JOB_END_TIME", ""))
+        end = float(os.environ.get("SLURM_JOB_END_TIME", "") if "SLURM_JOB_ID" in os.environ else "")
     except ValueError:
-        end = _ask_end(job_id)
-    return None if end is None or end <= time.time() else time.monotonic() + end - time.time()
+        return None
+    return None if end <= time.time() else time.monotonic() + end - time.time()
 
 
-def _ask_end(job_id: str) -> float | None:
-    """The job's end as Unix time, from squeue: older Slurm versions do not set it in the environment.
+def has_earlier() -> bool:
+    """Whether this process's job was restarted, or goes on for another one."""
+    return os.environ.get("SLURM_RESTART_COUNT", "0") != "0" or bool(predecessor())
 
-    The last element of an array has the array's number, for which squeue shows all elements, also those that
-    are ending, whose end is in the past.
-    """
-    try:
-        shown = dict(line.split() for line in ask("squeue", "-h", "-j", job_id, "-o", "%A %e").splitlines())
-        return datetime.fromisoformat(shown[job_id]).timestamp()
-    except (SchedulerError, KeyError, ValueError):
-        return None  # no limit, or no Slurm commands inside the container
+
+def predecessor() -> str | None:
+    """The job that this process's job goes on for, in whose place it was submitted."""
+    return os.environ.get("ASSAY_AFTER") or None
 
 
 def ending_before_restart(folder: RunFolder, attempt: Attempt) -> Ending:
-    """How the previous attempt of a requeued job ended, from sacct and from its own result."""
-    ending, own = _accounted(attempt.job_id), attempt.result
+    """How the attempt before this start of the job ended, from accounting and from its own result."""
+    ending, own = _accounted(), attempt.result
     if own and ending.outcome is Outcome.LOST:
         return Ending(own.outcome, f"{own.reason} ({ending.reason})")
     return culprit.true_of(ending, folder, attempt.number)
 
 
-def _accounted(job_id: str | None) -> Ending:
-    """How the job's previous start ended, according to accounting."""
-    name = os.environ.get("SLURM_JOB_NAME")
-    ours = [f"--name={name}"] if name else []  # an older job may have had the same number
-    try:
-        rows = slurm.sacct(slurm.JOB, "-D", "-X", *ours, "-j", job_id or "")
-    except SchedulerError as error:  # no accounting on the node
-        return Ending(Outcome.LOST, f"Slurm requeued the job, and its accounting does not say why: {error}")
-    said = [row[1:4] for row in rows if row[0] == job_id]
+def _accounted() -> Ending:
+    """How the job's previous start, or the job before it, ended according to accounting."""
+    rows = [line.split("|") for line in os.environ.get("ASSAY_EARLIER", "").splitlines()]
     # Every ended entry is an earlier start: accounting may not list the current one yet.
-    earlier = [ending for state, code, node in said if (ending := ending_of(state, code, node))]
-    return earlier[-1] if earlier else Ending(Outcome.LOST, "Slurm requeued the job")
+    endings = [ending for row in rows if len(row) == 3 and (ending := ending_of(*row))]
+    unknown = "Slurm has started the job again, and its accounting does not say why"
+    return endings[-1] if endings else Ending(Outcome.LOST, unknown)
 
 
 def is_over(local_id: int) -> bool:
@@ -96,38 +93,28 @@ def is_preempted() -> bool:
     if "SLURM_JOB_ID" not in os.environ:
         return False
     try:
-        said = dict(_FACT.findall(ask("scontrol", "-o", "show", "job", _job())))
+        said = dict(_FACT.findall(ask("scontrol", "-o", "show", "job", job_id())))
     except SchedulerError:  # no Slurm commands inside the container
         return False
     told, started = said.get("PreemptTime", ""), said.get("StartTime", "")
     return said.get("JobState") == "RUNNING" and told[:1].isdigit() and told >= started
 
 
-def _job() -> str:
-    """This process's job; the last element of an array has the array's number, and needs its own index."""
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+def go_on(jobs: Path, folder: RunFolder, number: int) -> None:
+    """Ask for a next job, in which a run goes on as an attempt that it has claimed.
 
-
-def requeue(marks: Path) -> None:
-    """Requeue this process's job. Slurm then ends this process.
-
-    If several runs share the job, only the first sends the request: a second one could arrive after the job
-    has restarted.
-
-    Args:
-        marks: a folder shared by the runs, for the file that marks the request.
+    The batch script arranges it once all runs of the job have ended, or their time has, and writes to the
+    ledger which job that is, or that there is none.
 
     Raises:
-        SchedulerError: scontrol is not installed or refuses.
+        OSError: the request cannot be written.
     """
-    mark = marks / f"{os.environ['SLURM_JOB_ID']}_requeued.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
-    try:
-        mark.touch(exist_ok=False)
-    except FileExistsError:
-        return
-    try:
-        ask("scontrol", "requeue", _job())
-    except SchedulerError:
-        mark.unlink()
-        raise
+    none = "Slurm took no next job: the log of this one says why"
+    lines = [
+        ("submitted", ledger.line(number, "submitted", executor="slurm", job_id="@JOB@")),
+        ("released", ledger.line(number, "released", reason=none)),
+    ]
+    path = jobs / f"{os.environ['SLURM_JOB_ID']}_next.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
+    text = [f"{event}\t{folder.path}/ledger.jsonl\t{line.model_dump_json()}\n" for event, line in lines]
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(text))

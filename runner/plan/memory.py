@@ -52,7 +52,7 @@ def gpu_room(cluster: Cluster) -> Room | None:
     profile, rooms = cluster.profile, list[Room]()
     if profile.gpu_memory_bytes:
         rooms.append(Room(profile.gpu_memory_bytes, "the profile's GPUs have"))
-    if profile.executor == "local" and (here := gpus.memory({**os.environ, **profile.env})):
+    if profile.executor == "local" and (here := gpus.memory({**os.environ, **profile.env_here})):
         rooms.append(Room(here, "this machine's GPUs have"))
     return min(rooms, key=lambda room: room.bytes, default=None)
 

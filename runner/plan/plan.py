@@ -201,7 +201,7 @@ def _limits(profile: Profile, resources: Resources) -> dict[str, Any]:
         "cpus": profile.cpus,
         "checkpoint_seconds": profile.checkpoint_seconds,
         "grace_seconds": profile.grace_seconds,
-        "requeue": profile.requeue and profile.executor == "slurm",
+        "requeue": profile.chain and profile.executor == "slurm",
         "peak_flops_override": profile.peak_tflops * 1e12 if profile.peak_tflops else None,
     }
 

@@ -51,11 +51,13 @@ class Pyxis(Frozen):
 
 
 class Apptainer(Frozen):
-    """An Apptainer image, started by srun."""
+    """An Apptainer or Singularity image, started by srun."""
 
     kind: Literal["apptainer"]
     image: Place = Field(description="A .sif file, or a URI such as docker://IMAGE.")
+    command: Literal["apptainer", "singularity"] = Field("apptainer", description="What the cluster has.")
     nv: bool = Field(True, description="--nv: use the host's NVIDIA driver in the container.")
+    rocm: bool = Field(False, description="--rocm, in place of --nv: use the host's AMD driver.")
     binds: list[Single] = Field(
         default=[],
         description="--bind: a list of SOURCE[:TARGET[:OPTIONS]]; must include the root, if outside home.",
@@ -84,9 +86,10 @@ def srun_args(container: Container) -> list[str]:
 def argv(container: Container) -> list[str]:
     """The argv prefix that runs a command in a container."""
     match container:
-        case Apptainer(image=image, nv=nv, binds=binds):
+        case Apptainer(command=command, image=image, nv=nv, rocm=rocm, binds=binds):
             bound = [word for bind in binds for word in ("--bind", bind)]
-            return ["apptainer", "exec", *(["--nv"] if nv else []), *bound, image]
+            driver = ["--rocm"] if rocm else ["--nv"] if nv else []
+            return [command, "exec", *driver, *bound, image]
         case _:
             return []
 

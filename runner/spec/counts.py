@@ -54,9 +54,16 @@ def _among(name: str, options: tuple[str, ...]) -> bool:
 
 
 def counts_gpus(word: str) -> bool:
-    """Whether an argument of srun says how many GPUs there are."""
+    """Whether an argument of srun says how many GPUs a task has, or which."""
     name = word.partition("=")[0]
-    return bool(word.startswith("-G") or (name.startswith("--") and _among(name[2:], _GPUS)))
+    shares = (*_GPUS, "gpu-bind", "gres")
+    return bool(word.startswith("-G") or (name.startswith("--") and _among(name[2:], shares)))
+
+
+def cpus_of(word: str) -> str | None:
+    """How many CPUs an argument of srun gives a task; None if that is not what it says."""
+    match = re.fullmatch(r"-c=?(.+)|--cpus-p[a-z-]*=(.+)", word)
+    return (match[1] or match[2]) if match else None
 
 
 def _setup_line(text: str) -> str:
@@ -92,15 +99,24 @@ def idle_gpus(gres: str | int | None, used: int) -> str | None:
     return text if asked > used else None
 
 
+def asks_for_gpus(gres: str | int | None) -> bool:
+    """Whether a value of --gres has a part that asks for GPUs."""
+    return any(part.removeprefix("gres:").split(":")[0] == "gpu" for part in str(gres or "").split(","))
+
+
 def gres_for(gres: str, gpus: int) -> str:
-    """The --gres for another number of GPUs per node, such as `gpu:h100:4` for `gpu:h100:1`.
+    """The --gres for another number of GPUs per node: `gpu:h100:4,tmp:1` for `gpu:h100:1,tmp:1`.
 
     Raises:
-        UserError: it asks for anything but GPUs of one kind.
+        UserError: it does not ask for GPUs of one kind.
     """
-    words = gres.removeprefix("gres:").split(":")
-    if words[0] != "gpu" or {",", "("} & set(gres):
+    parts = gres.removeprefix("gres:").split(",")
+    if sum(map(asks_for_gpus, parts)) != 1 or "(" in gres:
         text = f"slurm.gres {gres} cannot be changed to ask for {counted(gpus, 'GPU')}"
         raise UserError(f"{text}, which runs of several processes need: write gpu:TYPE, or leave it out")
-    kind = words[:-1] if words[-1].isdigit() else words
-    return ":".join([*kind, str(gpus)])
+    return ",".join(_counting(part, gpus) if asks_for_gpus(part) else part for part in parts)
+
+
+def _counting(part: str, gpus: int) -> str:
+    words = part.split(":")
+    return ":".join([*(words[:-1] if words[-1].isdigit() else words), str(gpus)])

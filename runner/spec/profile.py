@@ -20,7 +20,7 @@ from runner.spec.counts import SbatchOption, SetupLine, SrunWord
 from runner.spec.document import Document, read_document
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.quantities import Memory, Time, parse_memory, parse_time
-from runner.spec.shell import Inert, Setting, Variable, Word
+from runner.spec.shell import Expanded, Setting, Variable, expanded
 from runner.spec.validation import validated
 
 DEFAULT = "local"
@@ -34,25 +34,36 @@ class _Queue(Strict):
     account: Setting | None = Field(None, description="--account")
     qos: Setting | None = Field(None, description="--qos")
     reservation: Setting | None = Field(None, description="--reservation")
+    constraint: Setting | None = Field(None, description="--constraint")
+    gres: Setting | None = Field(
+        None, description="--gres, such as gpu:t4:1; default: --gpus-per-node, computed from `gpus`."
+    )
+    options: dict[SbatchOption, Literal[True] | Setting | int] = Field(
+        default={},
+        description="Any other sbatch options, by name without dashes; `true` for one without a value.",
+    )
 
 
 class Slurm(_Queue):
     """Options for sbatch and srun."""
 
-    constraint: Setting | None = Field(None, description="--constraint")
-    gres: Setting | None = Field(
-        None, description="--gres, such as gpu:t4:1; default: --gpus-per-node, computed from `gpus`."
-    )
     exclusive: bool = Field(False, description="--exclusive: allocate whole nodes.")
     ask_memory: bool = Field(True, description="Pass --mem; set to false if the cluster rejects it.")
+    ask_gpus: bool = Field(
+        True, description="Ask for GPUs; set to false if every node of the partition has the same, unasked."
+    )
     srun_args: list[SrunWord] = Field(
-        default=[], description="Extra srun arguments inside the job, such as --cpus-per-task=8."
+        default=[],
+        description="Extra srun arguments inside the job, such as --cpu-bind=cores; `cpus` is passed anyway.",
     )
     setup: list[SetupLine] = Field(
-        default=[], description="Shell lines run before srun, such as module loads."
+        default=[],
+        description="Shell lines run before srun, such as module loads; one that fails ends the job.",
     )
-    options: dict[SbatchOption, Setting | int] = Field(
-        default={}, description="Any other sbatch options, by name without dashes."
+    host_suffix: Setting | None = Field(
+        None,
+        description="What a node's name needs at its end to be reached by the network between nodes, such as "
+        "`i` at JSC.",
     )
 
 
@@ -82,6 +93,7 @@ class Budget(Strict):
 class Debug(_Queue):
     """Overrides for rehearsals; anything not set here is the same as for ordinary runs."""
 
+    exclusive: bool | None = Field(None, description="--exclusive: allocate whole nodes.")
     time_limit: Time | None = Field(None, description="Time limit per rehearsal run, H:MM:SS.")
     max_parallel: Positive | None = Field(None, description="Maximum number of concurrent rehearsal runs.")
     max_queued: Positive | None = Field(None, description="Maximum number of jobs in Slurm's queue.")
@@ -122,7 +134,9 @@ class Profile(Strict):
     gpu_memory: Memory | None = Field(
         None, description="Memory of one GPU, such as 79GiB: a launch names runs that will not fit."
     )
-    time_limit: Time | None = Field(None, description="Time limit per run, H:MM:SS.")
+    time_limit: Time | None = Field(
+        None, description="Time limit per run, H:MM:SS; default: on Slurm the partition's, here none."
+    )
     grace: Time | None = Field(
         None,
         description="How long before the limit a run saves a checkpoint and stops, H:MM:SS; default: two "
@@ -131,9 +145,14 @@ class Profile(Strict):
     checkpoint_every: Time | None = Field(
         None, description="Time between checkpoints, H:MM:SS; default: only when the run is stopped."
     )
+    chain: bool = Field(
+        True,
+        description="On Slurm: a run that nears its time limit goes on in a next job, from its checkpoint.",
+    )
     requeue: bool = Field(
         True,
-        description="On Slurm: requeue a run that nears its time limit, and resume runs that Slurm requeues.",
+        description="On Slurm: the next job is this one, requeued, and a run that Slurm requeues resumes; "
+        "false where jobs cannot be requeued: a new job is submitted, which waits for this one.",
     )
     retries: int = Field(
         2,
@@ -147,13 +166,17 @@ class Profile(Strict):
     max_parallel: Positive = Field(
         1, description="Maximum number of concurrent runs; more than one per machine distorts timings."
     )
-    env: dict[Variable, Inert] = Field(default={}, description="Environment variables to set in runs.")
-    python: Word | None = Field(
+    env: dict[Variable, Expanded] = Field(
+        default={},
+        description="Environment variables to set in runs. $NAME is expanded where a run starts; $$ is a $.",
+    )
+    python: Expanded | None = Field(
         None,
-        description="Python on the nodes or in the container; default: the Python that launches.",
+        description="Python on the nodes or in the container; default: the Python that launches. On Slurm, "
+        "$NAME is expanded in the job.",
     )
     container: Container = Field(default=NoContainer(), description="The container that runs start in.")
-    wrapper: list[Word] = Field(
+    wrapper: list[Expanded] = Field(
         default=[], description="Command to put before python, such as [numactl, --membind=0-3]."
     )
     peak_tflops: float | None = Field(
@@ -209,8 +232,18 @@ class Profile(Strict):
 
     @property
     def python_command(self) -> list[str]:
-        """The argv that starts Python on a node: container command, wrapper, Python."""
-        return [*containers.argv(self.container), *self.wrapper, self.python or sys.executable]
+        """The argv that starts Python: container command, wrapper, Python. On Slurm it may have $NAME."""
+        words = [
+            *containers.argv(self.container),
+            *self.wrapper,
+            self.python or sys.executable.replace("$", "$$"),
+        ]
+        return words if self.slurm else [expanded(word) for word in words]
+
+    @property
+    def env_here(self) -> dict[str, str]:
+        """The variables to set in runs on this machine, expanded."""
+        return {name: expanded(value) for name, value in self.env.items()}
 
     def allowing(self, resources: Resources) -> Profile:
         """This profile with a rule's resources in place of its own."""
@@ -222,16 +255,29 @@ class Profile(Strict):
         if not (self.debug and self.slurm):
             return self
         given: dict[str, Any] = self.debug.model_dump(exclude_none=True)
-        queue: dict[str, Any] = {name: given.pop(name) for name in _Queue.model_fields if name in given}
+        names = [*_Queue.model_fields, "exclusive"]
+        queue: dict[str, Any] = {name: given.pop(name) for name in names if name in given}
+        queue["options"] = {**self.slurm.options, **self.debug.options}
         if "time_limit" in given:
             given["grace"] = None  # recomputed for the new limit
         return self.model_copy(update={**given, "slurm": self.slurm.model_copy(update=queue)})
 
-    @field_validator("debug", "max_queued", "requeue")
+    @field_validator("debug", "max_queued", "chain", "requeue")
     @classmethod
     def _needs_slurm(cls, value: object, info: ValidationInfo) -> object:
         if info.data.get("executor") == "local":
             raise ValueError(f"`{info.field_name}` needs executor: slurm")
+        return value
+
+    @field_validator("env", "python", "wrapper")
+    @classmethod
+    def _can_be_expanded_here(cls, value: Any, info: ValidationInfo) -> object:
+        if info.data.get("executor") == "local":
+            texts = (
+                value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
+            )
+            for text in texts or ():
+                expanded(text)
         return value
 
     @field_validator("processes_per_node")
@@ -329,7 +375,7 @@ def read_cluster(name: str | None = None, study: Path | None = None) -> Cluster:
         raise UserError(f"{asked}no profile '{name}' {choices}; or give the path of a .yaml file")
     document = read_document(path)
     profile = validated(document, Profile)
-    if problems := [*_idle_gpus(profile, document)]:
+    if problems := [*_idle_gpus(profile, document), *_contradictions(profile, document)]:
         raise InvalidFile(problems)
     return Cluster(path.stem, profile, document)
 
@@ -340,3 +386,25 @@ def _idle_gpus(profile: Profile, document: Document) -> Iterator[Problem]:
     for path, gres in settings.items():
         if problem := counts.idle_gpus(gres, used):
             yield Problem(document.mark(path), problem)
+
+
+def _contradictions(profile: Profile, document: Document) -> Iterator[Problem]:
+    """What two settings ask of Slurm that only one can say."""
+    slurm, cpus = profile.slurm or Slurm(), str(profile.cpus or 1)
+    for index, word in enumerate(slurm.srun_args):
+        if counts.cpus_of(word) not in (None, cpus):
+            text = f"{word} contradicts `cpus: {cpus}`, which srun gets: set `cpus` alone"
+            yield Problem(document.mark(("slurm", "srun_args", index)), text)
+    instead = {
+        "cpus-per-task": "cpus",
+        "time": "time_limit",
+        **{name: f"slurm.{name}" for name in Slurm.model_fields},
+    }
+    for option in slurm.options:
+        name, mark = option.replace("_", "-"), document.mark(("slurm", "options", option))
+        if name in ("cpus-per-task", "time") or getattr(slurm, name, None):
+            yield Problem(mark, f"'{option}' is set by `{instead[name]}`: keep that one")
+        if name.startswith("mem") and profile.memory and slurm.ask_memory:
+            yield Problem(
+                mark, f"'{option}' contradicts `memory`, which is passed as --mem: set `ask_memory: false`"
+            )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -11,13 +14,17 @@ from model.errors import UserError
 from runner.spec.problems import HIDDEN, code_point
 
 _SETTING = re.compile(r"[\w.,:;=+/@%()\[\]*&|!~ -]*", re.ASCII)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 # Options that the launcher sets itself: of two values for one option, the later would win.
 _OURS = frozenset({
-    "array", "comment", "error", "job-name", "no-requeue", "open-mode", "output", "parsable", "requeue",
-    "signal", "test-only", "wait", "wrap",
+    "array", "error", "job-name", "no-requeue", "open-mode", "output", "parsable", "requeue", "signal",
+    "test-only", "wait", "wrap",
 })  # fmt: skip
+
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+# A `$$`, a `$NAME` or `${NAME}`, or a dollar sign that is neither.
+_DOLLAR = re.compile(rf"\$(?:(?P<escaped>\$)|(?P<name>{_NAME})|\{{(?P<braced>{_NAME})\}}|)")
 
 
 def inert(text: str) -> str:
@@ -45,6 +52,40 @@ def literal(text: str) -> str:
     return text
 
 
+def expandable(text: str) -> str:
+    """Check a text in which $NAME and ${NAME} are expanded where a run starts. Raises ValueError."""
+    if not all(match.lastgroup for match in _DOLLAR.finditer(inert(text))):
+        raise ValueError(f"'{text}': only $NAME and ${{NAME}} are expanded; write $$ for a dollar sign")
+    if "`" in text or text.startswith("~"):
+        raise ValueError(f"'{text}': only $NAME and ${{NAME}} are expanded: write it out in full")
+    return text
+
+
+def expanded(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """An `expandable` text with the values of its variables. Raises ValueError if one is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"] or match["braced"]
+        if name and name not in environment:
+            raise ValueError(f"'{text}': {name} is not set here")
+        return environment[name] if name else "$"
+
+    return _DOLLAR.sub(value, text)
+
+
+def quoted(text: str) -> str:
+    """An `expandable` text as one word of a batch script, whose shell expands the variables."""
+    if "$" not in text:
+        return shlex.quote(text)
+    parts = _DOLLAR.split(re.sub(r'([\\"])', r"\\\1", text))
+    plain, escaped, names, braced = parts[::4], parts[1::4], parts[2::4], parts[3::4]
+    dollars = [
+        r"\$" if dollar else f"${{{name or brace}}}"
+        for dollar, name, brace in zip(escaped, names, braced, strict=True)
+    ]
+    return '"' + "".join(text + dollar for text, dollar in zip(plain, [*dollars, ""], strict=True)) + '"'
+
+
 def place(text: str) -> str:
     """Check a name or path in a container setting. Raises ValueError."""
     if literal(text).startswith("-"):
@@ -62,7 +103,7 @@ def single(text: str) -> str:
 
 
 def _variable(text: str) -> str:
-    if not _VARIABLE.fullmatch(text):
+    if not re.fullmatch(_NAME, text):
         raise ValueError(f"{text!r} is not a valid environment variable name: use letters, digits and _")
     return text
 
@@ -71,13 +112,16 @@ def _option(text: str) -> str:
     if not _OPTION.fullmatch(text):
         raise ValueError(f"{text!r} is not an sbatch option: give its name without leading dashes")
     if "clusters".startswith(text):
-        raise ValueError(f"'{text}' is not allowed: submit to another cluster from its own login node")
+        raise ValueError(
+            f"'{text}' is not allowed: set it for the whole command, as in SLURM_CLUSTERS=NAME runner launch"
+        )
     if any(ours.startswith(text.replace("_", "-")) for ours in _OURS):  # sbatch takes the first letters too
         raise ValueError(f"'{text}' is set by the launcher, as are {', '.join(sorted(_OURS - {text}))}")
     return text
 
 
 Inert = Annotated[str, AfterValidator(inert)]
+Expanded = Annotated[str, AfterValidator(expandable)]
 Setting = Annotated[str, Field(min_length=1), AfterValidator(setting)]
 Word = Annotated[str, Field(min_length=1), AfterValidator(literal)]
 Place = Annotated[str, Field(min_length=1), AfterValidator(place)]

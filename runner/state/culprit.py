@@ -33,9 +33,12 @@ def true_of(ending: Ending, folder: RunFolder, number: int) -> Ending:
     aborted = ending.outcome is Outcome.FAILED and _ABORTED.search(ending.reason or "")
     if aborted and not own and (abort := of_abort(attempt.path / "stderr.log")):
         return replace(abort, reason=f"{abort.reason} ({ending.reason})", nodes=ending.nodes)
+    if attempt.manifest is None and ending.outcome in (Outcome.FAILED, Outcome.LOST):
+        said = _last_words(_printed(folder, attempt))  # of the batch script or of srun: Python did not begin
     if attempt.planned.config.processes > 1:
         ending = replace(ending, failed_nodes=_failed_nodes(ending, folder, attempt))
-        rank, said = _culprit(ending, folder, attempt)
+        rank, first = _culprit(ending, folder, attempt)
+        said = first or said
     if own and (ending.outcome is Outcome.LOST or (ending.outcome is Outcome.FAILED and not rank)):
         return Ending(own.outcome, own.reason)  # Slurm only saw this process's exit code
     said = said or (own.reason if own else None)
@@ -87,6 +90,13 @@ def _printed(folder: RunFolder, attempt: Attempt) -> str:
         return text.rpartition(START)[2]
     restart = attempt.manifest.slurm.get("SLURM_RESTART_COUNT", "0")
     return text.rpartition(f"{START}{restart}\n")[2].partition(START)[0]
+
+
+def _last_words(printed: str) -> str | None:
+    """What ended a job before its run began: what a setup line or srun printed, else the last line."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("slurm.setup:", "srun: error:", "srun: fatal:"))]
+    return next(iter(telling or lines[-1:]), None)
 
 
 def _first(printed: str, mine: range) -> tuple[int, str, str] | None:

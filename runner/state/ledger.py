@@ -122,13 +122,13 @@ def claim(folder: RunFolder, number: int, executor: Executor, parallel: Parallel
     Raises:
         UserError: the run's folder is not writable.
     """
-    line = _line(number, "claimed", executor=executor, parallel=parallel, **process.me())
+    claimed = line(number, "claimed", executor=executor, parallel=parallel, **process.me())
     try:
-        if not _published(folder.attempt(number).path, line):
+        if not _published(folder.attempt(number).path, claimed):
             return False
     except OSError as error:
         raise UserError(f"{folder.path}: {error.strerror}; nothing was started for this run") from error
-    _append(folder, line)
+    _append(folder, claimed)
     return True
 
 
@@ -157,12 +157,12 @@ def _published(attempt: Path, claim: LedgerEvent) -> bool:
 
 def intend(folder: RunFolder, number: int, submission: str, index: int, count: int, slot: int = 0) -> None:
     """Record that an attempt is about to be submitted, with its place in a uniquely named job array."""
-    _append(folder, _line(number, "intent", submission=submission, index=index, count=count, slot=slot))
+    _append(folder, line(number, "intent", submission=submission, index=index, count=count, slot=slot))
 
 
 def submitted(folder: RunFolder, number: int, job_id: str) -> None:
     """Record the job id that Slurm gave an attempt."""
-    _append(folder, _line(number, "submitted", executor="slurm", job_id=job_id))
+    _append(folder, line(number, "submitted", executor="slurm", job_id=job_id))
 
 
 def release(folder: RunFolder, number: int, reason: str) -> None:
@@ -170,7 +170,7 @@ def release(folder: RunFolder, number: int, reason: str) -> None:
 
     The line is written first: a folder that is left without it would look in flight forever.
     """
-    _append(folder, _line(number, "released", reason=reason))
+    _append(folder, line(number, "released", reason=reason))
     attempt = folder.attempt(number).path
     if attempt.exists() and untouched(folder, number):
         aside = temporary(attempt)
@@ -186,7 +186,7 @@ def untouched(folder: RunFolder, number: int) -> bool:
 def ended(folder: RunFolder, number: int, ending: Ending) -> None:
     """Record how an attempt ended, as seen by its launcher or the scheduler."""
     nodes = ",".join(ending.failed_nodes) or None
-    _append(folder, _line(number, "ended", outcome=ending.outcome, reason=ending.reason, host=nodes))
+    _append(folder, line(number, "ended", outcome=ending.outcome, reason=ending.reason, host=nodes))
 
 
 def flush(root: Path) -> None:
@@ -201,14 +201,15 @@ def flush(root: Path) -> None:
         os.close(descriptor)
 
 
-def _line(number: int, event: str, **facts: Any) -> LedgerEvent:
+def line(number: int, event: str, **facts: Any) -> LedgerEvent:
+    """A line about an attempt, as of now."""
     return LedgerEvent.model_validate({"time": now(), "event": event, "attempt": number, **facts})
 
 
-def _append(folder: RunFolder, line: LedgerEvent) -> None:
+def _append(folder: RunFolder, event: LedgerEvent) -> None:
     try:
-        append(folder.path / "ledger.jsonl", line)
+        append(folder.path / "ledger.jsonl", event)
     except OSError as error:
         raise UserError(
-            f"{folder.path}: {error.strerror}; `{line.event}` of attempt {line.attempt} was not recorded"
+            f"{folder.path}: {error.strerror}; `{event.event}` of attempt {event.attempt} was not recorded"
         ) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from model.disk.folder import RunFolder
 from tests.conftest import PATIENCE_SECONDS, until
 from tests.faults.daemons import Daemons
 from tests.faults.test_files import SITE
@@ -24,8 +25,6 @@ LONGER = "matrix: {train.steps: [400]}\n"
 
 def attempts(root, name="tiny"):
     """Outcome of each attempt of the only run, by number, from its own files and ledger."""
-    from model.disk.folder import RunFolder
-
     (path,) = [path for path in (root / name).glob("[0-9a-f]*") if path.is_dir()]
     return {found.number: (found.settled or (None,))[0] for found in RunFolder(path).attempts()}
 
@@ -100,16 +99,19 @@ def test_a_node_that_fails_gives_its_job_to_another(slurm, study, root, rows, hu
 
 
 def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, root, rows, tmp_path):
-    """Three runs at once, since the shortest limit is a minute: one goes on, one may not, one hangs.
+    """Four runs at once, since the shortest limit is a minute: two go on, by requeue and in a new job, one may not,
+    one hangs.
 
-    The first two sleep until their limit is near: nothing is gained by a minute of training.
+    The first three sleep until their limit is near: nothing is gained by a minute of training.
     """
     short = SANDBOX.read_text().replace("time_limit: 0:10:00", "time_limit: 0:01:00")
     (going := tmp_path / "going.yaml").write_text(short)
-    (staying := tmp_path / "staying.yaml").write_text(short + "requeue: false\n")
+    (moving := tmp_path / "moving.yaml").write_text(short + "requeue: false\n")
+    (staying := tmp_path / "staying.yaml").write_text(short + "chain: false\n")
     asleep = {}
     for name, extra, profile in (
         ("goes", LONGER, going),
+        ("moves", LONGER, moving),
         ("stays", LONG, staying),
         ("hangs", LONG, staying),
     ):
@@ -121,7 +123,7 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
         # Slurm wakes a job before it signals it: what hangs is stopped again and again.
         with contextlib.suppress(psutil.NoSuchProcess):
             asleep["hangs"].send_signal(signal.SIGSTOP)
-        for name in ("goes", "stays"):
+        for name in ("goes", "moves", "stays"):
             with contextlib.suppress(psutil.NoSuchProcess):  # Slurm has woken it, and it has ended
                 if name in asleep and time.time() - asleep[name].create_time() > 45:
                     asleep.pop(name).send_signal(signal.SIGCONT)
@@ -130,14 +132,19 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
 
     ended = {row["study"]: row for row in until(over)}
     assert {name: row["outcome"] for name, row in ended.items()} == {
-        "goes": "completed", "stays": "timeout", "hangs": "timeout",
+        "goes": "completed", "moves": "completed", "stays": "timeout", "hangs": "timeout",
     }  # fmt: skip
     assert "checkpoint was saved at step" in ended["stays"]["reason"]
     assert list(root.glob("stays/*/attempt-1/checkpoint"))
-    found = attempts(root, "goes")
-    assert len(found) > 1, "it needed more than one attempt"
-    assert list(found.values()) == ["timeout"] * (len(found) - 1) + ["completed"]
-    assert steps(root, "goes") == list(range(1, 401)), "no step is missing, none is twice"
+    for name in ("goes", "moves"):
+        found = attempts(root, name)
+        assert len(found) > 1, "it needed more than one attempt"
+        assert list(found.values()) == ["timeout"] * (len(found) - 1) + ["completed"]
+        assert steps(root, name) == list(range(1, 401)), "no step is missing, none is twice"
+        jobs = {event.job_id for event in RunFolder(next(root.glob(f"{name}/*/"))).ledger if event.job_id}
+        assert len(jobs) == (1 if name == "goes" else len(found)), (
+            "one job, requeued, or one for each attempt"
+        )
     slurm("collect", rc=0)
     query = "select sum(tokens)::bigint as tokens, count(distinct step) = count(*) as once from steps where study = 'goes'"
     counted = json.loads(slurm("sql", query, "--format", "json", rc=0).stdout)

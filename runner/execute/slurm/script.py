@@ -12,11 +12,14 @@ from typing import Any
 from runner import slurm as job
 from runner.plan.layout import Layout, layout
 from runner.spec import container
-from runner.spec.counts import counts_gpus, gres_for
+from runner.spec.counts import asks_for_gpus, counts_gpus, cpus_of, gres_for
 from runner.spec.profile import Profile, Slurm
+from runner.spec.shell import quoted
 from runner.state import culprit
 from runner.state.code import snapshot
 from runner.state.tasks import Shape, Task
+
+_HOST = Path(__file__).with_name("host.sh")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     share = layout(profile, shape.processes).runs
     runs = [f"RUN_{number}/1" for number in range(count)]
     packs = [runs[start : start + share] for start in range(0, count, share)]
-    parameters = _parameters(profile, name, shape, profile.max_parallel // share)
+    parameters = _parameters(profile, folder, name, shape, profile.max_parallel // share)
     parameters["setup"] += _entries(packs)
     parameters["srun_args"] += _logs(folder, shape, several=len(packs) > 1)
     several: dict[str, Any] = {"map_count": len(packs)} if len(packs) > 1 else {}
@@ -68,18 +71,24 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
     first = array.tasks[0]
     files = snapshot.own(folder.parent, first.code) if first.code else {}
     made = SlurmExecutor(folder=folder)
-    parameters = _parameters(profile, array.name, first.shape, array.limit)
+    parameters = _parameters(profile, folder, array.name, first.shape, array.limit)
     parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
     several = len(array.packs) > 1
     parameters["srun_args"] += _logs(folder, first.shape, several)
+    options = parameters["additional_parameters"]
     if array.after:
-        parameters["dependency"] = f"afterany:{':'.join(array.after)}"
+        _join(options, "dependency", f"afterany:{':'.join(array.after)}")
     if array.exclude:
-        parameters["exclude"] = ",".join(sorted(array.exclude))
+        _join(options, "exclude", ",".join(sorted(array.exclude)))
     made.update_parameters(**parameters)
     if several:
         made.parameters["map_count"] = len(array.packs)
     return made._submit_command(_command(profile, folder.parent, first.code, files, several)).job_id
+
+
+def _join(options: dict[str, Any], name: str, value: str) -> None:
+    """Add to an option that the profile may also set."""
+    options[name] = f"{options[name]},{value}" if name in options else value
 
 
 def _entry(task: Task) -> str:
@@ -99,24 +108,23 @@ def _command(
     home = str(snapshot.path_of(study, code)) if code else ""
     start_hash = hashlib.sha256(files.get("runner/start.py", b"")).hexdigest()
     runs = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"
-    python = shlex.join([*profile.python_command, "-P", "-u", "-c"])
+    python = " ".join(map(quoted, [*profile.python_command, "-P", "-u", "-c"]))
     return f'{python} "$enter" {shlex.join([str(study), home, start_hash])} {runs}'
 
 
-def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[str, Any]:
+def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: int) -> dict[str, Any]:
     assert profile.slurm
     job, seconds = layout(profile, shape.processes), shape.time_limit_seconds
-    tasks, memory = job.per_node, shape.memory_bytes
+    tasks, memory, cpus = job.per_node, shape.memory_bytes, shape.cpus or profile.cpus or 1
     slurm = _for_several(profile.slurm, profile, job)
-    exports = [f"export {key}={shlex.quote(value)}" for key, value in profile.env.items()]
-    reservation = {"reservation": slurm.reservation} if slurm.reservation else {}
+    gres = slurm.options.get("gres", slurm.gres)
+    counted = profile.gpus and slurm.ask_gpus and not asks_for_gpus(gres)
     requeue = {"requeue": True} if profile.requeue else {"no-requeue": True}  # the default varies by cluster
     asked: dict[str, Any] = {
         "job_name": name,
-        "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up
         "mem": f"{memory * tasks // 2**20}M" if memory and slurm.ask_memory else None,
-        "cpus_per_task": shape.cpus or profile.cpus or 1,
-        "gpus_per_node": profile.gpus * tasks if profile.gpus and not slurm.gres else None,
+        "cpus_per_task": cpus,
+        "gpus_per_node": profile.gpus * tasks if counted else None,
         "nodes": job.nodes,
         "ntasks_per_node": tasks if tasks > 1 else None,
         "partition": slurm.partition,
@@ -127,22 +135,50 @@ def _parameters(profile: Profile, name: str, shape: Shape, limit: int) -> dict[s
         "exclusive": slurm.exclusive or None,
         "array_parallelism": limit,
         "srun_args": [
+            f"--cpus-per-task={cpus}",  # which srun does not take from sbatch
+            *(["--export=ALL"] if "export" in slurm.options else []),
             *_fate(slurm, profile, job),
-            *slurm.srun_args,
+            *(word for word in slurm.srun_args if not cpus_of(word)),
             *container.srun_args(profile.container),
         ],
-        "setup": [*slurm.setup, *exports, *_begins(shape)],
-        # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles
-        # it, and kills the run. Runs use their own deadline instead, so request a signal that does nothing.
-        "additional_parameters": {"signal": "CONT@1", **reservation, **requeue, **slurm.options},
+        "setup": _setup(profile, slurm, folder, job),
+        "teardown": ["assay_code=$?", "assay_go_on", 'exit "$assay_code"'],
     }
+    # Submitit requests SIGUSR2 well before the limit. With a short limit it arrives before Python handles it,
+    # and kills the run. Runs use their own deadline instead, so request a signal that does nothing.
+    options: dict[str, Any] = {"signal": "CONT@1", "ntasks": tasks * job.nodes}
+    if slurm.reservation:
+        options["reservation"] = slurm.reservation
     given = {key: value for key, value in asked.items() if value is not None}
-    return {**given, "wckey": None}  # clusters that track wckeys reject submitit's default
+    return {
+        **given,
+        "additional_parameters": {**options, **requeue, **slurm.options},
+        "time": -(-seconds // 60) if seconds else None,  # minutes, rounded up; submitit's default is five
+        "wckey": None,  # clusters that track wckeys reject submitit's default
+    }
 
 
-def _begins(shape: Shape) -> list[str]:
-    """A command that prints which start of the job the following output is of, for `culprit`."""
-    return [] if shape.processes == 1 else [f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2']
+def _setup(profile: Profile, slurm: Slurm, folder: Path, job: Layout) -> list[str]:
+    """What the script does before srun: the host's part, then the profile's lines and variables."""
+    ours = {
+        "ASSAY_HOST_SUFFIX": slurm.host_suffix,
+        "ASSAY_SHARED_GPUS": "yes" if _unasked(slurm, job) else None,
+    }
+    return [
+        f"assay_jobs={shlex.quote(str(folder))} assay_requeue={'yes' if profile.requeue else ''}",
+        *_HOST.read_text(encoding="utf-8").splitlines(),
+        f'echo "{culprit.START}${{SLURM_RESTART_COUNT:-0}}" >&2',
+        "trap 'assay_failed $? $LINENO' ERR",
+        *slurm.setup,
+        "trap - ERR",
+        *(f"export {key}={quoted(value)}" for key, value in profile.env.items()),
+        *(f"export {key}={shlex.quote(value)}" for key, value in ours.items() if value),
+    ]
+
+
+def _unasked(slurm: Slurm, job: Layout) -> bool:
+    """Whether runs share a node whose GPUs Slurm is not asked for, so that each takes its own of them."""
+    return job.runs > 1 and not slurm.ask_gpus
 
 
 def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:
@@ -156,14 +192,20 @@ def _logs(folder: Path, shape: Shape, several: bool) -> list[str]:
 
 
 def _for_several(slurm: Slurm, profile: Profile, job: Layout) -> Slurm:
-    """The options for runs of several processes, which see all GPUs of their node, to copy between them."""
-    if job.processes == 1 or not profile.gpus:
+    """The options for jobs of several processes, of which the launcher decides who has which GPUs of a node.
+
+    Processes of one run see all of them, to copy between them.
+    """
+    if job.runs == job.processes == 1 or not profile.gpus:
         return slurm
     gpus, options = profile.gpus * job.per_node, slurm.options
-    if "gres" in options:
+    if asks_for_gpus(options.get("gres")):
         options = {**options, "gres": gres_for(str(options["gres"]), gpus)}
+    options = {
+        name: value for name, value in options.items() if not counts_gpus(f"--{name}") or name == "gres"
+    }
     arguments = [word for word in slurm.srun_args if not counts_gpus(word)]
-    gres = slurm.gres and gres_for(slurm.gres, gpus)
+    gres = gres_for(slurm.gres, gpus) if slurm.gres and asks_for_gpus(slurm.gres) else slurm.gres
     return slurm.model_copy(update={"gres": gres, "options": options, "srun_args": arguments})
 
 
@@ -177,5 +219,5 @@ def _fate(slurm: Slurm, profile: Profile, job: Layout) -> list[str]:
     if job.runs == 1:
         order = ["--distribution=block"] if job.nodes > 1 else []  # ranks next to each other share a node
         return [*order, "--kill-on-bad-exit=1", "--wait=60"]
-    bound = job.processes > 1 or any(word.startswith("--gpus-per-task") for word in slurm.srun_args)
+    bound = job.processes > 1 or _unasked(slurm, job)
     return [*([] if bound else [f"--gpus-per-task={profile.gpus}"]), "--kill-on-bad-exit=0", "--wait=0"]

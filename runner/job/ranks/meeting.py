@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from model.config import Frozen
@@ -49,17 +50,22 @@ def serve(host: str, backlog: int | None = None) -> socket.socket:
 
 
 def my_name() -> str:
-    """The name by which this job's other nodes reach this one: Slurm's name for it if it resolves."""
+    """The name by which this job's other nodes reach this one: Slurm's name for it if it resolves.
+
+    Where the profile has a `host_suffix`, that is at the end of the name, before any domain.
+    """
     if nodes_of_job() == 1:
         return HERE
-    for name in (os.environ.get("SLURMD_NODENAME"), socket.gethostname()):
-        try:
+    suffix = os.environ.get("ASSAY_HOST_SUFFIX", "")
+    split = (
+        name.partition(".") for name in (os.environ.get("SLURMD_NODENAME"), socket.gethostname()) if name
+    )
+    names = [f"{host}{suffix}{dot}{domain}" for host, dot, domain in split]
+    for name in names:
+        with suppress(OSError):
             socket.getaddrinfo(name, None, socket.AF_INET)
-        except OSError:
-            continue
-        if name:
             return name
-    return socket.gethostname()
+    return names[-1]
 
 
 def place_of(jobs: Path, slot: int) -> Path:

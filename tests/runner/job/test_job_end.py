@@ -1,50 +1,129 @@
 """When Slurm ends a job, as a run in it asks."""
 
-import time
+import subprocess
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from model.disk.folder import RunFolder
+from runner.execute.slurm import script
+from runner.job import slurm
 from runner.job.slurm import is_preempted, job_end
+from runner.state import ledger
+from tests.analysis.fabricate import Folder, plan
 
 
 @pytest.fixture
-def squeue(tmp_path, monkeypatch):
-    """Answers with these lines, in a job of this number."""
+def host(tmp_path):
+    """Runs the batch script's part on the host, with stand-ins for Slurm's commands, in job 12."""
 
-    def answers(number, *lines):
-        monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
-        monkeypatch.setenv("SLURM_JOB_ID", number)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        (tmp_path / "squeue").write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
-        (tmp_path / "squeue").chmod(0o755)
+    def run(then, after=(), environment=None, **commands):
+        for name, body in commands.items():
+            (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+            (tmp_path / name).chmod(0o755)
+        text = Path(script.__file__).with_name("host.sh").read_text()
+        (tmp_path / "script").write_text(f"assay_jobs={tmp_path} assay_requeue=yes\n{text}\n{then}\n")
+        here = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "12", "SLURM_JOB_NAME": "x"}
+        return subprocess.run(
+            ["bash", tmp_path / "script", *after], env=here | (environment or {}), capture_output=True,
+            text=True, check=True,
+        ).stdout  # fmt: skip
 
-    return answers
+    return run
 
 
-def left():
-    return job_end() - time.monotonic()
-
-
-def test_the_last_element_of_an_array_does_not_take_the_end_of_another_for_its_own(squeue):
+def test_the_last_element_of_an_array_does_not_take_the_end_of_another_for_its_own(host):
     """It has the array's number, for which squeue shows all elements; one of them is just ending."""
     now = datetime.now().replace(microsecond=0)  # Slurm prints local time
-    squeue("12", f"13 {now - timedelta(seconds=1):%FT%T}", f"12 {now + timedelta(minutes=10):%FT%T}")
-    assert 500 < left() <= 601
+    lines = f"13 {now - timedelta(seconds=1):%FT%T}", f"12 {now + timedelta(seconds=6):%FT%T}"
+    told = host('echo "$SLURM_JOB_END_TIME"', squeue=f"printf '%s\\n' '{lines[0]}' '{lines[1]}'")
+    assert int(told) == int((now + timedelta(seconds=6)).timestamp())
 
 
-@pytest.mark.parametrize("given", ["100", "banana", "-1"])
-def test_an_end_that_is_over_or_no_time_is_no_limit(squeue, monkeypatch, given):
+@pytest.mark.parametrize("line", ["", "12 N/A", "12 NONE", "13 2026-01-01T00:00:00", "nonsense"])
+def test_an_end_that_slurm_does_not_tell_is_unknown(host, line):
+    assert host('echo "<$SLURM_JOB_END_TIME>"', squeue=f"echo '{line}'") == "<>\n"
+
+
+@pytest.mark.parametrize("given", ["100", "banana", "-1", ""])
+def test_an_end_that_is_over_or_no_time_is_no_limit(monkeypatch, given):
     """Of a shell that has outlived its job."""
-    squeue("12")
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setenv("SLURM_JOB_END_TIME", given)
     assert job_end() is None
 
 
-@pytest.mark.parametrize("lines", [(), ("12 N/A",), ("12 NONE",), ("13 2026-01-01T00:00:00",), ("nonsense",)])
-def test_an_end_that_slurm_does_not_tell_is_no_limit(squeue, lines):
-    squeue("12", *lines)
-    assert job_end() is None
+@pytest.fixture
+def goes_on(root, tmp_path, monkeypatch):
+    """A run of job 12 that has asked to go on as attempt 2; its ledger's last line."""
+    folder = RunFolder(Folder(root, plan("r1", requeue=True)).path)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    assert ledger.claim(folder, 2, "slurm")
+    slurm.go_on(tmp_path, folder, 2)
+
+    def last():
+        event = RunFolder(folder.path).ledger[-1]
+        return event.event, event.attempt, event.job_id, event.reason
+
+    return last
+
+
+def test_a_job_goes_on_by_requeue(host, goes_on, tmp_path):
+    host("assay_go_on", squeue="true", scontrol=f'echo "$*" >>{tmp_path}/asked', sbatch="exit 1")
+    assert (tmp_path / "asked").read_text() == "requeue 12\n"
+    assert goes_on() == ("submitted", 2, "12", None)
+
+
+@pytest.mark.parametrize("refuses", ["exit 1", None], ids=["requeue is refused", "requeue: false"])
+def test_a_job_that_cannot_be_requeued_goes_on_in_a_new_one_that_waits_for_it(
+    host, goes_on, tmp_path, refuses
+):
+    """It is told which job it goes on for, and takes none of that job's options."""
+    commands = {"scontrol": refuses} if refuses else {}
+    told = f'echo "$*" >>{tmp_path}/asked; env | grep ^SLURM_ >>{tmp_path}/asked; echo "45;big"'
+    host(
+        "assay_go_on; assay_go_on" if refuses else "assay_requeue=; assay_go_on", squeue="true", sbatch=told,
+        environment={"SLURM_NTASKS": "8", "SLURM_CONF": "/c"}, **commands,
+    )  # fmt: skip
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        f"--parsable --dependency=afterany:12 {tmp_path}/script 12", "SLURM_CONF=/c",
+    ]  # fmt: skip
+    assert goes_on() == ("submitted", 2, "45", None)
+
+
+def test_an_element_of_an_array_goes_on_as_the_same_element(host, goes_on, tmp_path):
+    array = {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
+    told = f'echo "$*" >>{tmp_path}/asked; echo 45'
+    host("assay_requeue=; assay_go_on", squeue="true", sbatch=told, environment=array)
+    assert "--dependency=afterany:10_3 --array=3 " in (tmp_path / "asked").read_text()
+    assert goes_on() == ("submitted", 2, "45_3", None)
+
+
+@pytest.mark.fault
+def test_a_job_that_cannot_go_on_at_all_gives_the_next_attempt_back(host, goes_on):
+    host("assay_go_on", squeue="true", scontrol="exit 1", sbatch="echo sbatch: error: 12 no >&2; exit 1")
+    event, attempt, _, reason = goes_on()
+    assert (event, attempt) == ("released", 2)
+    assert "Slurm took no next job" in reason
+
+
+def test_a_job_whose_runs_have_not_asked_to_go_on_is_neither_requeued_nor_submitted(host, tmp_path):
+    asked = f"touch {tmp_path}/asked"
+    host("assay_go_on", squeue="true", scontrol=asked, sbatch=asked)
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("restart", "after", "job"), [("0", [], None), ("0", ["11"], "11"), ("1", ["11"], "12"), ("2", [], "12")]
+)
+def test_how_the_start_before_ended_is_asked_on_the_host(host, restart, after, job):
+    told = host(
+        'echo "$ASSAY_AFTER/$ASSAY_EARLIER"', after, {"SLURM_RESTART_COUNT": restart},
+        squeue="true", sacct='[[ $* == *" -j "* ]] && echo "TIMEOUT|0:0|n1 $*"',
+    )  # fmt: skip
+    assert told.startswith(f"{''.join(after)}/")
+    assert (f"-j {job} " in told) if job else told == "/\n"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_what_is_not_alike_tells_nothing_and_the_limit_is_no_estimate(tmp_path, 
 def test_without_past_runs_and_without_a_limit_nothing_is_claimed(tmp_path):
     found = estimate([plan("new", time_limit_seconds=None)], profile(), history(tmp_path))
     assert (found.gpu_hours, found.node_hours, found.wall_seconds) == (None, None, None)
-    assert lines(found) == "no estimate yet; no limit: the profile has no time_limit"
+    assert lines(found) == "no estimate yet; the profile has no time_limit"
 
 
 def test_failed_runs_and_crashed_attempts_are_no_past_runs(tmp_path):

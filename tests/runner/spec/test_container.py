@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,15 @@ def profile(text):
 def rendered(profile):
     """The batch script of an array of four runs, without the code that it carries."""
     from runner import slurm
+    from runner.execute.slurm import script as module
     from runner.execute.slurm.script import script
     from runner.state.tasks import Shape
 
     shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus)
-    carried = shlex.quote(Path(slurm.__file__).read_text())
-    return script(profile, FOLDER, "study", shape, 4).replace(carried, "carried")
+    text = script(profile, FOLDER, "study", shape, 4)
+    carried = Path(slurm.__file__).read_text(), Path(module.__file__).with_name("host.sh").read_text()
+    assert carried[1] in text
+    return text.replace(shlex.quote(carried[0]), "carried").replace(carried[1], "")
 
 
 def srun(profile):
@@ -61,6 +65,11 @@ KINDS = {
         "{kind: apptainer, image: /x.sif, binds: ['/a b:/b', /c]}",
         "",
         "apptainer exec --nv --bind '/a b:/b' --bind /c /x.sif /opt/python",
+    ),
+    "singularity with AMD's driver": (
+        "{kind: apptainer, command: singularity, rocm: true, image: /x.sif}",
+        "",
+        "singularity exec --rocm /x.sif /opt/python",
     ),
     "apptainer without a GPU": (
         "{kind: apptainer, image: 'docker://ubuntu', nv: false}",
@@ -105,7 +114,8 @@ def test_the_golden_script_of_alps():
         assert line in text.splitlines()
     assert not [line for line in text.splitlines() if line.startswith("#SBATCH") and "environment" in line]
     (line,) = [line for line in text.splitlines() if line.startswith("srun ")]
-    assert "--cpus-per-task=72 --gpus-per-task=1 --environment=assay numactl --membind=0-3 python3 -P" in line
+    assert "--cpus-per-task=72 --gpus-per-task=1 --kill-on-bad-exit=0 --wait=0 --environment=assay" in line
+    assert " --environment=assay numactl --membind=0-3 python3 -P" in line
 
 
 @pytest.mark.refused
@@ -116,7 +126,7 @@ def test_the_golden_script_of_alps():
         ("container: {name: x}", "2:1", "missing key 'kind'.*none, edf, uenv, pyxis, apptainer"),
         ("container: {kind: edf}", "2:1", "missing key 'name'"),
         ("container:\n  kind: edf\n  nam: x\n", "4:3", "unknown key 'nam' .did you mean 'name'. valid: kind, name"),
-        ("container: {kind: apptainer, image: x, bind: [a]}", "2:40", "did you mean 'binds'. valid: kind, image, nv, binds"),
+        ("container: {kind: apptainer, image: x, bind: [a]}", "2:40", "did you mean 'binds'. valid: kind, image, command, nv, rocm, binds"),
         ("container:\n  kind: pyxis\n  image: x\n  mounts: ['/a,/b']\n", "5:12", "comma"),
         ("container: {kind: apptainer, image: --writable}", "2:30", "read as an option"),
         ("container: {kind: edf, name: ''}", "2:24", "at least 1 character"),
@@ -128,7 +138,8 @@ def test_the_golden_script_of_alps():
         ("python: python3\ncontainer: {kind: edf, name: x}\nslurm: {srun_args: [--environment=y]}", "4:1", "keep one of the two"),
         ("executor: local\ncontainer: {kind: uenv, name: x}", "2:1", "needs executor: slurm"),
         ("wrapper: [--membind=0]", "2:1", "wrapper must start with a command"),
-        ("wrapper: [taskset, $CPUS]", "2:20", "is passed on verbatim, without shell expansion"),
+        ("wrapper: [taskset, $(CPUS)]", "2:20", "only .NAME and ..NAME. are expanded; write .. for a dollar sign"),
+        ("wrapper: [taskset, ~/x]", "2:20", "write it out in full"),
     ],
 )  # fmt: skip
 def test_a_wrong_container_is_reported_at_its_key_with_the_valid_choices(tmp_path, yaml, place, says):
@@ -218,7 +229,34 @@ def test_any_text_in_any_field_is_refused_or_inert(field, text, escaped):
     (same,) = [line for line in harmless.split("\n") if line.startswith("srun ")]
     assert len(shlex.split(line)) == len(shlex.split(same)), "no word more or less"
     word = lambda line: {part.partition("=")[2] for part in shlex.split(line)} | {*shlex.split(line)}  # noqa: E731
-    assert [line for line in script.split("\n") if text in word(line.removeprefix("#SBATCH "))]
+    literal = text.replace("$$", "$")  # where variables are expanded, `$$` is a dollar sign
+    assert [line for line in script.split("\n") if {text, literal} & word(line.removeprefix("#SBATCH "))]
+
+
+def test_variables_in_env_python_and_wrapper_are_expanded_by_the_script_and_nothing_else_is():
+    """A price of $5, written `$$5`, stays one, and so does what only looks like shell."""
+    made = profile(
+        "python: ${SCRATCH}/env/bin/python\nwrapper: [echo, '$NODE \"x\" \\ $$5 ; |']\nenv: {CACHE: $SCRATCH/a b}\n"
+    )
+    lines = rendered(made).splitlines()
+    (export,) = [line for line in lines if line.startswith("export CACHE")]
+    (start,) = [line for line in lines if line.startswith("srun ")]
+    command = start[start.index("echo ") : start.index(" -P ")]
+    prints = command.replace("echo", r"printf %s\\n", 1)
+    shown = subprocess.run(
+        ["bash", "-c", f"{export}\nprintf '%s\\n' \"$CACHE\"\n{prints}"],
+        env={"SCRATCH": "/s p", "NODE": "n1"}, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert shown.splitlines() == ["/s p/a b", 'n1 "x" \\ $5 ; |', "/s p/env/bin/python"]
+
+
+def test_variables_of_a_profile_for_this_machine_are_expanded_here(monkeypatch):
+    monkeypatch.setenv("SCRATCH", "/s")
+    here = profile("executor: local\nenv: {CACHE: $SCRATCH/a, PRICE: $$5}\npython: $SCRATCH/python\n")
+    assert (here.env_here, here.python_command) == ({"CACHE": "/s/a", "PRICE": "$5"}, ["/s/python"])
+    monkeypatch.delenv("SCRATCH")
+    with pytest.raises(InvalidFile, match="c.yaml:2:1: .*SCRATCH is not set here"):
+        profile("executor: local\nenv: {CACHE: $SCRATCH/a}\n")
 
 
 @pytest.mark.refused
@@ -237,7 +275,7 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
         ("array", "set by the launcher"),
         ("open_mode", "launcher"),
         ("job-n", "set by the launcher"),
-        ("clusters", "from its own login node"),
+        ("clusters", "for the whole command, as in SLURM_CLUSTERS=NAME"),
     ],
 )
 def test_an_option_of_sbatch_cannot_be_another_one_or_one_of_ours(name, says):

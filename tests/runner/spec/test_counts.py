@@ -91,7 +91,7 @@ def test_gres_with_more_gpus_than_the_runs_of_a_node_use(refused):
     "slurm",
     [
         "{exclusive: true, gres: 'gpu:4'}",
-        "{exclusive: true, srun_args: [--gpus-per-task=1, -c8], setup: ['# SBATCH', '#SBATCHES'], options: {exclude: n1, mem: 0}}",
+        "{exclusive: true, srun_args: [--gpus-per-task=1, -c1], setup: ['# SBATCH', '#SBATCHES'], options: {exclude: n1, mem: 0}}",
         "{exclusive: true, srun_args: [--no-kill, --gpu-bind=none, -G1], options: {nodelist: n1, gpu-bind: none}}",
     ],
 )

@@ -50,7 +50,7 @@ def test_every_setting_reaches_the_script(tmp_path):
         "#SBATCH --time=2", "#SBATCH --hint=nomultithread", "module load cuda", "export A='b c'",
     ):  # fmt: skip
         assert line in text.splitlines(), line
-    assert "--environment=e" in text.splitlines()[-1]
+    assert "--environment=e" in next(line for line in text.splitlines() if line.startswith("srun "))
 
 
 @pytest.mark.refused
@@ -72,6 +72,25 @@ def test_every_setting_reaches_the_script(tmp_path):
         ('executor: slurm\nslurm: {setup: ["a\\nb"]}\n', "2:17", "U+000A"),
         ('executor: local\nenv: {A: "x\\ny"}\n', "2:7", "U+000A"),
         ("executor: local\nrequeue: true\n", "2:1", "needs executor: slurm"),
+        ("executor: local\nchain: false\n", "2:1", "needs executor: slurm"),
+        (
+            "executor: slurm\ncpus: 2\nslurm: {srun_args: [-v, --cpus-per-task=8]}\n",
+            "3:25",
+            "contradicts `cpus: 2`",
+        ),
+        ("executor: slurm\nslurm: {options: {time: 60}}\n", "2:19", "set by `time_limit`: keep that one"),
+        ("executor: slurm\nslurm: {options: {cpus_per_task: 2}}\n", "2:19", "set by `cpus`: keep that one"),
+        (
+            "executor: slurm\nslurm: {qos: a, options: {qos: b}}\n",
+            "2:27",
+            "set by `slurm.qos`: keep that one",
+        ),
+        (
+            "executor: slurm\nmemory: 1GiB\nslurm: {options: {mem-per-cpu: 1G}}\n",
+            "3:19",
+            "contradicts `memory`, which is passed as --mem",
+        ),
+        ("executor: slurm\nslurm: {options: {contiguous: false}}\n", "2:19", "must be True"),
         ("executor: local\nmax_queued: 5\n", "2:1", "needs executor: slurm"),
         ("executor: local\ndebug: {partition: debug}\n", "2:1", "needs executor: slurm"),
         ("executor: local\ngpus_per_node: 0\n", "2:1", "greater than 0"),

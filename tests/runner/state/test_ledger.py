@@ -23,8 +23,9 @@ from tests.analysis.fabricate import Folder, plan
 
 
 @pytest.fixture
-def stopped(root):
-    """An attempt that a signal has stopped, of a run that Slurm may start again."""
+def stopped(root, monkeypatch):
+    """An attempt that a signal has stopped, of a run that Slurm may start again, as this process's job."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     folder = Folder(root, plan("r1", requeue=True))
     folder.event("claimed", executor="slurm")
     folder.event("submitted", executor="slurm", job_id="7")
@@ -71,6 +72,27 @@ def test_a_job_that_starts_again_takes_no_attempt_of_another_job(stopped, job_id
     assert RunFolder(stopped.path).ledger == before, "nothing is claimed, nothing is called ended"
 
 
+@pytest.mark.parametrize("job_id", ["7", "9"])
+def test_a_job_that_goes_on_for_another_takes_the_attempt_that_was_claimed_for_it(
+    stopped, monkeypatch, job_id
+):
+    """Once it has begun, a restart of the new job takes it up as a restart of the first one would."""
+    monkeypatch.setenv("SLURM_JOB_ID", job_id)
+    monkeypatch.setenv("ASSAY_AFTER", "7")
+    stopped.event("claimed", attempt=2)
+    stopped.event("submitted", attempt=2, job_id=job_id)
+    (stopped.path / "attempt-2").mkdir()
+    assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
+
+
+def test_a_run_whose_job_goes_on_for_another_run_goes_on_with_it(stopped, monkeypatch):
+    """Runs that share a node also share its next job."""
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("ASSAY_AFTER", "7")
+    assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
+    assert RunFolder(stopped.path).attempt(2).job_id == "9"
+
+
 def test_a_job_that_starts_again_takes_the_attempt_that_it_claimed_for_itself(stopped):
     stopped.event("claimed", attempt=2)
     stopped.event("submitted", attempt=2, job_id="7")
@@ -81,10 +103,11 @@ def test_a_job_that_starts_again_takes_the_attempt_that_it_claimed_for_itself(st
 @pytest.mark.fault
 def test_a_job_that_starts_again_loses_no_word_of_an_attempt_that_saved_and_ended(stopped, monkeypatch):
     """`scontrol requeue` leaves no state in accounting that says why the job ended."""
-    monkeypatch.setattr("runner.state.slurm.sacct", lambda *_options: [])
+    monkeypatch.setenv("ASSAY_EARLIER", "")
     assert attempt_of_restart(RunFolder(stopped.path), 1) == 2
     said = RunFolder(stopped.path).attempt(1).settled
-    assert said == ("cancelled", "received SIGTERM (Slurm requeued the job)")
+    why = "Slurm has started the job again, and its accounting does not say why"
+    assert said == ("cancelled", f"received SIGTERM ({why})")
 
 
 def test_a_job_that_starts_again_leaves_a_completed_run_alone(root):
