@@ -66,7 +66,7 @@ class Apptainer(Frozen):
 
 Container = Annotated[NoContainer | Edf | Uenv | Pyxis | Apptainer, Field(discriminator="kind")]
 # srun options that select a container and could contradict `container`.
-_OPTIONS = ("--environment", "--uenv", "--view", "--container-")
+_OPTIONS = ("--environment", "--uenv", "--view", "--container-image", "--container-mounts")
 
 
 def srun_args(container: Container) -> list[str]:

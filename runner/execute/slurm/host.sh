@@ -1,7 +1,7 @@
 # What a batch script does around srun, on the host: a run's container may lack Slurm's commands, and a setup
 # line may take them off PATH. The script sets assay_jobs (a folder) and assay_requeue (`yes` or nothing).
 
-assay_path=$PATH assay_script=$0 assay_setup=
+assay_path=$PATH assay_script=$0
 assay_own=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}}
 assay_own=${assay_own:-$SLURM_JOB_ID}
 export ASSAY_AFTER=${1-}  # the job that this one goes on for
@@ -44,7 +44,7 @@ assay_go_on() {
     fi
 }
 
-# Slurm sets the end of a job's time only from 22.05.9 on.
+# Older versions of Slurm do not set the end of a job's time.
 if [[ ! ${SLURM_JOB_END_TIME-} ]]; then
     while read -r assay_id assay_end; do
         if [[ $assay_id == "$SLURM_JOB_ID" ]] && assay_end=$(date -d "$assay_end" +%s 2>/dev/null); then
