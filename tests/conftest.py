@@ -313,15 +313,19 @@ def no_cluster() -> str | None:
 
 
 @contextmanager
-def started_cluster(folder: Path, extra: str = "") -> Iterator[dict[str, str]]:
-    """Start a Slurm cluster with these lines more in its configuration; the environment has commands use it."""
+def started_cluster(folder: Path, extra: str = "", lua: str = "") -> Iterator[dict[str, str]]:
+    """Start a Slurm cluster with these lines more in its configuration; the environment has commands use it.
+
+    Args:
+        lua: what its controller does with every job that is submitted (job_submit.lua).
+    """
     if reason := no_cluster():
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
     with (Path(tempfile.gettempdir()) / "assay-slurm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two clusters starting at once would pick the same free ports
-        env = {**os.environ, "SLURM_EXTRA": extra}
+        env = {**os.environ, "SLURM_EXTRA": extra, "SLURM_LUA": lua}
         subprocess.run([SCRIPT, "up", folder], check=True, timeout=PATIENCE_SECONDS, env=env)
     reach = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": os.environ["PATH"] + ":/usr/sbin"}
     with pytest.MonkeyPatch.context() as patch:

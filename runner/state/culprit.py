@@ -93,10 +93,9 @@ def _printed(folder: RunFolder, attempt: Attempt) -> str:
 
 
 def _last_words(printed: str) -> str | None:
-    """What ended a job before its run began: what a setup line or srun printed, else the last line."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    telling = [line for line in lines if line.startswith(("slurm.setup:", "srun: error:", "srun: fatal:"))]
-    return next(iter(telling or lines[-1:]), None)
+    """What a job printed last before it ended without its run having begun, srun's bare exit code apart."""
+    lines = [line.strip() for line in _ENDED.sub("", printed).splitlines() if line.strip()]
+    return next(reversed(lines), None)
 
 
 def _first(printed: str, mine: range) -> tuple[int, str, str] | None:

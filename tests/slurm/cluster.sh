@@ -4,7 +4,8 @@
 #   cluster.sh up FOLDER     starts it, everything it writes below FOLDER; then: . FOLDER/env
 #   cluster.sh down FOLDER   stops it
 #
-# Lines in $SLURM_EXTRA are added to its configuration.
+# Lines in $SLURM_EXTRA are added to its configuration, and $SLURM_LUA becomes its job_submit.lua. If those lines have
+# accounting_storage/none, there is no database.
 #
 # Needs root and Debian's packages slurm-wlm slurmdbd munge mariadb-server. Its ports, sockets and files are
 # its own: a Slurm or a database that runs on this machine already is not touched. Job ids differ by cluster,
@@ -12,7 +13,8 @@
 set -euo pipefail
 verb=${1:?up or down} folder=$(realpath -m "${2:?a folder}")
 export PATH=$PATH:/usr/sbin SLURM_CONF=$folder/slurm.conf
-socket=$folder/db.sock munge=$folder/munge.sock
+socket=$folder/db.sock munge=$folder/munge.sock accounting=true
+[[ ${SLURM_EXTRA:-} != *accounting_storage/none* ]] || accounting=false
 
 left() { # jobs of this cluster and their step daemons, which outlive the daemons
   local of
@@ -126,6 +128,8 @@ X
   else
     printf 'ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n' >>"$folder/slurm.conf"
   fi
+  $accounting || sed -i '/^AccountingStorage.*\(slurmdbd\|Host\|Port\|Pass\)/d' "$folder/slurm.conf"
+  [ -z "${SLURM_LUA:-}" ] || printf '%s\n' "$SLURM_LUA" >"$folder/job_submit.lua"
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\nConstrainRAMSpace=yes\nConstrainSwapSpace=no\nConstrainCores=no\nConstrainDevices=no\n' >"$folder/cgroup.conf"
   echo 'NodeName=n[1-4] Name=gpu File=/dev/tty[0-3]' >"$folder/gres.conf"
   printf 'export SLURM_CONF=%q PATH=$PATH:/usr/sbin\n' "$SLURM_CONF" >"$folder/env"
@@ -139,15 +143,19 @@ up() {
   chmod 400 "$folder/munge.key"
   munged --force --key-file="$folder/munge.key" --socket="$munge" --pid-file="$folder/pid/munged" \
     --log-file="$folder/log/munged" --seed-file="$folder/munge.seed" 2>>"$folder/log/munged.start"
+  ! $accounting || keep_accounts
+  slurmctld
+  for node in n1 n2 n3 n4; do slurmd -N $node; done
+  wait_for 600 all_idle
+}
+
+keep_accounts() {
   [ -d "$folder/db/mysql" ] || mariadb-install-db --user=root --datadir="$folder/db" --skip-test-db >"$folder/log/db.install" 2>&1
   keep_database &
   wait_for 600 mysqladmin --no-defaults --socket="$socket" ping
   mysql --no-defaults --socket="$socket" -e "create database if not exists slurm_acct_db"
   MYSQL_UNIX_PORT=$socket slurmdbd
   wait_for 600 sacctmgr -n show cluster
-  slurmctld
-  for node in n1 n2 n3 n4; do slurmd -N $node; done
-  wait_for 600 all_idle
 }
 
 case $verb in
