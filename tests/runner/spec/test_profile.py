@@ -28,7 +28,8 @@ def test_every_slurm_profile_renders_a_script_of_its_own_settings(name, tmp_path
     profile = read_cluster(name).profile
     text = script(profile, tmp_path / ".submitit", "study", 10)
     share = profile.runs_per_job
-    assert f"#SBATCH --array=0-{-(-10 // share) - 1}%{min(10, profile.max_parallel) // share}" in text
+    packs = -(-10 // share)
+    assert f"#SBATCH --array=0-{packs - 1}%{min(packs, profile.max_parallel // share)}" in text
     assert f"#SBATCH --cpus-per-task={profile.cpus}" in text
     assert (f"#SBATCH --ntasks-per-node={share}" in text) == (share > 1)
     assert text.count("--gpus-per-task") == (share > 1), "each run its own GPU, said once"
@@ -165,14 +166,14 @@ def test_checkpoints_are_as_far_apart_as_the_profile_says(tmp_path):
 def test_a_rehearsal_goes_where_debug_says_and_is_otherwise_like_a_run(tmp_path):
     alps = read_cluster("alps").profile
     rehearsal = alps.rehearsal
-    assert (rehearsal.slurm.partition, rehearsal.time_limit, rehearsal.max_queued) == ("debug", "0:30:00", 2)
+    assert (rehearsal.slurm.partition, rehearsal.time_limit, rehearsal.max_queued) == ("debug", "0:20:00", 2)
     assert (rehearsal.slurm.constraint, rehearsal.container) == (alps.slurm.constraint, alps.container)
     assert (alps.slurm.partition, alps.time_limit) == ("normal", "12:00:00"), (
         "the profile itself is as it was"
     )
     text = script(rehearsal, tmp_path, "study", 1)
     assert "#SBATCH --partition=debug" in text.splitlines()
-    assert "#SBATCH --time=30" in text.splitlines()
+    assert "#SBATCH --time=20" in text.splitlines()
     plain = profile(tmp_path, "executor: slurm\nslurm: {partition: p}\n")
     assert plain.rehearsal is plain
 
