@@ -141,7 +141,8 @@ def test_the_time_limit_of_the_queue_ends_no_run_that_can_go_on(slurm, study, ro
         assert len(found) > 1, "it needed more than one attempt"
         assert list(found.values()) == ["timeout"] * (len(found) - 1) + ["completed"]
         assert steps(root, name) == list(range(1, 401)), "no step is missing, none is twice"
-        jobs = {event.job_id for event in RunFolder(next(root.glob(f"{name}/*/"))).ledger if event.job_id}
+        (path,) = root.glob(f"{name}/*/ledger.jsonl")
+        jobs = {event.job_id for event in RunFolder(path.parent).ledger if event.job_id}
         assert len(jobs) == (1 if name == "goes" else len(found)), (
             "one job, requeued, or one for each attempt"
         )

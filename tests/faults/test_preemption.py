@@ -55,13 +55,15 @@ def tried(attempt):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("partition", ["requeues", "waits"])
+@pytest.mark.parametrize(
+    ("partition", "more"), [("requeues", ""), ("waits", ""), ("waits", "requeue: false")]
+)
 def test_a_run_that_makes_room_for_another_job_goes_on_by_itself(
-    slurm, study, root, rows, profile, comes_first, partition, processes, hurry
+    slurm, study, root, rows, profile, comes_first, partition, more, processes, hurry
 ):
     """Within its GraceTime Slurm only sends SIGTERM: it takes a job that then ends for completed."""
     path = study(ONE_RUN, base=TWO) if processes == 2 else study(ONE_RUN)
-    slurm("launch", path, "--profile", profile(partition), *LONGER, rc=0)
+    slurm("launch", path, "--profile", profile(partition, more), *LONGER, rc=0)
     first, attempt = trains(root)
     comes_first()
     first.wait(PATIENCE_SECONDS)
@@ -73,7 +75,7 @@ def test_a_run_that_makes_room_for_another_job_goes_on_by_itself(
 
 
 @pytest.mark.parametrize(
-    ("partition", "more"), [("cancels", ""), ("requeues", "requeue: false"), ("waits", "requeue: false")]
+    ("partition", "more"), [("cancels", ""), ("requeues", "requeue: false"), ("waits", "chain: false")]
 )
 def test_a_launch_that_waits_retries_a_run_that_was_preempted_and_is_not_requeued(
     background, study, root, profile, comes_first, cluster, tmp_path, partition, more, hurry
