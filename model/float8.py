@@ -8,9 +8,12 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
+from model import rocm
 from model.errors import Unsupported
 
 _OLDEST = (8, 9)  # compute capability with tensor cores for 8 bits: Ada
+# Of AMD: MI300, whose numbers are another kind (fnuz), and MI350. torchao takes the kind that the GPU has.
+_AMD = ("gfx942", "gfx950")
 
 
 def convert(blocks: nn.Module, recipe: str, emulate: bool = False) -> None:
@@ -35,6 +38,12 @@ def convert(blocks: nn.Module, recipe: str, emulate: bool = False) -> None:
 def _reasons(emulate: bool) -> list[str]:
     if find_spec("torchao") is None:
         return ["train.float8 needs torchao: pip install 'assay-studies[float8]'"]
-    if not emulate and torch.cuda.get_device_capability() < _OLDEST:
-        return [f"train.float8 needs a GPU with float8, not {torch.cuda.get_device_name()}"]
-    return []
+    if emulate or _in_hardware():
+        return []
+    return [f"train.float8 needs a GPU with float8, not {torch.cuda.get_device_name()}"]
+
+
+def _in_hardware() -> bool:
+    if architecture := rocm.architecture():
+        return architecture in _AMD
+    return torch.cuda.get_device_capability() >= _OLDEST

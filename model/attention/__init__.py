@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model import modules
+from model import modules, rocm
 from model.errors import Unsupported, UserError, did_you_mean, one_line, out_of_host_memory
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class Supports:
         causal: with a mask, without, or both.
         largest_head_dim: None means no limit.
         smallest_head_dim, head_dim_multiple, length_multiple: required by the kernel's tiles.
-        capability: the lowest GPU compute capability, and the first that is too new (None: no upper limit).
+        capability: of NVIDIA GPUs the lowest compute capability, and the first too new (None: no limit).
+        amd: of AMD GPUs the architectures, by how their names begin: `gfx90a` is MI200, `gfx942` MI300, and
+            `gfx` any; empty: NVIDIA only.
         offset: it takes fewer queries than keys under the causal mask, the queries being the last of the
             keys' rows, forward and backward. Training with `parallel.context` needs this.
         cached: it takes one query without a mask and any number of keys, which may be the first part of a
@@ -124,6 +126,7 @@ class Supports:
     head_dim_multiple: int = 1
     length_multiple: int = 1
     capability: tuple[tuple[int, int], tuple[int, int] | None] | None = None
+    amd: tuple[str, ...] = ("gfx",)
     offset: bool = False
     cached: bool = False
     versions: str = ""
@@ -152,16 +155,20 @@ class Launches:
     """The kernels of a backend by device; None where it does not run.
 
     Attributes:
+        amd: where a ROCm build of PyTorch has others than `cuda`.
         free: it may launch any of PyTorch's own kernels. Only `auto` may say so.
     """
 
     cuda: Kernels | None = None
     cpu: Kernels | None = None
+    amd: Kernels | None = None
     free: bool = False
 
     def on(self, device: str) -> Kernels | None:
-        """The kernels for device "cuda" or "cpu"."""
-        return self.cuda if device == "cuda" else self.cpu
+        """The kernels for device "cuda" or "cpu", with this PyTorch."""
+        if device != "cuda":
+            return self.cpu
+        return self.amd if self.amd and rocm.version() else self.cuda
 
 
 @dataclass(frozen=True)

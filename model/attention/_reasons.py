@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Collection
 from importlib import import_module
 
+from model import rocm
 from model.attention import Case, Supports
 from model.errors import one_line, out_of_host_memory
 
@@ -25,7 +26,8 @@ def basic(case: Case) -> list[str]:
 def declared(case: Case, supports: Supports) -> list[str]:
     """Refuse what the backend does not declare to support, so that tables and refusals agree."""
     if case.device not in supports.devices:
-        return nvidia_gpu(case)
+        whose = "a GPU" if supports.amd else "an NVIDIA GPU"
+        return [f"needs {whose}, but the device is '{case.device}': use --set device=cuda on a GPU node"]
     other_gpu = _generation(case, supports)
     return (
         _there(case)
@@ -35,15 +37,6 @@ def declared(case: Case, supports: Supports) -> list[str]:
         + _mask(case, supports)
         + _length(case, supports)
     )
-
-
-def nvidia_gpu(case: Case) -> list[str]:
-    """What every GPU kernel needs."""
-    if case.device != "cuda":
-        return [
-            f"needs an NVIDIA GPU, but the device is '{case.device}': use --set device=cuda on a GPU node"
-        ]
-    return basic(case)
 
 
 def _dtype(case: Case, allowed: Collection[str], advise: bool) -> list[str]:
@@ -87,7 +80,7 @@ def head_dim(case: Case, largest: int | None, multiple: int = 1, smallest: int =
 
 
 def capability(case: Case, fits: Callable[[Capability], bool], wanted: str) -> list[str]:
-    """The kernel is built for some GPU generations; no reason where there is no GPU to ask."""
+    """The kernel is built for some generations of NVIDIA GPUs; no reason where there is none to ask."""
     found = gpu_capability(case)
     if found is None or fits(found):
         return []
@@ -135,8 +128,8 @@ def package(module: str, symbol: str, install: str) -> list[str]:
 
 
 def gpu_capability(case: Case) -> Capability | None:
-    """Compute capability of the GPU that the run would use; None where there is no GPU to ask."""
-    if case.device != "cuda" or _cuda_is_there(case):
+    """Compute capability of the NVIDIA GPU that the run would use; None where there is none to ask."""
+    if case.device != "cuda" or _gpu_is_there(case) or rocm.version():
         return None
     import torch
 
@@ -144,13 +137,24 @@ def gpu_capability(case: Case) -> Capability | None:
 
 
 def _generation(case: Case, supports: Supports) -> list[str]:
-    if case.device != "cuda" or supports.capability is None:
+    if case.device != "cuda":
+        return []
+    if architecture := rocm.architecture():
+        return _of_amd(architecture, supports)
+    if supports.capability is None:
         return []
     first, too_new = supports.capability
     wanted = (
         _GENERATIONS.get((first, too_new)) or f"a GPU of compute capability {first[0]}.{first[1]} or later"
     )
     return capability(case, lambda found: first <= found and (too_new is None or found < too_new), wanted)
+
+
+def _of_amd(architecture: str, supports: Supports) -> list[str]:
+    if architecture.startswith(supports.amd):
+        return []
+    taken = f"AMD's {' and '.join(supports.amd)}" if supports.amd else "NVIDIA GPUs"
+    return [f"takes {taken}, not AMD's {architecture}: use --set attention=auto, or other nodes"]
 
 
 _GENERATIONS = {
@@ -178,22 +182,24 @@ def _length(case: Case, supports: Supports) -> list[str]:
 
 
 def _there(case: Case) -> list[str]:
-    return _cuda_is_there(case) + _heads_divide(case)
+    return _gpu_is_there(case) + _heads_divide(case)
 
 
-def _cuda_is_there(case: Case) -> list[str]:
+def _gpu_is_there(case: Case) -> list[str]:
     if case.device != "cuda":
         return []
     import torch
 
-    if torch.version.cuda is None:
+    if torch.version.cuda is None and rocm.version() is None:
         return [
-            f"needs a CUDA build of PyTorch, and {torch.__version__} is a CPU build: install one with CUDA"
+            f"needs a GPU build of PyTorch, and {torch.__version__} is a CPU build: "
+            "install one with CUDA, or for AMD GPUs one with ROCm"
         ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns about a driver that is too old
         if not torch.cuda.is_available():
-            return ["PyTorch finds no usable NVIDIA GPU here: run on a GPU node, and check nvidia-smi there"]
+            whose, tool = ("AMD", "rocminfo") if rocm.version() else ("NVIDIA", "nvidia-smi")
+            return [f"PyTorch finds no usable {whose} GPU here: run on a GPU node, and check {tool} there"]
     return []
 
 

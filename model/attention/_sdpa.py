@@ -3,8 +3,10 @@
 Pinning keeps a run honest: under `sdpa_kernel([X])` PyTorch runs kernel X or raises.
 
 With fewer queries than keys, `is_causal` lets the first query see only the first key, while the seam puts the
-last query at the last key. For that, the flash and efficient kernels have a bias; math and CPUs take a mask
-in memory. cuDNN has no bias, and a mask would grow with T^2.
+last query at the last key. For that, the flash and efficient kernels have a bias on NVIDIA GPUs; math, CPUs
+and AMD GPUs take a mask in memory. cuDNN has no bias, and a mask would grow with T^2.
+
+On AMD GPUs flash and efficient launch the same kernels, by default AOTriton's.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from model import rocm
 from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
 
 if TYPE_CHECKING:
@@ -33,7 +36,13 @@ def _named(kernel: str) -> SDPBackend:
     return named
 
 
-def on_gpus(summary: str, kernel: str, kernels: Kernels, supports: Supports) -> Backend:
+def by_operator(name: str) -> Kernels:
+    """PyTorch's operator of a kernel, where the names of the kernels tell nothing."""
+    operator = f"^aten::_scaled_dot_product_{name}_attention"
+    return Kernels(forward=f"{operator}$", backward=f"{operator}_backward$", operators=True)
+
+
+def on_gpus(summary: str, kernel: str, launches: Launches, supports: Supports) -> Backend:
     """The backend of one GPU kernel. PyTorch itself is asked about what `supports` does not settle."""
     copies_heads = supports.grouped == "copied"
 
@@ -44,7 +53,7 @@ def on_gpus(summary: str, kernel: str, kernels: Kernels, supports: Supports) -> 
         summary=summary,
         unsupported_reasons=unsupported_reasons,
         attend=pin(kernel, copies_heads=copies_heads),
-        launches=Launches(cuda=kernels),
+        launches=launches,
         supports=supports,
     )
 
@@ -93,7 +102,7 @@ def _lower_right(q_BHTD: Tensor, k_BKTD: Tensor, kernel: str | None) -> Tensor:
     queries, keys = q_BHTD.shape[2], k_BKTD.shape[2]
     if kernel == CUDNN:
         raise ValueError("cudnn: PyTorch has no causal mask for it with fewer queries than keys")
-    if q_BHTD.is_cuda and kernel != MATH:
+    if q_BHTD.is_cuda and kernel != MATH and rocm.version() is None:
         from torch.nn.attention.bias import causal_lower_right  # imports torch._dynamo, which takes seconds
 
         return causal_lower_right(queries, keys)

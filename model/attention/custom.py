@@ -58,6 +58,7 @@ SUPPORTS = Supports(
     largest_head_dim=256,
     head_dim_multiple=64,
     capability=((9, 0), (9, 1)),
+    amd=(),
     versions=versions.NEEDS["attention=custom"].releases,
 )
 

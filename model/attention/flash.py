@@ -1,4 +1,4 @@
-"""PyTorch's own FlashAttention: the FlashAttention-2 kernels built into it on a GPU, a C++ kernel on a CPU.
+"""PyTorch's own FlashAttention: FlashAttention-2 on NVIDIA GPUs, AOTriton on AMD GPUs, C++ on a CPU.
 
 The CPU kernel takes float32, any head dim, and grouped heads without copies. Its 16-bit gradients are too
 inexact: see `_reasons.float32_on_cpu`.
@@ -6,6 +6,7 @@ inexact: see `_reasons.float32_on_cpu`.
 
 from __future__ import annotations
 
+from model import rocm
 from model.attention import Backend, Case, Kernels, Launches, Supports, _reasons, _sdpa
 
 
@@ -13,7 +14,8 @@ def unsupported_reasons(case: Case) -> list[str]:
     """A GPU refuses what the kernel or PyTorch refuses, a CPU everything but float32."""
     if case.device != "cuda":
         return _reasons.declared(case, ON_CPU) + _reasons.float32_on_cpu(case)
-    return _reasons.declared(case, SUPPORTS) + _replaced() or _sdpa.refusals(_sdpa.FLASH, case)
+    known = _reasons.declared(case, SUPPORTS) + _replaced() + _offset(case)
+    return known or _sdpa.refusals(_sdpa.FLASH, case)
 
 
 def _replaced() -> list[str]:
@@ -29,6 +31,16 @@ def _replaced() -> list[str]:
     ]
 
 
+def _offset(case: Case) -> list[str]:
+    """As PyTorch calls AOTriton's kernel, the first query stands at the first key. It takes no other mask."""
+    if not case.offset or rocm.version() is None:
+        return []
+    return [
+        "cannot take part of a sequence on an AMD GPU, where its mask begins at the first key: "
+        "use --set attention=auto, or --set parallel.context=1"
+    ]
+
+
 SUPPORTS = Supports(
     offset=True,
     cached=True,
@@ -40,11 +52,12 @@ SUPPORTS = Supports(
 ON_CPU = Supports(offset=True, cached=True, devices=("cpu",))
 
 backend = Backend(
-    summary="PyTorch SDPA, its own FlashAttention (FlashAttention-2 on GPUs)",
+    summary="PyTorch SDPA, its own FlashAttention (FlashAttention-2 on NVIDIA GPUs)",
     unsupported_reasons=unsupported_reasons,
     attend=_sdpa.pin(_sdpa.FLASH),
     launches=Launches(
         cuda=Kernels(forward=r"\bpytorch_flash::flash_fwd", backward=r"\bpytorch_flash::flash_bwd"),
+        amd=_sdpa.by_operator("flash"),
         cpu=Kernels(
             forward=r"^aten::_scaled_dot_product_flash_attention_for_cpu$",
             backward=r"^aten::_scaled_dot_product_flash_attention_for_cpu_backward$",

@@ -32,6 +32,7 @@ SUPPORTS = Supports(
     layout="BTHD",
     largest_head_dim=256,
     capability=((8, 0), None),
+    amd=(),
     versions="flash-attn 2.7 or later",
 )
 

@@ -65,6 +65,7 @@ SUPPORTS = Supports(
     largest_head_dim=256,
     head_dim_multiple=8,
     capability=((9, 0), (9, 1)),
+    amd=(),
     versions="FlashAttention-3, built from its repository",
 )
 

@@ -37,6 +37,7 @@ SUPPORTS = Supports(
     largest_head_dim=256,  # 128 on Blackwell
     head_dim_multiple=8,
     capability=((9, 0), (11, 0)),
+    amd=(),
     versions="flash-attn-4",
 )
 

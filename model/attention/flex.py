@@ -95,13 +95,13 @@ def _causal_blocks(queries: int, keys: int, device: torch.device) -> BlockMask:
 
 
 def unsupported_reasons(case: Case) -> list[str]:
-    """An Ampere or later GPU, for which Triton compiles it. On a CPU PyTorch has its forward only."""
+    """A GPU for which Triton compiles it. On a CPU PyTorch has its forward only."""
     if case.device != "cuda":
-        return _reasons.nvidia_gpu(case)
+        return _reasons.declared(case, SUPPORTS)
     return (
         _reasons.declared(case, SUPPORTS)
         + _wide_in_float32(case)
-        + _reasons.package("triton", "jit", "install PyTorch for CUDA on Linux, which brings it")
+        + _reasons.package("triton", "jit", "install PyTorch for CUDA or ROCm on Linux, which brings it")
     )
 
 
@@ -121,6 +121,7 @@ SUPPORTS = Supports(
     smallest_head_dim=16,
     largest_head_dim=256,
     capability=((8, 0), None),
+    amd=("gfx90a", "gfx942"),
     versions="triton, with torch",
 )
 

@@ -1,4 +1,4 @@
-"""FlashAttention in plain Triton, which comes with PyTorch, for any NVIDIA GPU (model/kernels/portable)."""
+"""FlashAttention in plain Triton, for NVIDIA and AMD GPUs (model/kernels/portable)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unsupported_reasons(case: Case) -> list[str]:
         + _head_dim(case)
         + (
             versions.lacking("attention=portable")
-            or _reasons.package("triton", "jit", "install PyTorch for CUDA on Linux, which brings it")
+            or _reasons.package("triton", "jit", "install PyTorch for CUDA or ROCm on Linux, which brings it")
         )
     )
 
@@ -48,6 +48,7 @@ SUPPORTS = Supports(
     smallest_head_dim=HEAD_DIMS[0],
     largest_head_dim=HEAD_DIMS[-1],
     capability=((7, 5), None),
+    amd=("gfx90a", "gfx942"),
     versions=versions.NEEDS["attention=portable"].releases,
 )
 

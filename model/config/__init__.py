@@ -223,7 +223,7 @@ class RunConfig(Strict):
         for key, can in _ON_A_CPU.items() if self.device == "cpu" else ():
             if (asked := getattr(self.train, key)) != can:
                 use = f"use --set train.{key}={can}"
-                reasons[key] = f"train.{key}={asked} needs an NVIDIA GPU; {use}"
+                reasons[key] = f"train.{key}={asked} needs a GPU; {use}"
         return reasons
 
     def _no_float8(self) -> dict[str, str]:

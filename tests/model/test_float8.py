@@ -9,6 +9,7 @@ from model import attention, float8, versions
 from model.errors import Unsupported
 from model.loss import cross_entropy
 from model.trainer import build_model
+from tests.amd import stand_in
 from tests.model.conftest import run_config
 
 pytestmark = pytest.mark.skipif(bool(versions.lacking("train.float8")), reason="this torch is too old for it")
@@ -54,6 +55,13 @@ def test_a_gpu_without_float8_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
     with pytest.raises(Unsupported, match="needs a GPU with float8, not NVIDIA A100"):
         float8.convert(blocks(), "tensorwise")
+
+
+@pytest.mark.parametrize(("architecture", "has"), [("gfx90a", False), ("gfx942", True)])
+def test_of_amd_gpus_those_with_float8_are_taken(monkeypatch, architecture, has):
+    """An MI250X has none, though its compute capability is Hopper's."""
+    stand_in(monkeypatch, architecture)
+    assert float8._in_hardware() is has
 
 
 @pytest.mark.gpu

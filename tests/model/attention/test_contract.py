@@ -93,7 +93,7 @@ def test_what_a_declaration_leaves_out_is_refused_by_name(supports, case, reason
 
 
 def test_bfloat16_on_a_gpu_without_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+    monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
     monkeypatch.setattr(_reasons, "gpu_capability", lambda case: (7, 5))
     for name in ("auto", "math", "tiled"):
         assert "has no bfloat16" in attention.load(name).unsupported_reasons(CUDA)[0]
@@ -109,7 +109,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, int]], None]:
     """As on a machine with a GPU of this capability and every package."""
 
     def of(capability: tuple[int, int]) -> None:
-        monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+        monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
         monkeypatch.setattr(_reasons, "gpu_capability", lambda case: capability)
         monkeypatch.setattr(_reasons, "package", lambda *given: [])
         monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])

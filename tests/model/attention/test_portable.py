@@ -20,7 +20,7 @@ def on(monkeypatch):
     """Asks for the reasons on a GPU of some compute capability."""
 
     def ask(capability, **changes):
-        monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+        monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
         monkeypatch.setattr(_reasons, "gpu_capability", lambda case: capability)
         return [x for x in PORTABLE.unsupported_reasons(replace(CUDA, **changes)) if "`triton`" not in x]
 

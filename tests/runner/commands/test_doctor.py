@@ -21,7 +21,7 @@ def t4(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid="none"))
-    monkeypatch.setattr(_reasons, "_cuda_is_there", lambda case: [])
+    monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
     monkeypatch.setattr(_sdpa, "refusals", lambda *a, **k: [])  # PyTorch would ask the GPU
 
 

@@ -66,9 +66,15 @@ def test_a_run_whose_case_alone_rules_its_backend_out_ends_before_torch_is_impor
     said = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, *names], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    gpu = "needs an NVIDIA GPU, but the device is 'cpu': use --set device=cuda on a GPU node"
+    gpu = "but the device is 'cpu': use --set device=cuda on a GPU node"
     sums = (
         "sums dK and dV in bfloat16 on a CPU, which loses precision: use --set train.dtype=float32, "
         "or --set attention=math"
     )
-    assert said == [f"{name} {sums if name in ('auto', 'flash') else gpu}" for name in names]
+    assert said == [
+        f"auto {sums}",
+        f"cudnn needs an NVIDIA GPU, {gpu}",
+        f"efficient needs a GPU, {gpu}",
+        f"flash {sums}",
+        f"flex needs a GPU, {gpu}",
+    ]
