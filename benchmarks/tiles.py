@@ -1,12 +1,12 @@
-"""What ptxas makes of the portable attention kernels, for any GPU and without one; on a GPU also their time.
+"""What the compiler makes of the portable attention kernels, for any GPU and without one; on one also times.
 
-    python benchmarks/tiles.py --capability 90 80 86 75          registers, spilled bytes, shared memory
+    python benchmarks/tiles.py --gpu 90 80 86 75 gfx90a gfx942   registers, bytes of stack, shared memory
     python benchmarks/tiles.py --kernel dkdv --head-dim 128 --tile 64,128,8,2 --tile 32,128,8,3
     python benchmarks/tiles.py --time --kernel forward --head-dim 128 --tile 128,128,8,2 --tile 128,64,8,3
 
-A tile is rows,keys,warps,stages; by default those of model/kernels/portable/tiles.py. `--time` runs on this
-machine's GPU: interleaved, medians with the lowest and the highest, L2 cleared before each call, causal
-bfloat16, four heads a group.
+A GPU is named by its compute capability, one of AMD's by its architecture. A tile is rows,keys,warps,stages;
+by default those of model/kernels/portable/tiles.py. `--time` runs on this machine's GPU: interleaved, medians
+with the lowest and the highest, L2 cleared before each call, causal bfloat16, four heads a group.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from model import rocm
 from model.kernels.portable import backward, forward, tiles
 
 KERNELS = {
@@ -42,7 +43,7 @@ GROUP = 4
 
 def main() -> None:
     asked = argparse.ArgumentParser()
-    asked.add_argument("--capability", type=int, nargs="*", default=[90])
+    asked.add_argument("--gpu", nargs="*", default=["90"])
     asked.add_argument("--kernel", nargs="*", choices=KERNELS, default=list(KERNELS))
     asked.add_argument("--head-dim", type=int, nargs="*", default=[64, 128, 256])
     asked.add_argument("--tile", action="append", type=lambda text: tiles.Tile(*map(int, text.split(","))))
@@ -51,23 +52,24 @@ def main() -> None:
     asked.add_argument("--rounds", type=int, default=20)
     given = asked.parse_args()
     print(f"triton {triton.__version__}")
-    for capability in [_here()] if given.time else given.capability:
+    for gpu in [_here()] if given.time else given.gpu:
+        of_gpu = tiles.AMD if gpu.startswith("gfx") else tiles.for_gpu(divmod(int(gpu), 10))
         for kernel in given.kernel:
             for head_dim in given.head_dim:
-                own = tiles.for_gpu(divmod(capability, 10))[kernel][max(64, head_dim)]
-                found = {tile: resources(kernel, capability, head_dim, tile) for tile in given.tile or [own]}
+                own = of_gpu[kernel][max(64, head_dim)]
+                found = {tile: resources(kernel, gpu, head_dim, tile) for tile in given.tile or [own]}
                 taken = timed(kernel, head_dim, list(found), given) if given.time else {}
                 for tile, what in found.items():
-                    name = f"sm_{capability} {kernel} D{head_dim} {','.join(map(str, tile))}"
+                    name = f"{gpu} {kernel} D{head_dim} {','.join(map(str, tile))}"
                     print(f"{name:40} {what}{taken.get(tile, '')}")
 
 
-def _here() -> int:
+def _here() -> str:
     major, minor = torch.cuda.get_device_capability()
-    return 10 * major + minor
+    return rocm.architecture() or f"{major}{minor}"
 
 
-def resources(kernel: str, capability: int, head_dim: int, tile: tiles.Tile) -> str:
+def resources(kernel: str, gpu: str, head_dim: int, tile: tiles.Tile) -> str:
     """For contiguous tensors of four heads a group, with a causal mask."""
     values = {"CAUSAL": True, "EVEN": True, "SPLIT": kernel == "few", "GROUP": GROUP, "D": head_dim}
     values |= {"ROWS": tile.rows, "KEYS": tile.keys}
@@ -77,7 +79,7 @@ def resources(kernel: str, capability: int, head_dim: int, tile: tiles.Tile) -> 
         if name in values or re.fullmatch(r"stride_.d", name):
             signature[name], constants[place,] = "constexpr", values.get(name, 1)
         elif name.isupper():
-            element = "fp32" if name in ("LSE", "DELTA") else "fp16" if capability < 80 else "bf16"
+            element = "fp32" if name in ("LSE", "DELTA") else "fp16" if gpu == "75" else "bf16"
             signature[name], attributes[place,] = f"*{element}", [["tt.divisibility", 16]]
         else:
             signature[name] = "fp32" if name.startswith("scale") else "i32"
@@ -85,15 +87,27 @@ def resources(kernel: str, capability: int, head_dim: int, tile: tiles.Tile) -> 
                 attributes[place,] = [["tt.divisibility", 16]]
     source = ASTSource(KERNELS[kernel], signature, constants, attributes)
     options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    if gpu.startswith("gfx"):
+        made = triton.compile(source, target=GPUTarget("hip", gpu, 64), options=options)
+        listing = made.asm["amdgcn"]
+        registers, stack = (
+            re.search(rf"\.{what}:\s+(\d+)", listing) for what in ("vgpr_count", "private_segment_fixed_size")
+        )
+        assert registers and stack, listing
+        return _said(registers[1], stack[1], made.metadata.shared, matrix_cores="v_mfma" in listing)
+    made = triton.compile(source, target=GPUTarget("cuda", int(gpu), 32), options=options)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
         file.flush()
         shown = subprocess.check_output([CUOBJDUMP, "-res-usage", file.name], text=True)
     found = re.search(r"REG:(\d+) STACK:(\d+)", shown)
     assert found, shown
-    memory = f"{found[2]:>4} bytes of stack, {made.metadata.shared:6} of shared memory"
-    return f"{found[1]:>3} registers, {memory}{'' if 'mma' in made.asm['ptx'] else ', no tensor cores'}"
+    return _said(found[1], found[2], made.metadata.shared, matrix_cores="mma" in made.asm["ptx"])
+
+
+def _said(registers: str, stack: str, shared: int, *, matrix_cores: bool) -> str:
+    memory = f"{stack:>4} bytes of stack, {shared:6} of shared memory"
+    return f"{registers:>3} registers, {memory}{'' if matrix_cores else ', no tensor cores'}"
 
 
 def timed(

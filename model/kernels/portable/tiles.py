@@ -1,13 +1,15 @@
 """Which tiles each kernel takes on which GPU.
 
-Chosen from what ptxas says of each (`python benchmarks/tiles.py`): they fit into shared memory, and their loops spill
-few registers or none. docs/kernel-log.md says what has been measured of them.
+Chosen from what the compiler says of each (`python benchmarks/tiles.py`): they fit into shared memory, and their loops
+spill few registers or none. docs/kernel-log.md says what has been measured of them; of AMD's, nothing has.
 """
 
 from functools import cache
 from typing import NamedTuple
 
 import torch
+
+from model import rocm
 
 
 class Tile(NamedTuple):
@@ -45,6 +47,12 @@ TURING: Tiles = {  # 64 KiB, and Triton multiplies without tensor cores there
     "dq": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
     "dkdv": {64: Tile(32, 16, 4, 1), 128: Tile(16, 16, 4, 1), 256: Tile(16, 16, 4, 1)},
 }
+AMD: Tiles = {  # MI200 and MI300: 64 KiB, of which two programs share one; warps of 64, four of which may have 512 registers
+    "forward": {64: Tile(128, 64, 4, 2), 128: Tile(128, 64, 4, 1), 256: Tile(64, 32, 4, 1)},
+    "few": {64: Tile(16, 64, 4, 2), 128: Tile(16, 32, 4, 2), 256: Tile(16, 32, 4, 1)},
+    "dq": {64: Tile(128, 32, 4, 2), 128: Tile(64, 32, 4, 2), 256: Tile(64, 16, 4, 2)},
+    "dkdv": {64: Tile(32, 64, 4, 2), 128: Tile(32, 64, 4, 1), 256: Tile(16, 32, 4, 1)},
+}
 INTERPRETED = Tile(32, 16, 4, 1)  # small, so that short sequences have several
 FEW = 16  # rows, for which "few" is meant
 
@@ -53,11 +61,12 @@ def chosen(kernel: str, head_dim: int, device: torch.device) -> Tile:
     """The tile of "forward", "few" (the forward of few rows), "dq" or "dkdv"."""
     if device.type != "cuda":
         return INTERPRETED
-    return for_gpu(_capability(device))[kernel][max(64, head_dim)]
+    of_gpu = AMD if rocm.version() else for_gpu(_capability(device))
+    return of_gpu[kernel][max(64, head_dim)]
 
 
 def for_gpu(capability: tuple[int, int]) -> Tiles:
-    """All tiles for GPUs of a compute capability."""
+    """All tiles for NVIDIA GPUs of a compute capability."""
     if capability < (8, 0):
         return TURING
     if capability in ((8, 0), (8, 7)):
