@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+# Compute units by name: of MI250X, in each of the two dies that PyTorch sees as GPUs.
+_UNITS = {"AMD Instinct MI250X": 110, "AMD Instinct MI300X": 304}
+
 
 def version() -> str | None:
     """The HIP version that this PyTorch was built for; None if it is no ROCm build."""
@@ -24,6 +27,17 @@ def architecture() -> str | None:
     if version() is None or not torch.cuda.is_available():
         return None
     return torch.cuda.get_device_properties(0).gcnArchName.partition(":")[0]
+
+
+def name(properties: Any) -> str:
+    """A GPU's name as the driver gives it, and which part of one it is: owners can divide an MI300X.
+
+    Where the driver has no list of names, it is named after its architecture.
+    """
+    given = properties.name or f"AMD {properties.gcnArchName.partition(':')[0]}"
+    units = properties.multi_processor_count
+    whole = _UNITS.get(given, units)
+    return given if units == whole else f"{given}, {units} of {whole} CUs"
 
 
 def uuid(properties: Any) -> str:

@@ -79,9 +79,9 @@ class Peak:
     source: str
 
 
-# Dense TFLOP/s of the tensor cores, by the precision of what they multiply. A pattern must match the whole
-# name that the driver reports, and no slice of a GPU (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`), whose peak a
-# profile can state.
+# Dense TFLOP/s of the tensor or matrix cores, by the precision of what they multiply. A pattern must match
+# the whole name of the device, and no slice of one (`NVIDIA A100-SXM4-40GB MIG 1g.5gb`, `AMD Instinct MI300X,
+# 38 of 304 CUs`), whose peak a profile can state.
 _PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
     (
         r"NVIDIA B200",
@@ -120,6 +120,16 @@ _PEAKS: tuple[tuple[str, dict[str, float], str], ...] = (
     ),
     (r"NVIDIA L40S", {"bfloat16": 362, "float16": 362, "float8": 733}, "NVIDIA L40S datasheet, dense"),
     (r"NVIDIA L4", {"bfloat16": 121, "float16": 121, "float8": 242.5}, "NVIDIA L4 datasheet, dense"),
+    (
+        r"AMD Instinct MI250X",  # PyTorch sees each of its two halves as a GPU
+        {"bfloat16": 191.5, "float16": 191.5, "float32": 47.85},
+        "AMD Instinct MI250X data sheet, matrix, dense: half of the card's, as for one of its two dies (GCD)",
+    ),
+    (
+        r"AMD Instinct MI300X",
+        {"bfloat16": 1307.4, "float16": 1307.4, "float32": 163.4, "float8": 2614.9},
+        "AMD Instinct MI300X data sheet, matrix, dense",
+    ),
     (r"Tesla T4", {"float16": 65.1, "float32": 8.1}, "NVIDIA T4 datasheet; the T4 has no bf16"),
 )
 

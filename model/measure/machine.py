@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from model import rocm
 from model.disk import hostmemory
 
 _PACKAGES = (
@@ -35,6 +36,7 @@ PATIENT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 SETTINGS = (
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
+    "HIPBLASLT_ALLOW_TF32",
     "DNNL_DEFAULT_FPMATH_MODE",
     "DNNL_MAX_CPU_ISA",
     "MKL_CBWR",
@@ -42,9 +44,13 @@ SETTINGS = (
     "NVIDIA_TF32_OVERRIDE",
     "ONEDNN_DEFAULT_FPMATH_MODE",
     "ONEDNN_MAX_CPU_ISA",
+    "PYTORCH_TUNABLEOP_ENABLED",
     "TORCHINDUCTOR_EMULATE_PRECISION_CASTS",
     "TORCHINDUCTOR_MAX_AUTOTUNE",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_BLAS_PREFER_HIPBLASLT",
+    "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL",
+    "TORCH_ROCM_FA_PREFER_CK",
     "TRITON_F32_DEFAULT",
     "TRITON_INTERPRET",
 )
@@ -87,16 +93,19 @@ def device(device: str) -> tuple[str, str | None, dict[str, str]]:
     if device == "cpu":
         return f"CPU: {_cpu_name()}, {torch.get_num_threads()} threads", None, {}
     properties = torch.cuda.get_device_properties(0)
+    if hip := rocm.version():
+        miopen = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]  # torch leaves it so
+        software = {"hip": hip, "miopen": miopen} | _driver(Path("/sys/module/amdgpu/version"))
+        return rocm.name(properties), rocm.uuid(properties), software
     software = {
         "cuda": str(torch.version.cuda),
         "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]  # torch leaves it so
     }
-    return properties.name, str(properties.uuid), software | _driver()
+    return properties.name, str(properties.uuid), software | _driver(Path("/proc/driver/nvidia/version"))
 
 
-def _driver() -> dict[str, str]:
-    """The kernel module's version: the first word of its line that looks like one."""
-    path = Path("/proc/driver/nvidia/version")
+def _driver(path: Path) -> dict[str, str]:
+    """The kernel module's version: the first word of its file that looks like one."""
     found = re.search(r"\b\d+\.\d+(\.\d+)?\b", path.read_text()) if path.exists() else None
     return {"driver": found[0]} if found else {}
 

@@ -112,6 +112,15 @@ def test_every_backend_that_runs_here_gives_the_same_logits_and_gradients(name):
         ("NVIDIA A100-SXM-64GB", "bfloat16", None),  # an A100 of another make, with more multiprocessors
         ("NVIDIA H100 80GB HBM3", "float32", None),
         ("NVIDIA H999", "bfloat16", None),
+        ("AMD Instinct MI250X", "bfloat16", 383.0 / 2),  # of a card; PyTorch sees its two halves
+        ("AMD Instinct MI250X", "float32", 95.7 / 2),
+        ("AMD Instinct MI250X", "float8", None),
+        ("AMD Instinct MI250X / MI250", "bfloat16", None),  # either
+        ("AMD Instinct MI300X", "bfloat16", 1307.4),
+        ("AMD Instinct MI300X", "float16", 1307.4),
+        ("AMD Instinct MI300X", "float32", 163.4),
+        ("AMD Instinct MI300X", "float8", 2614.9),
+        ("AMD Instinct MI300A", "bfloat16", None),
         ("CPU: anything", "float32", None),
     ],
 )
