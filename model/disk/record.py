@@ -265,7 +265,9 @@ class Manifest(Frozen):
     pid_started: float | None = Field(
         description="When the process started, seconds since boot: tells it from a reused pid."
     )
-    slurm: dict[str, str] = Field(description="SLURM_* variables of the job, and CUDA_VISIBLE_DEVICES.")
+    slurm: dict[str, str] = Field(
+        description="SLURM_* variables of the job, and CUDA_, HIP_ and ROCR_VISIBLE_DEVICES."
+    )
     software: dict[str, str] = Field(description="Version by package: python, torch, triton, cuda, driver.")
     device_name: str | None = None
     gpu_uuid: str | None = None

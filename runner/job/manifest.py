@@ -11,7 +11,7 @@ from model.disk.record import Manifest, now
 from model.measure import machine
 from model.measure.flops import Peak, of_run, parameter_count, peak
 from runner.job.clocks import clocks
-from runner.state import process
+from runner.state import gpus, process
 
 
 def first_manifest(run_id: str, attempt: int, nodes: int = 1) -> Manifest:
@@ -55,6 +55,6 @@ def with_device(manifest: Manifest, config: RunConfig, peak_override: float | No
 
 
 def _tells(name: str) -> bool:
-    if name == "CUDA_VISIBLE_DEVICES":
+    if name in (gpus.CUDA, gpus.HIP, gpus.ROCR):
         return True
     return name.startswith("SLURM") and not name.startswith(("SLURM_CONF", "SLURM_JWT", "SLURM_TOPOLOGY"))

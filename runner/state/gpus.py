@@ -1,54 +1,94 @@
-"""Which GPUs of this machine a process sees, and their memory. CUDA, which looks only once, is not loaded."""
+"""Which GPUs of this machine a process sees, and their memory. Neither CUDA nor HIP is loaded."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
 from model import units
 
-VARIABLE = "CUDA_VISIBLE_DEVICES"
+CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 DEVICES = Path("/dev")
+NODES = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's driver: a folder for each GPU and each CPU
 _NAME = re.compile(r"[0-9]+|(GPU|MIG)-\S+")
+_GPU_HEAPS = ("1", "2")  # of a memory bank: the GPU's own, public or private
+
+
+def variable(environment: Mapping[str, str]) -> str:
+    """The variable by which a process chooses among the GPUs that it sees: CUDA's, or on AMD GPUs HIP's.
+
+    Slurm may set both, whatever the GPUs are. Where no file tells, HIP's count if CUDA's is not set.
+    """
+    if [*DEVICES.glob("nvidia[0-9]*")]:
+        return CUDA
+    unknown = CUDA not in environment and (HIP in environment or ROCR in environment)
+    return HIP if unknown or [*_of_amd()] else CUDA
 
 
 def visible(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs that a process with these variables sees, as CUDA_VISIBLE_DEVICES names them.
+    """The GPUs that a process with these variables sees, as `variable` names them.
 
     CUDA's rules (CUDA C++ Programming Guide, "CUDA Environment Variables"): an empty list hides all GPUs, a
     word that names none hides those after it, and naming a GPU twice hides all. CUDA counts its GPUs from 0,
     also in a container that has only /dev/nvidia5.
+
+    On AMD GPUs (ROCm's documentation, "GPU isolation techniques") ROCR_VISIBLE_DEVICES comes first. Among
+    what it leaves, counted from 0 again, HIP_VISIBLE_DEVICES chooses, or CUDA's if that is not set.
     """
-    said, here = environment.get(VARIABLE), len([*DEVICES.glob("nvidia[0-9]*")])
+    if variable(environment) == CUDA:
+        return _chosen(environment.get(CUDA), len([*DEVICES.glob("nvidia[0-9]*")]))
+    here = len([*_of_amd()])
+    if ROCR in environment:
+        here = len(_chosen(environment[ROCR], here))
+        if not here:
+            return ()
+    return _chosen(environment.get(HIP, environment.get(CUDA)), here)
+
+
+def _chosen(said: str | None, here: int) -> tuple[str, ...]:
+    """Those of so many GPUs (0: unknown) that a list names, as it names them; all if there is no list."""
     if said is None:
         return tuple(map(str, range(here)))
 
     def is_one(name: str) -> bool:
-        number = not name.isdecimal() or not here or int(name) < here  # unknown where there are no files
+        number = not name.isdecimal() or not here or int(name) < here
         return number and bool(_NAME.fullmatch(name))
 
     names = tuple(takewhile(is_one, map(str.strip, said.split(","))))
     return names if len({*names}) == len(names) else ()
 
 
+def _of_amd() -> Iterator[Path]:
+    """The folders of the AMD GPUs that this process may use; the driver lets it read no other's number."""
+    for node in NODES.glob("*"):
+        with suppress(OSError, ValueError):
+            if int((node / "gpu_id").read_text()):  # 0: a CPU
+                yield node
+
+
 def memory(environment: Mapping[str, str]) -> int | None:
-    """Bytes of the smallest GPU that a process with these variables sees; None if nvidia-smi does not say.
+    """Bytes of the smallest GPU that a process with these variables may see; None if that is unknown.
 
     nvidia-smi counts GPUs by their place on the bus. CUDA begins with the fastest, unless CUDA_DEVICE_ORDER
-    says otherwise: a number may then be that of any GPU.
+    says otherwise: a number may then be that of any GPU. So may a number of AMD's.
     """
+    names = visible(environment)
+    if variable(environment) == HIP:
+        sizes = [_size(node) for node in _of_amd()]
+        return min(sizes, default=0) or None if names else None
     query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    by_bus, names = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID", visible(environment)
+    by_bus = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
 
     def may_be_seen(number: str, uuid: str) -> bool:
-        if VARIABLE not in environment:
+        if CUDA not in environment:
             return True
         numbers = [name for name in names if name.isdecimal()]
         if numbers:  # not mixed with other names
@@ -62,11 +102,23 @@ def memory(environment: Mapping[str, str]) -> int | None:
     return min(map(int, mebibytes)) * 2**20
 
 
+def _size(node: Path) -> int:
+    """Bytes of an AMD GPU's own memory; 0 if the driver does not say."""
+    size = 0
+    for bank in node.glob("mem_banks/*/properties"):
+        with suppress(OSError, ValueError):
+            fields = dict(line.split() for line in bank.read_text().splitlines())
+            size += int(fields.get("size_in_bytes", 0)) if fields.get("heap_type") in _GPU_HEAPS else 0
+    return size
+
+
 def counted(devices: Sequence[str], environment: Mapping[str, str]) -> str:
     """How many GPUs a process with these variables sees, in words, and why."""
     number = f"the {units.counted(len(devices), 'GPU')} of this machine"
-    if VARIABLE in environment:
-        return f"{number} that {VARIABLE} '{environment[VARIABLE]}' shows"
+    asked = (ROCR, HIP, CUDA) if variable(environment) == HIP else (CUDA,)
+    shown = [f"{name} '{environment[name]}'" for name in asked if name in environment]
+    if shown:
+        return f"{number} that {' and '.join(shown)} {'show' if shown[1:] else 'shows'}"
     if not devices:
-        return f"{number}: where GPUs have no {DEVICES}/nvidia0, as in WSL, name them with {VARIABLE}"
+        return f"{number}: where GPUs have no {DEVICES}/nvidia0, as in WSL, name them with {CUDA}"
     return number

@@ -11,6 +11,7 @@ from typing import Any
 
 from model.disk.record import LedgerEvent, Manifest
 from model.errors import UserError
+from runner.state import gpus
 
 
 def started(pid: int) -> float | None:
@@ -110,7 +111,8 @@ def hold_gpu(uuid: str | None) -> socket.socket | None:
     except OSError as error:
         held.close()
         whose = "by another run on this machine, or by another process of this one"
-        bind = "with CUDA_VISIBLE_DEVICES for each launch, or on Slurm `srun_args: [--gpus-per-task=1]`"
+        variable = gpus.variable(os.environ)
+        bind = f"with {variable} for each launch, or on Slurm `srun_args: [--gpus-per-task=1]`"
         text = f"GPU {uuid} is in use {whose}: give each its own, {bind}"
         raise UserError(f"{text}; or lower max_parallel") from error
     return held

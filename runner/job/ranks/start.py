@@ -104,14 +104,14 @@ def stand_by(follower: Follower) -> None:
 def have_own_gpu(config: RunConfig, local_rank: int) -> None:
     """Show only one GPU to this process and to those that it starts, such as a trial's.
 
-    Call this before torch is imported: CUDA looks only once.
+    Call this before torch is imported: CUDA and HIP look only once.
     """
     if config.device == "cuda":
-        os.environ.update(own_gpu(local_rank, gpus.visible(os.environ)))
+        os.environ.update(own_gpu(local_rank, gpus.visible(os.environ), gpus.variable(os.environ)))
 
 
-def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
-    """The variables that show a process its own GPU.
+def own_gpu(local_rank: int, devices: Sequence[str], variable: str = gpus.CUDA) -> dict[str, str]:
+    """The variable that shows a process its own GPU.
 
     Args:
         devices: the GPUs that all processes of its node see. If there is one, Slurm has assigned it. If there
@@ -119,4 +119,4 @@ def own_gpu(local_rank: int, devices: Sequence[str]) -> dict[str, str]:
     """
     if len(devices) <= 1:
         return {}
-    return {gpus.VARIABLE: devices[local_rank % len(devices)]}
+    return {variable: devices[local_rank % len(devices)]}

@@ -15,7 +15,7 @@ from tests.analysis.fabricate import Folder, plan
 
 # Stands in for a run: writes which GPUs it sees.
 SEES = """#!/bin/sh
-echo "$CUDA_VISIBLE_DEVICES" > "$PWD/gpus"
+echo "${HIP_VISIBLE_DEVICES-$CUDA_VISIBLE_DEVICES}" > "$PWD/gpus"
 until [ "$(ls "$RUNS"/*/attempt-1/gpus | wc -l)" -ge "$TOGETHER" ]; do sleep 0.05; done
 """
 
@@ -27,6 +27,7 @@ def seen(root, tmp_path, monkeypatch):
     job.chmod(0o755)
 
     monkeypatch.setattr(gpus, "DEVICES", tmp_path)  # whatever this machine has
+    monkeypatch.setattr(gpus, "NODES", tmp_path)
 
     def see(*processes, together=1, visible="4,5,6", **keys):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -67,6 +68,12 @@ def test_a_run_that_is_alone_sees_what_the_launcher_sees(seen):
 def test_gpus_that_the_profile_names_are_shared_out(seen):
     env = {"CUDA_VISIBLE_DEVICES": "GPU-a, GPU-b,GPU-c"}
     assert seen(1, 2, together=2, max_parallel=2, env=env) == ["GPU-a", "GPU-b,GPU-c"]
+
+
+def test_amd_gpus_are_shared_out_by_hips_variable(seen):
+    """Of those that ROCR_VISIBLE_DEVICES leaves, counted from 0."""
+    env = {"ROCR_VISIBLE_DEVICES": "4,5,6"}
+    assert seen(1, 2, together=2, max_parallel=2, visible=None, env=env) == ["0", "1,2"]
 
 
 @pytest.mark.refused

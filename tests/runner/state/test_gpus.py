@@ -77,3 +77,96 @@ def test_the_memory_of_gpus_is_that_of_the_smallest_that_may_be_seen(
     monkeypatch.setattr(gpus, "DEVICES", tmp_path)
     monkeypatch.setattr(gpus.subprocess, "run", run)
     assert gpus.memory(variables) == (mebibytes and mebibytes * 2**20)
+
+
+# ------------------------------------------------------------------------------------------- AMD, a stand-in
+
+
+GIB = 2**30
+
+
+@pytest.fixture
+def amd(tmp_path, monkeypatch):
+    """A machine with two CPUs and AMD GPUs of so many GiB, as their driver shows it; None: not this process's."""
+    nodes = tmp_path / "nodes"
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
+    monkeypatch.setattr(gpus, "NODES", nodes)
+
+    def of(*sizes):
+        for number, size in enumerate((0, 0, *sizes)):
+            bank = nodes / str(number) / "mem_banks" / "0"
+            bank.mkdir(parents=True)
+            if size is None:  # reading it fails, as it does with the driver
+                (nodes / str(number) / "gpu_id").mkdir()
+                continue
+            (nodes / str(number) / "gpu_id").write_text(f"{number * 4711 if size else 0}\n")
+            heap, size_in_bytes = (1, size * GIB) if size else (0, 500 * GIB)
+            (bank / "properties").write_text(f"heap_type {heap}\nsize_in_bytes {size_in_bytes}\nflags 0\n")
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("variables", "seen"),
+    [
+        ({}, ("0", "1", "2", "3")),
+        ({"ROCR_VISIBLE_DEVICES": "2,3"}, ("0", "1")),  # HIP counts what is left from 0
+        ({"ROCR_VISIBLE_DEVICES": "GPU-64b6408271eb153b,2"}, ("0", "1")),
+        ({"ROCR_VISIBLE_DEVICES": ""}, ()),
+        ({"ROCR_VISIBLE_DEVICES": "7"}, ()),
+        ({"HIP_VISIBLE_DEVICES": "3,1"}, ("3", "1")),
+        ({"HIP_VISIBLE_DEVICES": ""}, ()),
+        ({"CUDA_VISIBLE_DEVICES": "3,1"}, ("3", "1")),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2", "HIP_VISIBLE_DEVICES": "2"}, ("2",)),
+        ({"ROCR_VISIBLE_DEVICES": "1,2,3", "HIP_VISIBLE_DEVICES": "2,0"}, ("2", "0")),
+        ({"ROCR_VISIBLE_DEVICES": "2,3", "CUDA_VISIBLE_DEVICES": "2,3"}, ()),  # there is no third of two
+    ],
+)
+def test_of_amd_gpus_hip_chooses_among_what_rocr_leaves(amd, variables, seen):
+    amd(64, 64, 64, 64)
+    assert gpus.visible(variables) == seen
+    assert gpus.variable(variables) == "HIP_VISIBLE_DEVICES"
+
+
+def test_an_amd_gpu_that_slurm_keeps_from_this_process_does_not_count(amd):
+    amd(64, None, 64)
+    assert gpus.visible({}) == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("variables", "variable", "seen"),
+    [
+        ({"ROCR_VISIBLE_DEVICES": "0,1"}, "HIP_VISIBLE_DEVICES", ("0", "1")),
+        ({"HIP_VISIBLE_DEVICES": "4,5"}, "HIP_VISIBLE_DEVICES", ("4", "5")),
+        # As Slurm sets them for any GPUs, where its administrators do not say which these are.
+        ({"ROCR_VISIBLE_DEVICES": "4,5", "CUDA_VISIBLE_DEVICES": "4,5"}, "CUDA_VISIBLE_DEVICES", ("4", "5")),
+    ],
+)
+def test_where_no_file_tells_the_variables_do(amd, variables, variable, seen):
+    assert gpus.variable(variables) == variable
+    assert gpus.visible(variables) == seen
+
+
+def test_beside_an_nvidia_gpu_the_amd_gpu_of_a_processor_does_not_count(amd, tmp_path):
+    amd(1)
+    (tmp_path / "nvidia0").touch()
+    assert gpus.variable({"ROCR_VISIBLE_DEVICES": "0"}) == "CUDA_VISIBLE_DEVICES"
+    assert gpus.visible({"CUDA_VISIBLE_DEVICES": "0"}) == ("0",)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "variables", "gibibytes"),
+    [((64, 64), {}, 64), ((192, 64), {}, 64), ((64,), {"HIP_VISIBLE_DEVICES": ""}, None)],
+)
+def test_the_memory_of_amd_gpus_is_what_their_driver_says(amd, sizes, variables, gibibytes):
+    amd(*sizes)
+    assert gpus.memory(variables) == (gibibytes and gibibytes * GIB)
+
+
+def test_what_hides_amd_gpus_is_named(amd):
+    amd(64, 64)
+    variables = {"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "1"}
+    said = gpus.counted(gpus.visible(variables), variables)
+    assert (
+        said == "the 1 GPU of this machine that ROCR_VISIBLE_DEVICES '0,1' and HIP_VISIBLE_DEVICES '1' show"
+    )

@@ -372,6 +372,18 @@ def test_a_process_takes_no_gpu_that_its_user_hid(tmp_path, monkeypatch):
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_on_amd_gpus_hip_shows_each_process_its_own_of_those_that_slurm_gave_the_job(tmp_path, monkeypatch):
+    """PyTorch counts by ROCR_VISIBLE_DEVICES alone, and not by CUDA's, where HIP's is not set."""
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
+    monkeypatch.setattr(gpus, "NODES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "4,5,6,7")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0,1,2,3")  # also so that it is as before afterwards
+    start.have_own_gpu(RunConfig(data={"path": "x"}, device="cuda"), 3)
+    assert os.environ["HIP_VISIBLE_DEVICES"] == "3"
+    assert os.environ["ROCR_VISIBLE_DEVICES"] == "4,5,6,7"
+
+
 def test_two_processes_on_one_gpu_are_refused():
     _own_gpus(["GPU-a", "GPU-b", None, None])
     with pytest.raises(UserError, match="ranks 0, 2 share GPU GPU-a"):
