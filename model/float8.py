@@ -27,7 +27,7 @@ def convert(blocks: nn.Module, recipe: str, emulate: bool = False) -> None:
     Raises:
         Unsupported: torchao is not installed, or the GPU has no float8.
     """
-    if reasons := _reasons(emulate):
+    if reasons := lacking(emulate):
         raise Unsupported(reasons)
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
@@ -35,7 +35,8 @@ def convert(blocks: nn.Module, recipe: str, emulate: bool = False) -> None:
     convert_to_float8_training(blocks, config=config)
 
 
-def _reasons(emulate: bool) -> list[str]:
+def lacking(emulate: bool = False) -> list[str]:
+    """What is missing here, each with what to do; empty if nothing is."""
     if find_spec("torchao") is None:
         return ["train.float8 needs torchao: pip install 'assay-studies[float8]'"]
     if emulate or _in_hardware():

@@ -14,8 +14,8 @@ def unsupported_reasons(case: Case) -> list[str]:
     """A GPU refuses what the kernel or PyTorch refuses, a CPU everything but float32."""
     if case.device != "cuda":
         return _reasons.declared(case, ON_CPU) + _reasons.float32_on_cpu(case)
-    known = _reasons.declared(case, SUPPORTS) + _replaced() + _offset(case)
-    return known or _sdpa.refusals(_sdpa.FLASH, case)
+    reasons = _reasons.declared(case, SUPPORTS) + _replaced() + _offset(case)
+    return reasons or _sdpa.refusals(_sdpa.FLASH, case)
 
 
 def _replaced() -> list[str]:

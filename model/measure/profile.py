@@ -34,7 +34,11 @@ MARK = "assay part: "  # unlike the names of operators, whose namespace is assay
 _GLOO = "gloo:"  # what torch.distributed names its work on a CPU
 _STEPS = {"cuda": 2, "cpu": 1}  # a step of a CPU can be long, and its first is like the others
 _TIMES = {"step": 1, "decode": 8}  # more of them for decoding, as a token is short
-_LAUNCH = ("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch")
+_LAUNCH = (
+    *("cudaLaunch", "cuLaunch", "cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset", "cudaGraphLaunch"),
+    *("hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch", "hipMemcpy", "hipMemset"),
+    "hipGraphLaunch",
+)
 
 
 class Done(Protocol):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from model import attention, versions
+from model import attention, rocm, versions
 from model.attention import Case
 from model.disk import hostmemory
 from model.disk.home import user_folder
@@ -166,22 +166,32 @@ def _torch() -> Iterator[Check]:
     except ImportError as error:
         yield Check("torch", False, f"{error}; pip install torch", needed=True)
         return
-    yield Check("torch", True, f"{torch.__version__}, CUDA {torch.version.cuda or 'none (a CPU build)'}")
+    hip, cuda = rocm.version(), torch.version.cuda
+    build = f"ROCm, HIP {hip}" if hip else f"CUDA {cuda}" if cuda else "no CUDA or ROCm (a CPU build)"
+    yield Check("torch", True, f"{torch.__version__}, {build}")
     names = (
         [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if torch.cuda.is_available()
         else []
     )
-    found = ", ".join(names) or "no CUDA device; studies at scale laptop run on the CPU"
+    found = ", ".join(names) or "no GPU that PyTorch can use; studies at scale laptop run on the CPU"
+    if names and (architecture := rocm.architecture()):
+        found += f" ({architecture}): no backend was measured on AMD GPUs yet, see docs/backends.md"
     if names and _precision() == "float32":
         found += ", without bfloat16: use --set train.dtype=float32"
     yield Check("gpu", bool(names), found)
     for feature in (name for name in versions.NEEDS if name.startswith("train.")):
         package, lacks = versions.NEEDS[feature].package, versions.lacking(feature)
+        if names and feature == "train.float8" and not lacks:
+            from model import float8  # imports torch
+
+            lacks = float8.lacking()
         here = versions.installed(package)
         works = bool(here) and not lacks
         yield Check(feature, works, lacks[0] if lacks else f"{package} {here or 'is not installed'}")
-    if names:
+    if names and rocm.version():
+        yield Check("sensors", False, "on AMD GPUs runs record no energy, no clocks, nor what throttles them")
+    elif names:
         yield _sensors(str(torch.cuda.get_device_properties(0).uuid))
 
 

@@ -46,10 +46,11 @@ class Ending:
 _HOST_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|std::bad_alloc|Cannot allocate memory")
 # Python's and the C++ runtime's, of a thread that the system did not start, whatever the cause.
 _NO_THREAD = re.compile(r"can't start new thread|Resource temporarily unavailable")
-# Of CUDA and its libraries, which take memory of the GPU beside torch's allocator, and memory of the host.
+# Of CUDA, HIP and their libraries, which take memory of the GPU beside torch's allocator, and of the host.
 _CUDA_MEMORY = re.compile(
-    r"[^\n]*(?:CUDA (?:driver )?error: out of memory|\[CUDA\]: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-    r"|Cuda failure (?:2 )?'out of memory')[^\n]*"
+    r"[^\n]*(?:(?:CUDA|HIP) (?:driver )?error: out of memory|\[CUDA\]: out of memory"
+    r"|\[HIP\]: +Code: \d+, Mess?sage: out of memory|(?:CU|HIP)BLAS_STATUS_ALLOC_FAILED"
+    r"|(?:Cuda|HIP) failure (?:2 )?'out of memory')[^\n]*"
 )
 # What the C++ runtime (GNU's, LLVM's) prints before SIGABRT, where nothing caught its error, or that of
 # torch's CPU allocator. A GPU's libraries have a bad_alloc of their own.

@@ -12,13 +12,14 @@ from model.disk import hostmemory
 from model.errors import UserError
 from runner.commands import doctor
 from runner.spec.profile import Profile, read_cluster
+from tests.amd import stand_in
 
 
 @pytest.fixture
 def t4(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *number: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(uuid="none"))
     monkeypatch.setattr(_reasons, "_gpu_is_there", lambda case: [])
@@ -125,3 +126,21 @@ def test_a_torch_that_is_too_old_is_said_without_importing_it(monkeypatch):
     (check,) = doctor._torch()
     assert check.mark == "MISSING"
     assert check.found.startswith("needs torch 2.9 or later, not 2.8.0+cu128")
+
+
+@pytest.mark.parametrize(("architecture", "float8"), [("gfx90a", False), ("gfx942", True)])
+def test_the_owner_of_amd_gpus_is_told_of_rocm_and_what_was_not_measured(monkeypatch, architecture, float8):
+    stand_in(monkeypatch, architecture)
+    monkeypatch.setattr("model.versions.version", {"torch": "2.11.0+rocm7.1", "triton": "3.6.0"}.get)
+    monkeypatch.setattr("model.float8.find_spec", lambda name: True)
+    monkeypatch.setattr(_reasons, "package", lambda *given: [])
+    monkeypatch.setattr(_sdpa, "refusals", lambda *given, **more: [])
+    found = {check.what: check for check in [*doctor._torch(), *doctor._backends()]}
+    assert found["torch"].found.endswith("ROCm, HIP 6.4.43484-123eb5128")
+    assert f"({architecture}): no backend was measured on AMD GPUs yet" in found["gpu"].found
+    assert found["train.float8"].works is float8
+    assert not found["sensors"].works
+    assert not any("nvidia" in check.found for check in found.values())
+    works = {what.removeprefix("attention ") for what, check in found.items() if check.works}
+    assert works >= {"auto", "math", "efficient", "flash", "flex", "portable", "tiled"}
+    assert not works & {"cudnn", "custom", "flash2", "flash3", "flash4"}

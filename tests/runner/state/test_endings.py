@@ -25,6 +25,7 @@ class OutOfMemoryError(RuntimeError):
     ("error", "outcome", "requested"),
     [
         (OutOfMemoryError("CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has 79 GiB. If reserved"), "oom_gpu", 16 * 2**30),
+        (OutOfMemoryError("HIP out of memory. Tried to allocate 16.00 GiB. GPU 0 has 63 GiB. If reserved"), "oom_gpu", 16 * 2**30),
         (RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12"), "oom_host", 2**32),
         (RuntimeError("std::bad_alloc"), "oom_host", None),
         (MemoryError(), "oom_host", None),
@@ -166,6 +167,10 @@ OF_CUDA = [
     "Triton Error [CUDA]: out of memory",
     "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     "ncclUnhandledCudaError: Call to CUDA function failed. Last error: Cuda failure 2 'out of memory'",
+    "HIP error: out of memory",
+    "Triton Error [HIP]:  Code: 2, Messsage: out of memory",
+    "CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`",
+    "ncclUnhandledCudaError: Call to CUDA function failed. Last error: HIP failure 'out of memory'",
 ]
 
 
