@@ -84,7 +84,7 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
         UserError: it cannot be started.
     """
     share = machine.thread_limits(task.shape.cpus, profile.max_parallel * task.shape.processes)
-    choice = gpus.variable({**os.environ, **profile.env})
+    choice = gpus.variable({**os.environ, **profile.env_here})
     visible = {choice: ",".join(own)} if own else {}  # some of those that the profile's `env` names
     folder = task.folder.attempt(task.attempt).path
     command = [

@@ -20,7 +20,7 @@ from model.disk.files import Unreadable, write
 from model.disk.folder import Attempt, RunFolder
 from model.disk.hostmemory import Limit
 from model.disk.record import Manifest, Outcome, Result, RunRecord, now
-from model.errors import Interrupted, Unsupported
+from model.errors import Interrupted, Unsupported, UserError
 from model.measure import machine
 from model.stderr import say
 from runner.job import admission, phase, slurm
@@ -238,7 +238,7 @@ def _go_on_in_the_queue(folder: RunFolder, number: int) -> None:
         return
     try:
         slurm.go_on(jobs_folder(folder.path.parent), folder, number + 1)
-    except OSError as error:
+    except (OSError, UserError) as error:
         ledger.release(folder, number + 1, str(error))
 
 

@@ -39,7 +39,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
         "ASSAY_SHARED_GPUS" in os.environ
     ):  # Slurm was not asked for GPUs, and gives every task all of its node
         here = gpus.visible(os.environ) or [str(number) for number in range(len(members) * processes)]
-        os.environ[gpus.VARIABLE] = ",".join(here[slot * processes : (slot + 1) * processes])
+        os.environ[gpus.variable(os.environ)] = ",".join(here[slot * processes : (slot + 1) * processes])
     run, number = members.pop(slot)
     if rank:
         return _follow(run, slot, rank)

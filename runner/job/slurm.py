@@ -103,12 +103,13 @@ def is_preempted() -> bool:
 def go_on(jobs: Path, folder: RunFolder, number: int) -> None:
     """Ask for a next job, in which a run goes on as an attempt that it has claimed.
 
-    The batch script arranges it once all runs of the job have ended, or their time has, and writes to the
-    ledger which job that is, or that there is none.
+    The batch script arranges it once all runs of the job have ended, or their time has. It is this job, as
+    long as the script writes no other to the ledger, or that there is none: Slurm may also requeue it by itself.
 
     Raises:
         OSError: the request cannot be written.
     """
+    ledger.submitted(folder, number, job_id())
     none = "Slurm took no next job: the log of this one says why"
     lines = [
         ("submitted", ledger.line(number, "submitted", executor="slurm", job_id="@JOB@")),

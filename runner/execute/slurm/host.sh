@@ -25,10 +25,7 @@ assay_go_on() {
     local asked=$assay_jobs/${SLURM_JOB_ID}_next.${SLURM_RESTART_COUNT:-0} taken job index name PATH=$assay_path
     taken=${asked/_next./_requeued.}
     mv "$asked" "$taken" 2>/dev/null || return 0
-    if [[ $assay_requeue ]]; then
-        assay_tell "$taken" submitted "$assay_own"
-        scontrol requeue "$assay_own" && return 0
-    fi
+    [[ ! $assay_requeue ]] || ! scontrol requeue "$assay_own" || return 0
     index=${SLURM_ARRAY_TASK_ID-}
     job=$(
         for name in "${!SLURM_@}" "${!SBATCH_@}" "${!SRUN_@}"; do  # the new job would take this one's options

@@ -1,5 +1,6 @@
 """A job runs only the attempts that are its own, once."""
 
+import os
 import signal
 import socket
 from functools import partial
@@ -10,6 +11,7 @@ from model.config import RunConfig
 from model.disk.folder import RunFolder
 from runner.job.entry import _place, run_slot
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, publish
+from runner.state import gpus
 from tests.analysis.fabricate import Folder, plan
 
 
@@ -39,6 +41,20 @@ def test_a_job_that_was_renamed_runs_its_attempt(claimed, monkeypatch):
     assert run(claimed) == "ran 1"
 
 
+@pytest.mark.parametrize(("here", "own"), [(None, "1"), ("4,5,6", "5")])
+def test_runs_that_share_gpus_nobody_asked_for_take_the_one_of_their_slot(claimed, monkeypatch, here, own):
+    monkeypatch.setenv("ASSAY_SHARED_GPUS", "yes")
+    monkeypatch.setenv("SLURM_LOCALID", "1")
+    monkeypatch.setattr(gpus, "DEVICES", claimed.path / "none")
+    monkeypatch.setattr(gpus, "NODES", claimed.path / "none")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if here:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", here)
+    other = str(RunFolder(claimed.path).path)
+    assert run_slot([other, other], [1, 1]) == "ran 1"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == own
+
+
 @pytest.mark.fault
 def test_an_array_that_slurm_accepts_after_it_was_given_up_leaves_its_attempts_to_the_next(
     claimed, monkeypatch
@@ -64,8 +80,7 @@ def test_a_start_that_is_lost_before_its_manifest_is_an_attempt_if_it_wrote_anyt
         assert run(claimed) == "ran 1"
         output.write_text("the first start was here")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    fields = ["7", "NODE_FAIL", "0:0", "n2", "2026-11-21T12:00:00", "tiny-1"]
-    monkeypatch.setattr("runner.state.slurm.sacct", lambda *_options: [fields])
+    monkeypatch.setenv("ASSAY_EARLIER", "NODE_FAIL|0:0|n2")
     assert run(claimed) == ("ran 2" if wrote else "ran 1")
     first, *_ = RunFolder(claimed.path).attempts()
     assert first.settled == (("node_failed", "Slurm: NODE_FAIL, exit code 0:0 on n2") if wrote else None)

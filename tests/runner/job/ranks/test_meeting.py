@@ -29,6 +29,31 @@ def test_who_looks_for_a_rank_0_that_has_ended_has_nothing_left_to_do(tmp_path, 
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize(
+    ("names", "resolves", "name"),
+    [
+        (("jwb0001.juwels", "other"), {"jwb0001i.juwels"}, "jwb0001i.juwels"),
+        ((None, "jwb0001"), {"jwb0001i"}, "jwb0001i"),
+        (("jwb0001", "other"), set(), "otheri"),
+    ],
+)
+def test_nodes_meet_by_the_names_that_their_network_has(monkeypatch, names, resolves, name):
+    """At JSC a node's name in the fast network ends in `i` (apps.fz-juelich.de, "Interconnect")."""
+
+    def lookup(host, *_):
+        if host not in resolves:
+            raise OSError
+
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.setenv("ASSAY_HOST_SUFFIX", "i")
+    monkeypatch.setattr("socket.gethostname", lambda: names[1])
+    monkeypatch.setattr("socket.getaddrinfo", lookup)
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    if names[0]:
+        monkeypatch.setenv("SLURMD_NODENAME", names[0])
+    assert meeting.my_name() == name
+
+
 LISTED = """\
 PID      JOBID    STEPID   LOCALID GLOBALID
 18811    7        0        1       1
