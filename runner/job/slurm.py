@@ -103,8 +103,8 @@ def is_preempted() -> bool:
 def go_on(jobs: Path, folder: RunFolder, number: int) -> None:
     """Ask for a next job, in which a run goes on as an attempt that it has claimed.
 
-    The batch script arranges it once all runs of the job have ended, or their time has. It is this job, as
-    long as the script writes no other to the ledger, or that there is none: Slurm may also requeue it by itself.
+    The batch script arranges it once all runs of the job have ended, or their time has. It is this job, which
+    Slurm may also requeue by itself, until the script writes another to the ledger, or that there is none.
 
     Raises:
         OSError: the request cannot be written.
