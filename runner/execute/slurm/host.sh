@@ -25,7 +25,11 @@ assay_go_on() {
     local asked=$assay_jobs/${SLURM_JOB_ID}_next.${SLURM_RESTART_COUNT:-0} taken job index name PATH=$assay_path
     taken=${asked/_next./_requeued.}
     mv "$asked" "$taken" 2>/dev/null || return 0
-    [[ ! $assay_requeue ]] || ! scontrol requeue "$assay_own" || return 0
+    if [[ $assay_requeue ]]; then
+        ! scontrol requeue "$assay_own" || return 0
+        # Slurm may have put it back by itself, after a node failure.
+        [[ $(squeue -h -j "$assay_own" -o %T) == RUNNING ]] || return 0
+    fi
     index=${SLURM_ARRAY_TASK_ID-}
     job=$(
         for name in "${!SLURM_@}" "${!SBATCH_@}" "${!SRUN_@}"; do  # the new job would take this one's options

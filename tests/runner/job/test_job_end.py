@@ -83,7 +83,7 @@ def test_a_job_that_cannot_be_requeued_goes_on_in_a_new_one_that_waits_for_it(
     commands = {"scontrol": refuses} if refuses else {}
     told = f'echo "$*" >>{tmp_path}/asked; env | grep ^SLURM_ >>{tmp_path}/asked; echo "45;big"'
     host(
-        "assay_go_on; assay_go_on" if refuses else "assay_requeue=; assay_go_on", squeue="true", sbatch=told,
+        "assay_go_on; assay_go_on" if refuses else "assay_requeue=; assay_go_on", squeue="echo RUNNING", sbatch=told,
         environment={"SLURM_NTASKS": "8", "SLURM_CONF": "/c"}, **commands,
     )  # fmt: skip
     assert (tmp_path / "asked").read_text().splitlines() == [
@@ -102,10 +102,22 @@ def test_an_element_of_an_array_goes_on_as_the_same_element(host, goes_on, tmp_p
 
 @pytest.mark.fault
 def test_a_job_that_cannot_go_on_at_all_gives_the_next_attempt_back(host, goes_on):
-    host("assay_go_on", squeue="true", scontrol="exit 1", sbatch="echo sbatch: error: 12 no >&2; exit 1")
+    host(
+        "assay_go_on",
+        squeue="echo RUNNING",
+        scontrol="exit 1",
+        sbatch="echo sbatch: error: 12 no >&2; exit 1",
+    )
     event, attempt, _, reason = goes_on()
     assert (event, attempt) == ("released", 2)
     assert "Slurm took no next job" in reason
+
+
+@pytest.mark.fault
+def test_a_job_that_slurm_has_put_back_by_itself_is_not_submitted_a_second_time(host, goes_on, tmp_path):
+    host("assay_go_on", squeue="echo COMPLETING", scontrol="exit 1", sbatch=f"touch {tmp_path}/asked")
+    assert not (tmp_path / "asked").exists()
+    assert goes_on() == ("submitted", 2, "12", None)
 
 
 def test_a_job_whose_runs_have_not_asked_to_go_on_is_neither_requeued_nor_submitted(host, tmp_path):
