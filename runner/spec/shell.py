@@ -112,9 +112,7 @@ def _option(text: str) -> str:
     if not _OPTION.fullmatch(text):
         raise ValueError(f"{text!r} is not an sbatch option: give its name without leading dashes")
     if "clusters".startswith(text):
-        raise ValueError(
-            f"'{text}' is not allowed: set it for the whole command, as in SLURM_CLUSTERS=NAME runner launch"
-        )
+        raise ValueError(f"'{text}' is not allowed: submit to another cluster from its own login node")
     if any(ours.startswith(text.replace("_", "-")) for ours in _OURS):  # sbatch takes the first letters too
         raise ValueError(f"'{text}' is set by the launcher, as are {', '.join(sorted(_OURS - {text}))}")
     return text

@@ -275,7 +275,7 @@ def test_the_name_of_an_environment_variable_cannot_be_shell(name):
         ("array", "set by the launcher"),
         ("open_mode", "launcher"),
         ("job-n", "set by the launcher"),
-        ("clusters", "for the whole command, as in SLURM_CLUSTERS=NAME"),
+        ("clusters", "from its own login node"),
     ],
 )
 def test_an_option_of_sbatch_cannot_be_another_one_or_one_of_ours(name, says):

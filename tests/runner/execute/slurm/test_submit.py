@@ -53,6 +53,23 @@ def sbatch(says, tmp_path):
     return make
 
 
+def test_nodes_and_jobs_that_the_profile_names_are_added_to_the_launchers(sbatch, tasks, root):
+    sbatch(1001)
+    options = {"exclude": "n9", "dependency": "singleton"}
+    profile = Profile.model_validate({"executor": "slurm", "slurm": {"options": options}})
+    one, other = tasks(2)
+    submit(
+        [one, replace(other, shape=Shape(None, 120, 1))],
+        profile,
+        jobs_folder(root / "tiny"),
+        "tiny",
+        ["n2", "n1"],
+    )
+    scripts = sorted(jobs_folder(root / "tiny").glob("*.sh"), key=lambda path: "afterany" in path.read_text())
+    assert "#SBATCH --exclude=n9,n1,n2" in scripts[0].read_text().splitlines()
+    assert "#SBATCH --dependency=singleton,afterany:7" in scripts[-1].read_text().splitlines()
+
+
 @pytest.mark.fault
 def test_sbatch_and_so_the_job_get_no_option_from_the_environment(sbatch, tasks, root, heard):
     profile, before = sbatch(1001), dict(os.environ)
