@@ -36,6 +36,30 @@ def test_a_job_runs_its_attempt_whether_or_not_its_number_is_recorded_yet(claime
     assert run(claimed) == "ran 1"
 
 
+@pytest.mark.parametrize(
+    ("shows", "choice", "own"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "4,5"}, "CUDA_VISIBLE_DEVICES", "5"),
+        ({}, "CUDA_VISIBLE_DEVICES", "1"),
+        ({"ROCR_VISIBLE_DEVICES": "4,5"}, "HIP_VISIBLE_DEVICES", "1"),  # of an AMD node, counted from 0
+    ],
+)
+def test_runs_that_share_a_node_whose_gpus_slurm_did_not_count_have_their_own(
+    claimed, monkeypatch, tmp_path, shows, choice, own
+):
+    for name in (gpus.CUDA, gpus.HIP, gpus.ROCR):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"ASSAY_SHARED_GPUS": "yes", "SLURM_LOCALID": "1", **shows}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(choice, shows.get(choice, ""))  # also so that it is as before afterwards
+    if choice not in shows:
+        del os.environ[choice]
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)  # whatever this machine has
+    monkeypatch.setattr(gpus, "NODES", tmp_path)
+    run_slot([str(RunFolder(claimed.path).path)] * 2, [1, 1])
+    assert os.environ[choice] == own
+
+
 def test_a_job_that_was_renamed_runs_its_attempt(claimed, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NAME", "renamed")
     assert run(claimed) == "ran 1"
