@@ -28,8 +28,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from model import rocm
 from model.kernels.portable import backward, forward, tiles
+from model.versions import rocm
 
 KERNELS = {
     "forward": forward._portable_forward,

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 import torch
 from torch import nn
 
-from model import rocm
 from model.errors import Unsupported
+from model.versions import rocm
 
 _OLDEST = (8, 9)  # compute capability with tensor cores for 8 bits: Ada
 # Of AMD: MI300, whose numbers are another kind (fnuz), and MI350. torchao takes the kind that the GPU has.

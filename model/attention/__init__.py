@@ -17,8 +17,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model import modules, rocm
+from model import modules
 from model.errors import Unsupported, UserError, did_you_mean, one_line, out_of_host_memory
+from model.versions import rocm
 
 if TYPE_CHECKING:
     import torch

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable, Collection
 from importlib import import_module
 
-from model import rocm
 from model.attention import Case, Supports
 from model.errors import one_line, out_of_host_memory
+from model.versions import rocm
 
 Capability = tuple[int, int]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from model import rocm
 from model.attention import Attend, Backend, Case, Kernels, Launches, Supports, _reasons
+from model.versions import rocm
 
 if TYPE_CHECKING:
     from torch import Tensor

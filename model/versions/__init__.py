@@ -1,7 +1,7 @@
 """What needs which release of torch or triton, and why; no other file compares their versions.
 
 Versions are read from the metadata of installed packages, so nothing is imported. Only the release counts:
-2.11.0a0+nv26.2, as in NVIDIA's containers, is taken for 2.11.
+2.11.0a0+nv26.2, as in NVIDIA's containers, is taken for 2.11. `rocm` is about builds for AMD GPUs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from model import attention, rocm, versions
+from model import attention, versions
 from model.attention import Case
 from model.disk import hostmemory
 from model.disk.home import user_folder
@@ -22,6 +22,7 @@ from model.errors import UserError, one_line
 from model.measure import machine
 from model.measure.nvml import Gpu
 from model.units import counted, size
+from model.versions import rocm
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
 from runner.plan.layout import layout

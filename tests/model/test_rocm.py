@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from model import rocm
 from model.measure import machine
 from model.measure.flops import peak
+from model.versions import rocm
 from tests.amd import stand_in
 
 

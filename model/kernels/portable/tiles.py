@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from model import rocm
+from model.versions import rocm
 
 
 class Tile(NamedTuple):
