@@ -127,6 +127,13 @@ def package(module: str, symbol: str, install: str) -> list[str]:
     return []
 
 
+def cuda_package(case: Case, module: str, symbol: str, install: str) -> list[str]:
+    """As `package`, of one for NVIDIA GPUs: beside an AMD GPU it is not what is missing."""
+    if case.device == "cuda" and rocm.version():
+        return []
+    return package(module, symbol, install)
+
+
 def gpu_capability(case: Case) -> Capability | None:
     """Compute capability of the NVIDIA GPU that the run would use; None where there is none to ask."""
     if case.device != "cuda" or _gpu_is_there(case) or rocm.version():

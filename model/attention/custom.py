@@ -21,7 +21,7 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """Written for Hopper and three head dims, with 32-bit offsets, in some versions of Gluon."""
-    return _reasons.declared(case, SUPPORTS) + _head_dim(case) + _size(case) + _gluon()
+    return _reasons.declared(case, SUPPORTS) + _head_dim(case) + _size(case) + _gluon(case)
 
 
 def _head_dim(case: Case) -> list[str]:
@@ -40,9 +40,10 @@ def _size(case: Case) -> list[str]:
     return []
 
 
-def _gluon() -> list[str]:
+def _gluon(case: Case) -> list[str]:
     """Gluon is experimental and still changes."""
-    return versions.lacking("attention=custom") or _reasons.package(
+    return versions.lacking("attention=custom") or _reasons.cuda_package(
+        case,
         "triton.experimental.gluon.language.nvidia.hopper",
         "tma",
         "install PyTorch 2.11 for CUDA, which brings triton 3.6",

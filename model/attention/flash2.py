@@ -20,8 +20,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """The package must be FlashAttention 2: that of FlashAttention 4 has the same name."""
-    return _reasons.declared(case, SUPPORTS) + _reasons.package(
-        "flash_attn", "flash_attn_func", "pip install 'assay-studies[flash2]'"
+    return _reasons.declared(case, SUPPORTS) + _reasons.cuda_package(
+        case, "flash_attn", "flash_attn_func", "pip install 'assay-studies[flash2]'"
     )
 
 

@@ -40,7 +40,8 @@ def attend(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, causal: bool) -> Tens
 
 def unsupported_reasons(case: Case) -> list[str]:
     """The package has no release: it is built from its repository."""
-    return _reasons.declared(case, SUPPORTS) + _reasons.package(
+    return _reasons.declared(case, SUPPORTS) + _reasons.cuda_package(
+        case,
         "flash_attn_interface",
         "flash_attn_func",
         "build it in the folder `hopper` of the flash-attention repository (python setup.py install)",

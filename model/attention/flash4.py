@@ -24,8 +24,8 @@ def unsupported_reasons(case: Case) -> list[str]:
     """Blackwell takes smaller head dims than Hopper. The package's name is also FlashAttention 2's."""
     found = _reasons.gpu_capability(case)
     largest = 128 if found is not None and found[0] >= 10 else 256
-    return _reasons.declared(case, replace(SUPPORTS, largest_head_dim=largest)) + _reasons.package(
-        "flash_attn.cute", "flash_attn_func", "pip install 'assay-studies[flash4]'"
+    return _reasons.declared(case, replace(SUPPORTS, largest_head_dim=largest)) + _reasons.cuda_package(
+        case, "flash_attn.cute", "flash_attn_func", "pip install 'assay-studies[flash4]'"
     )
 
 

@@ -42,6 +42,15 @@ def test_a_backend_takes_an_amd_gpu_or_says_whose_gpus_it_takes(amd, name: str, 
         assert not reasons
 
 
+@pytest.mark.parametrize("name", sorted(NVIDIA_ONLY))
+def test_nobody_is_told_to_install_what_is_of_no_use_there(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    stand_in(monkeypatch)
+    (reason,) = attention.load(name).unsupported_reasons(CUDA)
+    assert "install" not in reason
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("name", attention.names())
 def test_what_advice_names_is_supported_there(amd, name: str, dtype: str) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[d
 from model.attention import custom
 from model.kernels import hopper
 from tests.conftest import REPOSITORY, environment
+from tests.model.attention.calls import CUDA
 
 CASES = [
     {"head_dim": head_dim, "dtype": dtype, "causal": causal, **more}
@@ -30,7 +31,7 @@ SHARED_BYTES = 227 * 1024  # of a block on Hopper
 @cache
 def _compiled() -> list[dict[str, dict]]:
     """Slow: a few seconds a case where Triton's cache has none of them."""
-    if reasons := custom._gluon():
+    if reasons := custom._gluon(CUDA):
         pytest.skip("; ".join(reasons))
     done = subprocess.run(
         [sys.executable, "-m", "tests.model.kernels.compiled", json.dumps(CASES)],

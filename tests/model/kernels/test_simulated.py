@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="needs triton: pip install 'assay-studies[d
 from model.attention import custom
 from model.kernels.hopper import HEAD_DIMS
 from tests.conftest import REPOSITORY, environment
+from tests.model.attention.calls import CUDA
 
 # Of the row that is most wrong: twice what was found.
 TOLERANCE = {"bfloat16": 0.02, "float16": 0.004}
@@ -67,7 +68,7 @@ SEEDS = range(4)
 
 
 def simulated(cases: list[dict]) -> list[dict]:
-    if reasons := custom._gluon():
+    if reasons := custom._gluon(CUDA):
         pytest.skip("; ".join(reasons))
     done = subprocess.run(
         [sys.executable, "-m", "tests.model.kernels.simulated", json.dumps(cases)],
