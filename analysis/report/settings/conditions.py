@@ -29,8 +29,10 @@ def settings(facts: Facts, comparison: Comparison) -> Iterator[Setting]:
     yield Setting("Device", value(runs, of.device), "", "Machine")
     yield Setting("Host", value(runs, lambda run: run["node"] and f"`{run['node']}`"), "", "Machine")
     if on_gpu:
-        yield Setting("Clocks and power", value(on_gpu, _clocks), "", "Machine")
-        yield Setting("Clock throttling", _held_back(on_gpu), "", "Machine")
+        amd = all((run["device"] or "").startswith("AMD ") for run in on_gpu)
+        why = "not measured on AMD GPUs" if amd else "not recorded"
+        yield Setting("Clocks and power", value(on_gpu, _clocks, why), "", "Machine")
+        yield Setting("Clock throttling", _held_back(on_gpu) or f"{UNKNOWN}: {why}", "", "Machine")
         if not facts.calls:
             yield Setting(
                 "Peak for MFU", value(on_gpu, _peak, "it is in no data sheet known here"), "", "Machine"
@@ -52,14 +54,14 @@ def _clocks(run: Row) -> str | None:
 
 
 def _held_back(runs: Sequence[Row]) -> str:
-    """The largest share of a run's wall time, of which starting is a part."""
+    """The largest share of a run's wall time, of which starting is a part; empty if unknown."""
     shares = {said: of.held_back(runs, column) for column, said in _HELD.items()}
     known = [
         f"{said} for at most {100 * share:.0f} % of a run's wall time"
         for said, share in shares.items()
         if share is not None
     ]
-    return ", ".join(known) or "unknown: not recorded"
+    return ", ".join(known)
 
 
 def _peak(run: Row) -> str | None:

@@ -140,6 +140,14 @@ def test_a_study_of_hundreds_of_groups_names_the_first_few() -> None:
     assert max(map(len, (*found.values(), *changes(runs).values()))) < 400
 
 
+def test_of_amd_gpus_clocks_and_power_are_said_to_be_not_measured() -> None:
+    unknown = ("power_limit_watts", "sm_mhz", "memory_mhz", "power_capped_seconds", "slowed_seconds")
+    nothing = dict.fromkeys(unknown)
+    for device, why in (("AMD Instinct MI250X", "not measured on AMD GPUs"), ("NVIDIA H200", "not recorded")):
+        said = table([planned("flash", device=device, **nothing)])
+        assert said["Clocks and power"] == said["Clock throttling"] == f"unknown: {why}"
+
+
 def test_what_is_unknown_is_said_to_be() -> None:
     said = table([planned("cudnn", power_limit_watts=None, sm_mhz=None, memory_mhz=None), planned("flash")])
     assert said["Clocks and power"].endswith("(`flash`); unknown (`cudnn`)")
