@@ -2,6 +2,7 @@
 
 Examples:
   runner init mine
+  runner init mine --profile leonardo
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Annotated
 
 import typer
 
-from model.errors import UserError
-from runner.commands._console import show
+from model.errors import UserError, did_you_mean
+from runner.commands._console import say, show
 from runner.commands._options import folder_name
+from runner.spec.profile import read_cluster, shipped
 from runner.spec.schema import json_schema
 
 STUDY = """\
@@ -66,31 +68,60 @@ def command(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where to write.", callback=folder_name)
     ] = Path(),
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", "-p", metavar="NAME", help="Copy this shipped profile, also to where a starter is."
+        ),
+    ] = None,
 ) -> None:
-    for path in write_starter(folder):
+    written = write_starter(folder, profile)
+    for path in written:
         show(path)
+    if profile is not None:
+        for problem in read_cluster(str(_profile_of(folder, profile))).placeholders:
+            say(str(problem))
+        say("the first lines of the profile say where it is from; `runner doctor --profile FILE` tries it")
 
 
-def write_starter(folder: Path) -> list[Path]:
+def write_starter(folder: Path, profile: str | None = None) -> list[Path]:
     """Write the starter files and return their paths; never overwrites a file.
 
+    Args:
+        profile: a shipped one to copy in place of the starter's. Other files that exist are left as they are.
+
     Raises:
-        UserError: one of them exists (nothing is written then), or a file cannot be written.
+        UserError: there is no such profile, a file exists (nothing is written then), or cannot be written.
     """
-    files = dict(_files(folder))
-    if taken := [path for path in files if path.exists()]:
-        raise UserError(f"{taken[0]} already exists; choose another folder: runner init DIR")
-    for path, text in files.items():
+    files = dict(_files(folder, profile))
+    if taken := [path for path in files if path.exists() or path.is_symlink()]:
+        if profile is None:
+            raise UserError(f"{taken[0]} already exists; choose another folder: runner init DIR")
+        if (own := _profile_of(folder, profile)) in taken:
+            raise UserError(
+                f"{own} already exists; choose another folder: runner init DIR --profile {profile}"
+            )
+    new = {path: text for path, text in files.items() if path not in taken}
+    for path, text in new.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}") from error
-    return list(files)
+    return list(new)
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, str]]:
+def _profile_of(folder: Path, name: str) -> Path:
+    return folder / "cluster_profiles" / f"{name}.yaml"
+
+
+def _files(folder: Path, profile: str | None) -> Iterator[tuple[Path, str]]:
     yield folder / "experiments" / "first.yaml", STUDY
-    yield folder / "cluster_profiles" / "mycluster.yaml", PROFILE
+    if profile is None:
+        yield _profile_of(folder, "mycluster"), PROFILE
+    elif source := shipped().get(profile):
+        yield _profile_of(folder, profile), source.read_text(encoding="utf-8")
+    else:
+        raise UserError(f"no shipped profile '{profile}' {did_you_mean(profile, sorted(shipped()))}")
     yield folder / "schemas" / "study.json", json.dumps(json_schema("study"), indent=1) + "\n"
     yield folder / "schemas" / "profile.json", json.dumps(json_schema("profile"), indent=1) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,13 +17,14 @@ from runner.spec import container as containers
 from runner.spec import counts
 from runner.spec.container import Container, NoContainer, refuse_second, require_python
 from runner.spec.counts import SbatchOption, SetupLine, SrunWord
-from runner.spec.document import Document, read_document
+from runner.spec.document import Document, KeyPath, read_document
 from runner.spec.problems import InvalidFile, Problem
 from runner.spec.quantities import Memory, Time, parse_memory, parse_time
 from runner.spec.shell import Expanded, Setting, Variable, expanded
 from runner.spec.validation import validated
 
 DEFAULT = "local"
+PLACEHOLDER = "your-project"  # in shipped profiles, where a user's own must be
 GRACE_SECONDS = 120.0
 
 
@@ -341,19 +342,35 @@ class Cluster:
         """Absolute path of its file."""
         return Path(self.document.source).absolute()
 
+    @property
+    def placeholders(self) -> list[Problem]:
+        """The settings that still name no project of the user's."""
+        return [
+            Problem(self.document.mark(path), f"put your own project for {PLACEHOLDER} in '{text}'")
+            for path, text in _texts(self.document.data)
+            if PLACEHOLDER in text
+        ]
+
 
 def profile_files(study: Path | None = None) -> dict[str, Path]:
     """Profile files by name: those shipped, those beside a study's folder, those in the working directory.
 
     Later ones override earlier ones.
     """
-    home = Path(__file__).parents[2]  # the repository, or site-packages
     folders = [
-        home / "assay_data" / "cluster_profiles",
-        home / "cluster_profiles",
         *([study.absolute().parent.parent / "cluster_profiles"] if study else []),
         Path.cwd() / "cluster_profiles",
     ]
+    return shipped() | _in(folders)
+
+
+def shipped() -> dict[str, Path]:
+    """The profile files that come with this project, by name."""
+    home = Path(__file__).parents[2]  # the repository, or site-packages
+    return _in([home / "assay_data" / "cluster_profiles", home / "cluster_profiles"])
+
+
+def _in(folders: Sequence[Path]) -> dict[str, Path]:
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
@@ -386,6 +403,15 @@ def _idle_gpus(profile: Profile, document: Document) -> Iterator[Problem]:
     for path, gres in settings.items():
         if problem := counts.idle_gpus(gres, used):
             yield Problem(document.mark(path), problem)
+
+
+def _texts(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """The texts among the values of a document, each with its path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(part, (*path, key))
 
 
 def _contradictions(profile: Profile, document: Document) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.app import verbs
+from runner.spec.profile import shipped
 from tests.conftest import REPOSITORY, environment
 
 VERBS = list(verbs())
@@ -336,6 +338,35 @@ def test_init_writes_a_study_that_validates_and_never_overwrites(cli, tmp_path):
     (tmp_path / "new/experiments/first.yaml").write_text("mine")
     assert "already exists" in cli("init", "new").err
     assert (tmp_path / "new/experiments/first.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_init_copies_a_shipped_profile_and_says_what_to_fill_in(cli, tmp_path, name):
+    done = cli("init", "new", "--profile", name)
+    path = tmp_path / "new/cluster_profiles" / f"{name}.yaml"
+    assert done.code == 0
+    assert path.read_text() == shipped()[name].read_text()
+    assert not (tmp_path / "new/cluster_profiles/mycluster.yaml").exists()
+    lines = [
+        number
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if "your-project" in line.partition("#")[0]
+    ]
+    named = re.findall(rf"new/cluster_profiles/{name}.yaml:(\d+):\d+: put your own project", done.err)
+    assert [int(number) for number in named] == lines
+    assert cli("expand", "new/experiments/first.yaml", "--profile", name, "--scale", "full").code == 0
+
+
+def test_init_adds_a_profile_to_a_starter_and_changes_no_file(cli, tmp_path):
+    cli("init", "new")
+    study = tmp_path / "new/experiments/first.yaml"
+    study.write_text("mine")
+    done = cli("init", "new", "--profile", "lumi")
+    assert (done.code, done.out) == (0, "new/cluster_profiles/lumi.yaml\n")
+    assert study.read_text() == "mine"
+    again = cli("init", "new", "--profile", "lumi")
+    assert again.code == 2
+    assert "new/cluster_profiles/lumi.yaml already exists" in again.err
 
 
 @pytest.mark.trains

@@ -109,6 +109,7 @@ COMMANDS = [
     ("Launch", "did you mean 'launch'?"),
     ("resume tiny", "no command 'resume' (valid: audit, cancel, "),
     ("init taken", "already exists"),
+    ("init new --profile leonardp", "no shipped profile 'leonardp' (did you mean 'leonardo'? valid: alps"),
 ]  # fmt: skip
 
 
