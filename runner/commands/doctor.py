@@ -8,7 +8,6 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from model.units import counted, size
 from model.versions import rocm
 from runner.commands._console import print_json, table
 from runner.commands._options import AsJson, ProfileName, Settings
+from runner.commands._trial import Check, jobs, places
 from runner.plan.layout import layout
 from runner.spec.profile import Cluster, Profile, read_cluster
 from runner.state.filesystem import existing, promise, require_writable
@@ -40,41 +40,28 @@ def command(profile: ProfileName = None, as_json: AsJson = False) -> None:
         print_json([check.__dict__ for check in found])
     else:
         table(["", "what", "found"], [[check.mark, check.what, check.found] for check in found])
-    raise typer.Exit(2 if any(check.needed and not check.works for check in found) else 0)
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of checking one thing.
-
-    Attributes:
-        needed: whether the profile cannot work without it.
-    """
-
-    what: str
-    works: bool
-    found: str
-    needed: bool = False
-
-    @property
-    def mark(self) -> str:
-        """`ok`, `no`, or `MISSING` if it is missing and the profile needs it."""
-        return "ok" if self.works else "MISSING" if self.needed else "no"
+    raise typer.Exit(1 if any(check.needed and not check.works for check in found) else 0)
 
 
 def checks(cluster: Cluster, root: Path) -> list[Check]:
     """Check this machine for launches with this profile: root, torch, Slurm, attention backends."""
-    place = existing(root)
-    return [
+    place, on_slurm = existing(root), cluster.profile.executor == "slurm"
+    torch = [*_torch(needed=cluster.profile.python is None)]
+    scheduler = [*_scheduler(cluster)]
+    found = [
         *_machine(root, place),
         _memory_limit(cluster),
         _figures(),
-        _filesystem(place, cluster.profile.executor == "slurm"),
-        *_torch(),
-        *_scheduler(cluster),
+        _filesystem(place, on_slurm),
+        *torch,
+        *scheduler,
         _processes(cluster.profile),
-        *_backends(),
     ]
+    if on_slurm:
+        found += places(cluster, root)
+        answers = any(check.what == "cluster" and check.works for check in scheduler)
+        found += jobs(cluster, root) if answers else ()
+    return [*found, *(_backends() if torch[0].works else ())]
 
 
 def _filesystem(place: Path, on_slurm: bool) -> Check:
@@ -158,14 +145,16 @@ def _figures() -> Check:
     return Check("figures", True, "reports can be drawn")
 
 
-def _torch() -> Iterator[Check]:
+def _torch(needed: bool = True) -> Iterator[Check]:
+    """What the torch that is here can do, and the GPUs. On Slurm it need not be that of the nodes."""
+    elsewhere = "" if needed else "; a launch needs none, the nodes do"
     if lacks := versions.lacking("torch"):
-        yield Check("torch", False, lacks[0], needed=True)
+        yield Check("torch", False, f"{lacks[0]}{elsewhere}", needed)
         return
     try:
         import torch
     except ImportError as error:
-        yield Check("torch", False, f"{error}; pip install torch", needed=True)
+        yield Check("torch", False, f"{error}{elsewhere or '; pip install torch'}", needed)
         return
     hip, cuda = rocm.version(), torch.version.cuda
     build = f"ROCm, HIP {hip}" if hip else f"CUDA {cuda}" if cuda else "no CUDA or ROCm (a CPU build)"
@@ -262,10 +251,12 @@ def _processes(profile: Profile) -> Check:
 
 def _require_gpus(profile: Profile, processes: int) -> None:
     """Raise UserError if the runs would be on this machine and it lacks the GPUs."""
+    if profile.executor != "local" or not profile.gpus:
+        return
     import torch
 
     here = torch.cuda.device_count()
-    if profile.executor == "local" and profile.gpus and processes > here:
+    if processes > here:
         raise UserError(f"{processes} processes need {processes} GPUs, but this machine has {here}")
 
 

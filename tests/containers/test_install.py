@@ -5,6 +5,7 @@ but can be imported only where the metadata is.
 """
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -213,6 +214,11 @@ def test_on_a_login_node_without_torch_none_is_installed(tmp_path, study):
     shown = login.run(f"runner launch {study()} --profile alps --dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "srun" in shown.stdout
+    checks = {
+        check["what"]: check for check in json.loads(login.run("runner doctor --profile alps --json").stdout)
+    }
+    assert (checks["torch"]["works"], checks["torch"]["needed"]) == (False, False)
+    assert "alps.yaml" in checks["to fill in"]["found"]
 
 
 def test_the_definition_of_apptainer_does_what_the_containerfile_does():

@@ -317,7 +317,7 @@ def test_doctor_says_whether_a_cluster_answers_and_whether_it_records_how_jobs_e
     assert "arrays of up to 1; no accounting: keep `launch --wait` running" in _controller(True).found
     says("scontrol", code=1, also="echo Unable to contact slurm controller >&2")
     check = _controller(True)
-    assert (check.mark, check.found) == ("MISSING", "scontrol: Unable to contact slurm controller")
+    assert (check.mark, check.found) == ("FAILS", "scontrol: Unable to contact slurm controller")
 
 
 @pytest.mark.parametrize(("said", "size"), [("0", 1), ("1", 1), ("1001", 1001)])

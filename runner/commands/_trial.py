@@ -1,0 +1,183 @@
+"""Tries a Slurm profile where its runs are launched: what Slurm says to its jobs, and what they will find."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from model.errors import UserError
+from model.units import counted
+from runner.plan.layout import layout
+from runner.spec.container import Apptainer, Container, Edf, NoContainer, Pyxis, Uenv
+from runner.spec.profile import Cluster, Profile
+from runner.state.filesystem import existing
+from runner.state.slurm import SchedulerError
+from runner.state.tasks import Shape, jobs_folder
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of checking one thing.
+
+    Attributes:
+        needed: whether the profile cannot work without it.
+    """
+
+    what: str
+    works: bool
+    found: str
+    needed: bool = False
+
+    @property
+    def mark(self) -> str:
+        """`ok`, `no`, or `FAILS` if it does not work and the profile needs it."""
+        return "ok" if self.works else "FAILS" if self.needed else "no"
+
+
+def places(cluster: Cluster, root: Path) -> Iterator[Check]:
+    """What the profile still has to be told, and the places that its jobs use. Asks nobody."""
+    for problem in cluster.placeholders:
+        yield Check("to fill in", False, str(problem), needed=True)
+    profile = cluster.profile
+    yield _room(existing(root))
+    if not isinstance(profile.container, NoContainer):
+        yield from _container(profile.container, root)
+    yield _python(profile)
+    assert profile.slurm
+    if lines := profile.slurm.setup:
+        yield Check(
+            "setup", True, f"{counted(len(lines), 'line')} of the profile run in jobs alone: not tried"
+        )
+
+
+def jobs(cluster: Cluster, root: Path) -> Iterator[Check]:
+    """What Slurm says to the profile's jobs. Submits none."""
+    profile = cluster.profile
+    yield _job("job", cluster, profile, 1, root, needed=True)
+    room = (profile.gpus_per_node if profile.gpus else profile.processes_per_node) or 0
+    for processes in (room, 2 * room) if room > 1 else ():
+        yield _job(f"job of {processes} processes", cluster, profile, processes, root, needed=False)
+    if profile.debug:
+        yield _job("rehearsal", cluster, profile.rehearsal, 1, root, needed=True)
+
+
+def _job(what: str, cluster: Cluster, profile: Profile, processes: int, root: Path, needed: bool) -> Check:
+    """Ask Slurm when it would start such a job, which tries partition, account, QoS and their limits."""
+    from runner.execute.slurm.client import expected_start
+    from runner.execute.slurm.script import script
+
+    shape = Shape(profile.memory_bytes, profile.time_limit_seconds, profile.cpus, processes)
+    assert profile.slurm
+    queue = {name: getattr(profile.slurm, name) for name in ("partition", "account", "qos")}
+    asked = ", ".join(f"{name} {value}" for name, value in queue.items() if value) or "the default partition"
+    try:
+        nodes = layout(profile, processes).nodes
+        start = expected_start(script(profile, jobs_folder(root / "doctor"), "doctor", shape, 1))
+    except (SchedulerError, UserError) as error:
+        return Check(what, False, f"{error} ({asked}; {cluster.file})", needed)
+    time = f"{profile.time_limit} " if profile.time_limit else ""
+    when = f"could start at {start}" if start else "accepted"
+    return Check(what, True, f"{when}: {time}on {counted(nodes, 'node')}, {asked}")
+
+
+def _room(place: Path) -> Check:
+    """Whether a file can be written there, which a quota can forbid, and how many more there is room for."""
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(2**16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        why = f"no file can be written in {place}: {error.strerror}; choose another place with --root"
+        return Check("room", False, why, needed=True)
+    free = os.statvfs(place).f_favail
+    files = f"{free:,} more files" if free else "files"  # some filesystems do not count them
+    return Check(
+        "room", True, f"a file was written in {place}; the filesystem takes {files}, your quota perhaps fewer"
+    )
+
+
+def _python(profile: Profile) -> Check:
+    """The Python that jobs start, as far as it can be seen from here."""
+    python, container = profile.python, profile.container
+    if not isinstance(container, NoContainer | Uenv):
+        return Check("job's python", True, f"{python}, in the container: not tried")
+    if python and ("$" in python or "/" not in python):
+        return Check("job's python", True, f"{python}, as a job finds it: not tried")
+    path = Path(python or sys.executable)
+    if os.access(path, os.X_OK):
+        return Check("job's python", True, f"{path}, which jobs must see at the same place")
+    if isinstance(container, Uenv):
+        return Check("job's python", True, f"{path} is not here, perhaps in the uenv: not tried")
+    return Check("job's python", False, f"{path} is no program here: correct `python`", needed=True)
+
+
+def _container(container: Container, root: Path) -> Iterator[Check]:
+    """Whether the container's files are here, and whether it shows the root to its processes."""
+    match container:
+        case Edf(name=name):
+            yield from _environment(name, root)
+        case Uenv(name=name):
+            yield from (_image(image) for image in name.split(","))
+        case Apptainer(image=image):  # centres bind file systems by default
+            yield _image(image)
+        case Pyxis(image=image, mounts=mounts):
+            yield _image(image)
+            yield _mounted(mounts, root, "`mounts` of the profile")
+
+
+def _environment(name: str, root: Path) -> Iterator[Check]:
+    """The environment definition file of this name or path, and what it names."""
+    folders = os.environ.get("EDF_PATH", str(Path.home() / ".edf")).split(":")
+    given = (
+        [Path(name)]
+        if "/" in name or name.endswith(".toml")
+        else [Path(folder, f"{name}.toml") for folder in folders]
+    )
+    file = next((path for path in given if path.is_file()), None)
+    if file is None:
+        there = f"no file {' or '.join(map(str, given))}: containers/ of this project has files to copy"
+        yield Check("container", False, there, needed=True)
+        return
+    try:
+        environment = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        yield Check("container", False, f"{file}: {error}", needed=True)
+        return
+    yield Check("container", True, f"{file}")
+    if image := environment.get("image"):
+        yield _image(_with_variables(image))
+    if "base_environment" not in environment:  # which may mount more
+        yield _mounted(
+            [_with_variables(mount) for mount in environment.get("mounts", [])], root, f"`mounts` of {file}"
+        )
+
+
+def _with_variables(text: str) -> str:
+    return Template(text).safe_substitute(os.environ)
+
+
+def _image(image: str) -> Check:
+    if not image.startswith(("/", "./", "../")) and not image.endswith((".sif", ".sqsh", ".squashfs")):
+        return Check("image", True, f"{image}, fetched or found when a job starts: not tried")
+    path = Path(image.partition(":")[0])  # a uenv may name where to mount it
+    return Check("image", path.exists(), f"{path}{'' if path.exists() else ' is not here'}", needed=True)
+
+
+def _mounted(mounts: Sequence[str], root: Path, where: str) -> Check:
+    """Whether one of these mounts shows the root at its own path."""
+    for mount in mounts:
+        source, _, rest = mount.partition(":")
+        if root.is_relative_to(source) and (rest.partition(":")[0] or source).rstrip("/") == source.rstrip(
+            "/"
+        ):
+            return Check("mounts", True, f"{source} holds {root}")
+    return Check(
+        "mounts", False, f"{where} do not show {root} at its own path: add {root}:{root}", needed=True
+    )
