@@ -217,8 +217,11 @@ def _is_to_go_on(ending: Ending, stop: Stop, progress: Progress, folder: RunFold
     """Whether a stopped run goes back into the queue.
 
     Without a new step it would start over, again and again. It does so only if a node failed or another job
-    came first, and not if the attempt before ended in the same way.
+    came first, and not if the attempt before ended in the same way. With its node, Slurm ends a job that it
+    may not start again.
     """
+    if ending.outcome is Outcome.NODE_FAILED and not slurm.is_requeued():
+        return False
     farther = progress.steps > (progress.manifest.resumed_step or 0)
     if ending.outcome not in _TAKEN:
         return stop.cause == "deadline" and farther

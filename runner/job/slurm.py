@@ -100,6 +100,11 @@ def is_preempted() -> bool:
     return said.get("JobState") == "RUNNING" and told[:1].isdigit() and told >= started
 
 
+def is_requeued() -> bool:
+    """Whether Slurm may start this process's job again."""
+    return "ASSAY_REQUEUE" in os.environ
+
+
 def go_on(jobs: Path, folder: RunFolder, number: int) -> None:
     """Ask for a next job, in which a run goes on as an attempt that it has claimed.
 

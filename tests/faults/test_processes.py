@@ -225,7 +225,7 @@ def packed(tmp_path, cluster):
         text = text.replace(before, after)
     (path := tmp_path / "packed.yaml").write_text(text)
     (commands := tmp_path / "commands").mkdir()
-    more = {"sbatch": "--ntasks-per-node=2", "srun": "--ntasks-per-node=4 --ntasks=4 --overcommit"}
+    more = {"sbatch": "--ntasks=2 --ntasks-per-node=2", "srun": "--ntasks-per-node=4 --ntasks=4 --overcommit"}
     for name, options in more.items():
         real = shutil.which(name, path=cluster["PATH"])
         (commands / name).write_text(f'#!/bin/sh\nexec {real} {options} "$@"\n')

@@ -237,8 +237,9 @@ def test_a_run_that_cannot_write_its_result_says_what_it_is(tmp_path, monkeypatc
     ],
 )
 def test_a_run_goes_back_into_the_queue_unless_it_would_start_over_again_and_again(
-    root, outcome, before, steps, goes_on
+    root, monkeypatch, outcome, before, steps, goes_on
 ):
+    monkeypatch.setenv("ASSAY_REQUEUE", "yes")
     folder, number = Folder(root, plan("r1")), 2 if before else 1
     if before:
         folder.start()
@@ -248,4 +249,9 @@ def test_a_run_goes_back_into_the_queue_unless_it_would_start_over_again_and_aga
     stop = SimpleNamespace(cause="deadline" if outcome == "timeout" else None)
     progress = Progress(first_manifest("r1", number))
     progress.steps = steps
-    assert attempt._is_to_go_on(Ending(Outcome(outcome)), stop, progress, RunFolder(folder.path)) == goes_on
+    asked = Ending(Outcome(outcome)), stop, progress, RunFolder(folder.path)
+    assert attempt._is_to_go_on(*asked) == goes_on
+    monkeypatch.delenv("ASSAY_REQUEUE")
+    assert attempt._is_to_go_on(*asked) == (goes_on and outcome != "node_failed"), (
+        "its job ends with the node"
+    )
