@@ -123,18 +123,16 @@ def test_a_node_that_is_lost_gives_the_whole_run_to_others(slurm, study, root, r
 def test_a_node_that_is_lost_before_the_first_step_gives_the_run_to_others(
     slurm, study, root, rows, profile, daemons, rank, hurry
 ):
-    """Rank 0 puts its job back itself: Slurm takes it for completed if its SlurmdTimeout is above a minute."""
+    """Rank 0 asks for a next job, or Slurm puts the job back first, whichever notices sooner."""
     hurry()
     slurm("launch", study(ONE_RUN, base=TWO), "--profile", profile, *LONGER, rc=0, RANK_FAULT="1:1:wait")
-    first, attempt = until(lambda: next(iter(training(root)), None))
+    _, attempt = until(lambda: next(iter(training(root)), None))
     until(lambda: manifest(attempt)["ranks"])
     daemons.crash(manifest(attempt)["ranks"][rank]["node"])
     assert not (attempt / "steps.jsonl").exists()
     until(lambda: rows()[0]["outcome"] == "completed")
     tried = RunFolder(attempt.parent).attempts()
     assert [each.settled[0] for each in tried] == ["node_failed", "completed"]
-    if rank:
-        assert tried[1].event("claimed").pid == first.pid
 
 
 @pytest.mark.parametrize("rank", [0, 1])
