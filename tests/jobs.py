@@ -56,9 +56,9 @@ def serves(command: list[str], env: dict[str, str] | None) -> bool:
 
     if not env or "STAND_IN_TRAINER" not in env or _at_start(env) != _at_start(dict(os.environ)):
         return False
-    if command[:2] != [sys.executable, "-P"] or command[3:5] != ["-m", "runner.job"]:
+    if command[:3] != [sys.executable, "-P", "-c"] or command[5:7] != ["-m", "runner.job"]:
         return False
-    return Path(command[2]).parent.parent.name == snapshot.current()
+    return Path(command[4]).name == snapshot.current()
 
 
 def _at_start(env: dict[str, str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def become(asked: dict[str, Any], mask: set[signal.Signals]) -> NoReturn:
         os.environ.clear()
         os.environ.update(asked["env"])
         sys.orig_argv = asked["args"]
-        sys.argv = asked["args"][4:]
+        sys.argv = asked["args"][6:]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         runpy.run_path(str(Path(__file__).with_name("faults") / "site" / "stand_in.py"))["install"]()
         runpy.run_module("runner.job", run_name="__main__", alter_sys=True)

@@ -72,8 +72,10 @@ def test_a_forked_job_leaves_the_files_of_one_that_was_started_anew(runner, stud
 
 def test_a_job_whose_interpreter_or_code_would_be_another_one_is_started_anew(tmp_path):
     def serves(python=sys.executable, code=snapshot.current(), module="runner.job", **env):  # noqa: B008
-        start = tmp_path / code / "runner" / "start.py"
-        return jobs.serves([python, "-P", str(start), "-m", module, "run", "1", "2"], {**os.environ, **env})
+        home = str(tmp_path / code)
+        return jobs.serves(
+            [python, "-P", "-c", "", home, "-m", module, "run", "1", "2"], {**os.environ, **env}
+        )
 
     assert serves(PYTHONUNBUFFERED="1")
     assert not serves(PYTHONHOME="/nowhere")

@@ -39,7 +39,7 @@ from runner.state.tasks import jobs_folder
 _TAKEN = frozenset({Outcome.NODE_FAILED, Outcome.PREEMPTED})  # the run had no part in it
 
 
-def run_attempt(  # noqa: PLR0915  one attempt, from its manifest to its result
+def run_attempt(
     folder: RunFolder, number: int, fellows: Sequence[RunFolder] = (), slot: int | None = None
 ) -> str:
     """Run one attempt of a run and return its outcome. If the run has several processes, this is rank 0.
@@ -80,8 +80,7 @@ def run_attempt(  # noqa: PLR0915  one attempt, from its manifest to its result
     try:
         limit.watch(lambda reason: lost(mine(Ending(Outcome.OOM_HOST, reason))))
         if run.config.processes > 1:
-            options = snapshot.options(folder.path.parent, run.provenance.code)
-            ranks = lead(folder, number, run, options, slot, lambda: stop.steps, lost)
+            ranks = lead(folder, number, run, snapshot.same(), slot, lambda: stop.steps, lost)
         afterwards = _work(run, folder, progress, stop, ranks, limit)
         if ranks:
             ranks.finished()
@@ -258,7 +257,7 @@ def _work(
     source = run.source and checked(run, run.source)
     work = prepared(config)
     limit.hold()
-    options = snapshot.options(folder.path.parent, run.provenance.code)
+    options = snapshot.same()
     given = Given(run, folder, progress, stop, options, source)
     given.note(**with_device(progress.manifest, config, run.peak_flops_override))
     progress.gpu = process.hold_gpu(progress.manifest.gpu_uuid)

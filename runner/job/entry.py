@@ -75,8 +75,7 @@ def _follow(run: RunFolder, slot: int, rank: int) -> str:
         if not meeting.attempt:
             return "nothing left to do"
         planned = run.attempt(meeting.attempt).planned
-        options = snapshot.options(run.path.parent, planned.provenance.code)
-        stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, options))
+        stand_by(Follower(run, Place(rank, planned.config.processes, local), meeting, snapshot.same()))
     except NobodyCame as error:  # Slurm would name this task, which fails because of rank 0
         _note(run, error)
         raise

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner import slurm as job
 from runner.plan.layout import Layout, layout
 from runner.spec import container
 from runner.spec.counts import asks_for_gpus, counts_gpus, cpus_of, gres_for
@@ -56,7 +55,7 @@ def script(profile: Profile, folder: Path, name: str, shape: Shape, count: int) 
     parameters["setup"] += _entries(packs)
     parameters["srun_args"] += _logs(folder, shape, several=len(packs) > 1)
     several: dict[str, Any] = {"map_count": len(packs)} if len(packs) > 1 else {}
-    command = _command(profile, folder.parent, snapshot.current(), snapshot.sources(), several=bool(several))
+    command = _command(profile, folder.parent, snapshot.current(), several=bool(several))
     return slurm._make_sbatch_string(command=command, folder=folder, **parameters, **several)
 
 
@@ -64,13 +63,23 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
     """Submit an array through submitit, whose files go to `folder`, and return its id.
 
     Submitit's own way would have each job unpickle a file. Here the batch script names the runs: Slurm keeps
-    a copy of it, so nothing that a job finds on disk decides what it starts.
+    a copy of it, so nothing that a job finds on disk decides what it starts. It is copied from a private
+    folder, because others may be able to put another folder in the place of `folder`.
     """
     from submitit import SlurmExecutor
 
+    class Executor(SlurmExecutor):
+        def _make_submission_file_text(self, command: str, uid: str) -> str:
+            self.text: str = super()._make_submission_file_text(command, uid)
+            return self.text
+
+        def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+            own = Path(private, submission_file_path.name)
+            own.write_text(self.text, encoding="utf-8")
+            return ["sbatch", str(own), str(folder)]  # by the last word, others know whose sbatch it is
+
     first = array.tasks[0]
-    files = snapshot.own(folder.parent, first.code) if first.code else {}
-    made = SlurmExecutor(folder=folder)
+    made = Executor(folder=folder)
     parameters = _parameters(profile, folder, array.name, first.shape, array.limit)
     parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
     several = len(array.packs) > 1
@@ -83,7 +92,8 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
     made.update_parameters(**parameters)
     if several:
         made.parameters["map_count"] = len(array.packs)
-    return made._submit_command(_command(profile, folder.parent, first.code, files, several)).job_id
+    with tempfile.TemporaryDirectory(prefix="assay-") as private:
+        return made._submit_command(_command(profile, folder.parent, first.code, several)).job_id
 
 
 def _join(options: dict[str, Any], name: str, value: str) -> None:
@@ -96,20 +106,17 @@ def _entry(task: Task) -> str:
 
 
 def _entries(packs: Sequence[Sequence[str]]) -> list[str]:
-    """Lines that define what the command refers to: the code that checks the snapshot, and the runs."""
-    text = Path(job.__file__).read_text(encoding="utf-8")
-    return [f"enter={shlex.quote(text)}", f"runs=({shlex.join(' '.join(pack) for pack in packs)})"]
+    """Lines that define what the command refers to: how it enters the snapshot, and the runs."""
+    enter, start = (shlex.quote(snapshot.text(f"runner/{name}.py")) for name in ("slurm", "start"))
+    return [f"enter={enter}", f"start={start}", f"runs=({shlex.join(' '.join(pack) for pack in packs)})"]
 
 
-def _command(
-    profile: Profile, study: Path, code: str | None, files: Mapping[str, bytes], several: bool
-) -> str:
+def _command(profile: Profile, study: Path, code: str | None, several: bool) -> str:
     """The command of a job; `runs[0]` if not an array, since a launcher's own index may be inherited."""
     home = str(snapshot.path_of(study, code)) if code else ""
-    start_hash = hashlib.sha256(files.get("runner/start.py", b"")).hexdigest()
     runs = "${runs[SLURM_ARRAY_TASK_ID]}" if several else "${runs[0]}"
     python = " ".join(map(quoted, [*profile.python_command, "-P", "-u", "-c"]))
-    return f'{python} "$enter" {shlex.join([str(study), home, start_hash])} {runs}'
+    return f'{python} "$enter" {shlex.join([str(study), home])} "$start" {runs}'
 
 
 def _parameters(profile: Profile, folder: Path, name: str, shape: Shape, limit: int) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
     ROOT/STUDY/.code/SHA256/{analysis,model,runner}/...
 
-Jobs start from here (runner.start), so editing the code between a launch and a job's start or requeue has no
-effect. Other packages are not copied; their versions are in the lock file (runner.state.code.provenance).
+Jobs run what they read here when they start, if it has that hash (runner.start), so editing the code between
+a launch and a job's start or requeue has no effect. Other packages are not copied; their versions are in the
+lock file (runner.state.code.provenance).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from inspect import getsource
 from pathlib import Path, PurePosixPath
 
 from model.errors import UserError
@@ -39,6 +41,11 @@ def sources() -> dict[str, bytes]:
 def current() -> str:
     """SHA-256 of our packages' files; the name of their snapshot."""
     return digest(sources())
+
+
+def text(name: str) -> str:
+    """One of our packages' files."""
+    return sources()[name].decode()
 
 
 def take(root_study: Path) -> Path:
@@ -108,7 +115,18 @@ def options(root_study: Path, code: str | None) -> list[str]:
     Args:
         code: the snapshot's hash; None, for runs older than snapshots, starts the installed code.
     """
-    return ["-P"] if code is None else ["-P", str(path_of(root_study, code) / "runner" / "start.py")]
+    return ["-P"] if code is None else _options(path_of(root_study, code), text("runner/start.py"))
+
+
+def same() -> list[str]:
+    """As `options`, for a process that runs the code of this one, whatever a run.json names."""
+    home = Path(import_module("runner").__file__ or "").parents[1]
+    return _options(home, getsource(import_module("runner.start"))) if home.parent.name == FOLDER else ["-P"]
+
+
+def _options(home: Path, start: str) -> list[str]:
+    """Python is given the text of start.py, because by its start another file may be in that one's place."""
+    return ["-P", "-c", start, str(home)]
 
 
 def path_of(root_study: Path, code: str) -> Path:

@@ -82,6 +82,23 @@ def test_sbatch_and_so_the_job_get_no_option_from_the_environment(sbatch, tasks,
 
 
 @pytest.mark.fault
+def test_sbatch_reads_a_script_that_nobody_can_replace_with_the_folder(says, sbatch, tasks, root, tmp_path):
+    """Others may put another folder in its place while sbatch starts, and there the script has the same name."""
+    profile = sbatch(1001)
+    replace = f"PATH=/usr/bin:/bin; mv {root} {tmp_path}/away; mkdir -p {jobs_folder(root / 'tiny')}; echo planted >{root}/tiny/.submitit"
+    also = (
+        f'{replace}/$(basename "$1"); stat -c %a "$(dirname "$1")" >{tmp_path}/mode; cp "$1" {tmp_path}/read'
+    )
+    says("sbatch", "Submitted batch job 7", also=f"{also}; rm -r {root}; mv {tmp_path}/away {root}")
+    (task,) = tasks(1)
+    submit([task], profile, jobs_folder(root / "tiny"), "tiny")
+    assert f"runs=({task.folder.path.name}/1)" in (tmp_path / "read").read_text()
+    assert (tmp_path / "mode").read_text() == "700\n"
+    words = next(line for line in (tmp_path / "asked").read_text().splitlines() if line.startswith("sbatch"))
+    assert str(jobs_folder(root / "tiny")) in words, "by which a later command knows whose an sbatch is"
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("command", ["sacct", "squeue", "scontrol", "scancel"])
 def test_every_other_command_of_slurm_gets_none_either(says, heard, tmp_path, command):
     says(command, also=f"/usr/bin/env >{tmp_path}/env")

@@ -1,6 +1,5 @@
-"""Jobs run the code of their launch, whatever is installed, edited, linked or on PYTHONPATH."""
+"""Jobs run the code of their launch, whatever is installed, edited, replaced, linked or on PYTHONPATH."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -19,9 +18,10 @@ import json, subprocess, sys
 import analysis, model, runner
 from model import attention
 from model.attention import auto
-child = subprocess.run([sys.executable, "-c", "import model; print(model.__file__)"], capture_output=True, text=True)
+child = subprocess.run([sys.executable, "-c", "import sys; print(sys.path)"], capture_output=True, text=True)
 print(json.dumps({
-    "files": [analysis.__file__, model.__file__, runner.__file__, auto.__file__, child.stdout.strip()],
+    "files": [analysis.__file__, model.__file__, runner.__file__, auto.__file__],
+    "paths": [sys.path, eval(child.stdout)],
     "foreign": attention.load("mine").summary if "mine" in attention.names() else None,
     "argv": sys.argv[1:],
     "main": __name__,
@@ -70,7 +70,12 @@ def probe(taken, *path, flags=("-P",)):
 @pytest.mark.parametrize("flags", [("-P",), ()], ids=["P", "no P"])
 def test_our_packages_come_from_the_snapshot_and_the_module_runs_as_main(taken, elsewhere, flags):
     found = probe(taken, elsewhere, flags=flags)
-    assert [Path(file).is_relative_to(taken) for file in found["files"]] == [True] * 5, found
+    assert [Path(file).is_relative_to(taken) for file in found["files"]] == [True] * 4, found
+    for path in found["paths"]:
+        folders = [Path(entry).resolve() for entry in path]
+        assert not [folder for folder in folders if folder.is_relative_to(taken.parent)], (
+            "modules of any name that others put there later are not found, nor by children that start there"
+        )
     assert (found["argv"], found["main"]) == (["a", "-b"], "__main__")
     assert not list((taken / "runner").rglob("*.pyc")), "byte code is neither trusted nor collected"
 
@@ -119,11 +124,8 @@ def queued(tmp_path):
     )
 
     def enter():
-        from runner import slurm
-
-        start_hash = hashlib.sha256(code).hexdigest()
-        text = Path(slurm.__file__).read_text()
-        command = [sys.executable, "-P", "-u", "-c", text, str(tmp_path / "study"), str(home), start_hash]
+        study, text = str(tmp_path / "study"), snapshot.text("runner/slurm.py")
+        command = [sys.executable, "-P", "-u", "-c", text, study, str(home), snapshot.text("runner/start.py")]
         return subprocess.run([*command, "a1/2", "b2/3"], capture_output=True, text=True, check=False)
 
     return home, enter
@@ -148,14 +150,10 @@ def edit(home):
         (edit, "was edited"),
         (lambda home: (home / "runner" / "slurm.py").write_text("print('planted')"), "was edited"),
         (lambda home: (home / "model" / "planted.py").write_text(""), "was edited"),
-        (lambda home: (home / "model").chmod(0o775), "writable by others"),
-        (lambda home: (home / "runner" / "start.py").chmod(0o666), "writable by others"),
-        (lambda home: os.chown(home / "model" / "__init__.py", 54321, -1), "belongs to another user"),
+        (lambda home: home.rename(home.with_name("away")), "is missing"),
     ],
 )
-def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed_or_could_change(queued, attack, says):
-    if "another user" in says and os.geteuid():
-        pytest.skip("only root can give a file away")
+def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed(queued, attack, says):
     home, enter = queued
     attack(home)
     done = enter()
@@ -163,6 +161,50 @@ def test_a_slurm_job_runs_nothing_of_a_snapshot_that_others_changed_or_could_cha
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == "", "nothing ran"
+
+
+# Replaces the snapshot of this process once it runs, and then does what a job does late in its life.
+LATE = """\
+import inspect, json, subprocess, sys
+from pathlib import Path
+import runner
+from runner.state.code import snapshot
+home = Path(runner.__file__).parents[1]
+home.rename(home.with_name("away"))
+for name in ("analysis", "model", "runner"):
+    for file in (home.with_name("away") / name).rglob("*.py"):
+        planted = home / file.relative_to(home.with_name("away"))
+        planted.parent.mkdir(parents=True, exist_ok=True)
+        planted.write_text("raise SystemExit('planted')")
+for name in ("sitecustomize", "torch"):
+    (home / f"{name}.py").write_text("raise SystemExit('planted')")
+from runner.state import process
+import model.units
+child = [sys.executable, *snapshot.same(), "-m", "runner.job"]
+print(json.dumps({
+    "source": inspect.getsource(model.units.counted),
+    "child": subprocess.run(child, capture_output=True, text=True, cwd=home).stderr,
+    "other": subprocess.run([sys.executable, "-m", "torch"], capture_output=True, text=True, cwd=home).stderr,
+}))
+"""
+
+
+@pytest.mark.fault
+def test_a_process_runs_only_what_it_has_checked_when_its_snapshot_is_replaced_later(taken, elsewhere):
+    (elsewhere / "late.py").write_text(LATE)
+    command = [sys.executable, *snapshot.options(taken.parent.parent, taken.name), "-m", "late"]
+    done = subprocess.run(
+        command, env=environment(PYTHONPATH=str(elsewhere)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    late = json.loads(done.stdout)
+    assert "def counted" in late["source"], "what Triton would compile"
+    assert f"the code snapshot {taken} was edited" in late["child"]
+    assert "planted" not in late["other"]
+    direct = subprocess.run(
+        [sys.executable, str(taken / "runner" / "start.py")], capture_output=True, text=True, check=False
+    )
+    assert direct.stderr == "planted\n", "the trap works"
 
 
 @pytest.mark.refused
