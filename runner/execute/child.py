@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from model.disk.files import open_regular
+from model.disk.files import no_link, open_regular
 from model.disk.hostmemory import Group, oom_kills
 from model.disk.record import Outcome, Result, StepRecord
 from model.errors import UserError
@@ -97,7 +97,10 @@ def start(task: Task, profile: Profile, own: tuple[str, ...]) -> Child:
         str(os.getpid()),
     ]
     try:
-        with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
+        with (
+            open(folder / "stdout.log", "ab", opener=no_link) as out,
+            open(folder / "stderr.log", "ab", opener=no_link) as err,
+        ):
             process = subprocess.Popen(
                 command,
                 cwd=folder,

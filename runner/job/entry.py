@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from model.disk.files import no_link
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
 from model.parallel.place import Place
@@ -48,7 +49,7 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
         _dismiss(run, number, slot)
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):
-        file = os.open(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = no_link(run.attempt(attempt).path / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, descriptor)
         os.close(file)
     return run_attempt(run, attempt, [fellow for fellow, _ in members], slot)

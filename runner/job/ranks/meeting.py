@@ -10,8 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from model.config import Frozen
-from model.disk.files import Unreadable, read
+from model.disk.files import open_regular
 from model.errors import AssayError
 from runner.job.slurm import nodes_of_job
 
@@ -78,8 +80,9 @@ def publish(path: Path, meeting: Meeting) -> None:
     """Write where rank 0 listens, for this user alone."""
     aside = path.with_name(f".{path.name}")
     aside.unlink(missing_ok=True)
-    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    aside.write_text(meeting.model_dump_json(), encoding="utf-8")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(meeting.model_dump_json())
     aside.rename(path)
 
 
@@ -98,12 +101,10 @@ def found(
     while (now := time.monotonic()) < begun + patience_seconds:
         # NFS caches that a file was not there; listing the folder makes it look again.
         if path.name in os.listdir(path.parent):  # noqa: PTH208  strings are enough
-            if path.stat().st_uid != os.geteuid():
-                raise NobodyCame(f"{path} belongs to another user")
-            try:
-                return read(path, Meeting)
-            except Unreadable:
-                pass
+            with suppress(OSError, ValidationError), open(path, "rb", opener=open_regular) as file:
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    raise NobodyCame(f"{path} belongs to another user")
+                return Meeting.model_validate_json(file.read())
         elif now - asked > ASK_SECONDS:
             asked = now
             if is_over():

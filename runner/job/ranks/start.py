@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from model.config import RunConfig
+from model.disk.files import no_link
 from model.disk.folder import RunFolder
 from model.disk.hostmemory import oom_kills
 from model.disk.record import RunRecord
@@ -50,7 +51,7 @@ class Follower:
         """
         path = self.folder.attempt(self.meeting.attempt).path
         module = ["-m", "runner.job.ranks.follower", str(os.getpid())]
-        with (path / f"ranks-{node()}.log").open("ab") as log:
+        with open(path / f"ranks-{node()}.log", "ab", opener=no_link) as log:
             child = subprocess.Popen(
                 [sys.executable, *self.options, *module],
                 cwd=path,
