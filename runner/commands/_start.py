@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from model.disk.files import no_link
 from model.disk.record import Outcome
 from runner.commands._console import say, table
 from runner.commands._forecast import Forecast
@@ -16,6 +17,7 @@ from runner.commands._table import filled, labels, newest, written
 from runner.execute.launch import run_here, submit
 from runner.execute.wait import states_of, wait_for
 from runner.plan.plan import REHEARSAL, Plan
+from runner.state import guard
 from runner.state.ledger import RunState
 from runner.state.runs import name_of
 
@@ -31,10 +33,10 @@ def detached(plan: Plan, wait: bool | None) -> bool:
     """Start this command again in the background, if that is what was asked for on this machine."""
     if plan.cluster.profile.executor == "slurm" or wait is not False:
         return False
-    plan.root.mkdir(parents=True, exist_ok=True)
+    guard.make(plan.root)
     log = plan.root / "launch.log"
     arguments = [word for word in sys.argv[1:] if word != "--detach"]
-    with log.open("ab") as file:
+    with open(log, "ab", opener=no_link) as file:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "runner", *arguments],
             stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,

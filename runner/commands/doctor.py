@@ -50,6 +50,7 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
     scheduler = [*_scheduler(cluster)]
     found = [
         *_machine(root, place),
+        _neighbours(cluster, root),
         _memory_limit(cluster),
         _figures(),
         _filesystem(place, on_slurm),
@@ -62,6 +63,14 @@ def checks(cluster: Cluster, root: Path) -> list[Check]:
         answers = any(check.what == "cluster" and check.works for check in scheduler)
         found += jobs(cluster, root) if answers else ()
     return [*found, *(_backends() if torch[0].works else ())]
+
+
+def _neighbours(cluster: Cluster, root: Path) -> Check:
+    """Who else could change what runs as this user."""
+    from runner.execute.launch import risks
+
+    risk = "; ".join(risks(root / "STUDY", cluster))
+    return Check("neighbours", not risk, risk or "nobody else can replace what runs as you")
 
 
 def _filesystem(place: Path, on_slurm: bool) -> Check:

@@ -74,6 +74,7 @@ def command(
 ) -> None:
     from runner.commands._start import start
     from runner.commands._until import begun, pursue, worth_repeating
+    from runner.execute.launch import warn_of_risks
 
     if scripts and not dry_run:
         raise UserError("--scripts needs --dry-run: a launch keeps its own scripts")
@@ -96,6 +97,7 @@ def command(
     if rehearse:
         planned = rehearsal(planned)
         say(f"rehearsal: {counted(len(planned.runs), 'run')} of two steps, as study {planned.study.name}")
+    warn_of_risks(planned.root / planned.study.name, cluster)
     if dry_run:
         _show(planned, scripts)
     elif rehearse:

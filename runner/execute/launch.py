@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 
+import runner
 from model.disk.folder import folders
 from model.errors import UserError
 from model.units import counted
@@ -32,6 +35,7 @@ log = logging.getLogger(__name__)
 
 def run_here(plan: Plan, watcher: local.Watcher) -> None:
     """Run the plan's remaining runs on this machine, once it is free, and wait for them."""
+    warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     if not refreshed(plan).left:
         _run(plan, watcher)
@@ -63,6 +67,7 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     """
     require("sbatch")
     client.max_array_size()  # if Slurm does not answer, nothing is written
+    warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with alone(plan):
         now, tasks = _next_tasks(plan)
@@ -71,6 +76,29 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     log.info("%s at scale %s, %s", counted(len(plan.runs), "run"), plan.scale, said)
     log.info("see their status with `runner status %s`", plan.study.name)
     return left
+
+
+def risks(study: Path, cluster: Cluster) -> Iterator[str]:
+    """What the members of a group could replace, because it lies in a folder that they can write to.
+
+    Args:
+        study: a study's folder, whether or not it exists.
+    """
+    for _, place, who in guard.replaceable([study]):
+        yield f"{who} can write to {place} and replace {study}: jobs run only the code of their launch"
+    code = [cluster.file, Path(sys.executable), Path(runner.__file__ or "")]
+    by_place = dict[tuple[Path, str], list[str]]()
+    for path, place, who in guard.replaceable(code):
+        by_place.setdefault((place, who), []).append(str(path))
+    for (place, who), paths in by_place.items():
+        named = " and ".join(paths)
+        yield f"{who} can write to {place} and replace {named}, which would run as you: your home is safer"
+
+
+def warn_of_risks(study: Path, cluster: Cluster) -> None:
+    """Say once what `risks` finds."""
+    for risk in risks(study, cluster):
+        warn_once(risk)
 
 
 def refusals(plan: Plan) -> Iterator[str]:
@@ -93,6 +121,7 @@ def _writable(plan: Plan) -> None:
 
 def _own(plan: Plan) -> None:
     """Raise UserError if others can change what has been written of the runs."""
+    guard.require_closed_to_strangers(plan.root / plan.study.name)
     if (study := plan.root / plan.study.name).exists():
         there = {*folders(study)}
         runs = [plan.folder(run).path for run in plan.left if run.run_id in there]

@@ -164,6 +164,7 @@ def _claimed(task: Task) -> bool:
     run = task.folder.path
     if task.removed:
         raise UserError(task.removed)
+    guard.require_closed_to_strangers(run.parent)
     guard.require_own(run.parent, run, run / "run.json")
     if task.code:
         snapshot.own(run.parent, task.code)

@@ -21,6 +21,7 @@ from model.disk.folder import RunFolder
 from model.disk.record import now
 from model.errors import UserError
 from runner.execute import local
+from runner.execute.launch import warn_of_risks
 from runner.execute.profiled import wait_until_profiled
 from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
@@ -28,7 +29,7 @@ from runner.execute.slurm import submit as slurm
 from runner.plan.plan import cluster_of
 from runner.plan.write import next_task
 from runner.spec.profile import Cluster, read_cluster
-from runner.state import ledger
+from runner.state import guard, ledger
 from runner.state.code import provenance, snapshot
 from runner.state.filesystem import require_writable
 from runner.state.ledger import RunState
@@ -74,6 +75,7 @@ def start(repeat: Repeat, watcher: local.Watcher) -> None:
     """
     state, profile = repeat.state, repeat.cluster.profile
     run = state.run
+    warn_of_risks(repeat.folder.path.parent, repeat.cluster)
     expected = repeat.original.outcome or run.expected_outcome
     task = replace(next_task(repeat.folder, run, state), expected=expected)
     if profile.executor == "local":
@@ -143,7 +145,13 @@ def _code(original: RunState) -> dict[str, bytes]:
             f"{name_of(original)} has no code snapshot: it was planned by a version without them; "
             f"check out {commit} and launch {run.study_file} with another --root"
         )
-    return snapshot.verify(snapshot.path_of(original.folder.path.parent, run.provenance.code))
+    study = original.folder.path.parent
+    if (owner := guard.belongs_to_others(study)) and run.provenance.code != snapshot.current():
+        raise UserError(
+            f"{name_of(original)} has other code than this, from {owner}, which would run as you: "
+            f"if you trust it, copy {study} to a root of yours and repeat the run there"
+        )
+    return snapshot.own(study, run.provenance.code)
 
 
 def _check_data(original: RunState) -> None:

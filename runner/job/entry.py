@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,13 @@ from pathlib import Path
 from model.disk.files import no_link
 from model.disk.folder import Attempt, RunFolder
 from model.disk.record import Outcome
+from model.errors import UserError
 from model.parallel.place import Place
 from runner.job.attempt import run_attempt, withdrawn
 from runner.job.ranks.meeting import Meeting, NobodyCame, found, place_of, publish
 from runner.job.ranks.start import Follower, stand_by
 from runner.job.slurm import ending_before_restart, has_earlier, is_over, job_id, predecessor
-from runner.state import gpus, ledger
+from runner.state import gpus, guard, ledger
 from runner.state.code import snapshot
 from runner.state.endings import Ending
 from runner.state.tasks import jobs_folder
@@ -31,6 +33,12 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     A job gets folders and numbers alone, so editing code before it starts cannot change what was planned.
     """
     members = [(RunFolder(Path(path)), number) for path, number in zip(run_folders, attempts, strict=True)]
+    try:
+        for run, _ in members:  # since the launch, others may have put something else in its place
+            guard.require_own(run.path.parent, run.path, run.path / "run.json")
+    except UserError as error:
+        # Slurm writes this wherever a link in its log's place leads: a shell must find no command in it.
+        sys.exit(f"refused: {error}")
     first, number = members[0]
     processes = first.attempt(number).planned.config.processes
     slot, rank = _place(len(members), processes)

@@ -25,9 +25,9 @@ from runner.plan.layout import layout, refused
 from runner.plan.order import Planned, placed
 from runner.spec.cells.cell import Cell
 from runner.spec.problems import InvalidFile, Problem
-from runner.spec.profile import Cluster, Profile, Resources, read_cluster
+from runner.spec.profile import Cluster, Profile, Resources, profile_files, read_cluster
 from runner.spec.study import Study, read_study
-from runner.state import ledger
+from runner.state import guard, ledger
 from runner.state.code import provenance
 from runner.state.ledger import RunState
 
@@ -330,10 +330,15 @@ def cluster_of(run: RunRecord) -> Cluster:
     """The profile that a run was launched with, as it is today; older records have its name only.
 
     Raises:
-        UserError: there is no such profile any more.
+        UserError: there is no such profile any more, or it is another user's. Its lines run as this user, and
+            others may have put another record in the run's place, which names a profile of theirs.
     """
     try:
-        return read_cluster(run.profile_file or run.profile)
+        cluster = read_cluster(run.profile_file or run.profile)
+        file = cluster.file
+        if file not in profile_files().values() and (owner := guard.belongs_to_others(file)):
+            raise UserError(f"{file} belongs to {owner}, and its settings would run as you")
     except UserError as error:
         launched = f"{run.study}/{run.run_id} was launched with it"
         raise UserError(f"{error}\n{launched}: choose a profile with --profile") from error
+    return cluster

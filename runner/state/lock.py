@@ -11,6 +11,7 @@ from pathlib import Path
 from model.disk.files import no_link
 from model.disk.locks import hold
 from model.errors import UserError
+from runner.state import guard
 from runner.state.filesystem import require_writable
 
 WAIT_SECONDS = 60.0
@@ -46,7 +47,7 @@ def study_lock(study_folder: Path, wait_seconds: float) -> Iterator[bool]:
     """
     require_writable(study_folder)
     try:
-        study_folder.mkdir(parents=True, exist_ok=True)
+        guard.make(study_folder)
         descriptor = no_link(study_folder / ".lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise UserError(f"{study_folder}: {error.strerror}; choose another place with --root") from error

@@ -158,6 +158,7 @@ def _require_own(folder: Path, tasks: Sequence[Task]) -> None:
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; choose another place with --root") from error
     runs = [path for task in tasks for path in (task.folder.path, task.folder.path / "run.json")]
+    guard.require_closed_to_strangers(folder.parent)
     guard.require_own(folder.parent, folder, *runs)
     for code in {task.code for task in tasks if task.code}:
         snapshot.own(folder.parent, code)

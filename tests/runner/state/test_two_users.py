@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from model.disk.folder import RunFolder
+from runner.state.code import snapshot
 from tests.analysis.fabricate import Folder, completed, plan
 from tests.conftest import PATIENCE_SECONDS, TINY, environment
 
@@ -136,15 +137,64 @@ def test_a_neighbour_can_change_nothing_that_runs_as_the_owner(shared):
     assert attack(shared / "runs") == []
 
 
-def test_a_root_where_a_neighbour_could_replace_the_study_is_refused(shared):
-    shared.chmod(0o2775)
+def test_a_root_where_everybody_could_replace_the_study_is_refused(shared):
+    shared.chmod(0o2777)
     refused = launch(shared)
     assert refused.returncode == 2
-    assert f"{shared} is writable by others" in refused.stderr
+    assert f"{shared} is writable by everybody" in refused.stderr
     assert f"chmod +t {shared}" in refused.stderr
     shared.chmod(0o3775)
     assert launch(shared).returncode == 1, "/bin/true is no run, but it was started"
     assert not [done for done in attack(shared / "runs") if "runs/" in done]
+
+
+def test_a_root_where_the_group_could_replace_the_study_is_used_and_the_risk_is_said_once(shared):
+    shared.chmod(0o2775)
+    risks = [
+        f"group {GROUP} can write to {shared} and replace {shared}/runs/tiny: "
+        "jobs run only the code of their launch",
+        f"group {GROUP} can write to {shared} and replace {shared}/p.yaml, "
+        "which would run as you: your home is safer",
+    ]
+    for launched, code in ((launch(shared, "--dry-run"), 0), (launch(shared), 1)):
+        assert launched.returncode == code, "/bin/true is no run, but it was started"
+        lines = launched.stderr.splitlines()
+        assert [lines.count(risk) for risk in risks] == [1, 1], launched.stderr
+    command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs", "doctor", "--json"]
+    checked = as_user(OWNER, *command, "--profile", shared / "p.yaml", cwd=shared, HOME=str(shared))
+    (check,) = [check for check in json.loads(checked.stdout) if check["what"] == "neighbours"]
+    assert (check["works"], check["needed"]) == (False, False)
+    assert [risk.replace("tiny", "STUDY") in check["found"] for risk in risks] == [True, True]
+
+
+def test_a_retry_takes_no_profile_that_a_neighbour_has_written(shared):
+    assert launch(shared).returncode == 1
+    os.chown(shared / "p.yaml", NEIGHBOUR, GROUP)
+    command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs", "retry", "tiny"]
+    refused = as_user(OWNER, *command, cwd=shared, HOME=str(shared))
+    assert refused.returncode == 2
+    assert f"{shared}/p.yaml belongs to user {NEIGHBOUR}, and its settings would run as you" in refused.stderr
+    retried = as_user(OWNER, *command, "--profile", shared / "p.yaml", cwd=shared, HOME=str(shared))
+    assert retried.returncode == 1, "who names it trusts it"
+
+
+def test_a_repeat_runs_no_other_code_that_a_neighbour_has_written(shared):
+    """The run may be the user's own, with a neighbour's in its place."""
+    (study := shared / "runs" / "tiny").mkdir(parents=True)
+    planted = snapshot.place({"runner/start.py": b"print('planted')"}, study)
+    run = plan("r1", study="tiny")
+    origin = run.provenance.model_copy(update={"code": planted.name})
+    folder = Folder(shared / "runs", run.model_copy(update={"provenance": origin}))
+    folder.event("claimed", executor="local", host=socket.gethostname(), pid=1, pid_started=1.0)
+    folder.start()
+    folder.end("completed")
+    for path in (shared / "runs", *(shared / "runs").rglob("*")):
+        os.chown(path, NEIGHBOUR, GROUP)
+    command = [sys.executable, "-P", "-m", "runner", "--root", shared / "runs", "reproduce", "r1"]
+    refused = as_user(OWNER, *command, "--out", shared / "mine", cwd=shared, HOME=str(shared))
+    assert refused.returncode == 2
+    assert f"tiny/r1 has other code than this, from user {NEIGHBOUR}" in refused.stderr
+    assert not (shared / "mine").exists()
 
 
 def test_a_study_that_a_neighbour_can_write_to_is_refused_with_the_command_that_closes_it(shared):
