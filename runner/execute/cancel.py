@@ -13,6 +13,7 @@ from runner.state.endings import Ending
 from runner.state.ledger import RunState
 from runner.state.runs import in_flight, last_step, name_of, states
 
+LOST_SOON = "the run counts as lost once it has written nothing for two minutes"
 log = logging.getLogger(__name__)
 
 
@@ -31,7 +32,12 @@ def cancel(found: Iterable[RunState], at_once: bool = False) -> list[RunState]:
     open_ = in_flight(found)
     shared = _shared_jobs(open_)
     jobs = [job_of(state) for state in open_ if state.job_id and state.job_id not in shared]
-    reached = client.cancel(jobs, () if at_once else _saving(open_))
+    said = client.cancel(jobs, () if at_once else _saving(open_))
+    reached = said.alive
+    for state in open_:
+        if state.job_id in said.runaway:
+            unknown = "%s: Slurm's controller does not know its job %s, so there is nothing to cancel; "
+            log.warning(unknown + LOST_SOON, name_of(state), state.job_id)
     for state in open_:
         if state.job_id in shared:
             reason = "cancelled; its job continues for the other runs in it"

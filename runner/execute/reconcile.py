@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 from model.disk.folder import RunFolder, run_folders
 from model.disk.record import Outcome, now
 from model.errors import UserError
-from runner.execute.repair import repair
+from runner.execute.repair import by_name, last_sign, repair
 from runner.execute.slurm.client import Poll, poll, waiting
 from runner.execute.slurm.ours import job_of
 from runner.state import culprit, ledger
@@ -53,15 +55,38 @@ def waits_for(states: Sequence[RunState]) -> dict[str, str]:
 
 
 def _settle(found: list[RunState]) -> bool:
-    """Record how jobs ended, in the ledgers of their runs; returns whether any has. Raises NoAnswer."""
+    """Record how jobs ended, in the ledgers of their runs; returns whether anything was. Raises NoAnswer."""
     in_doubt = list(recordable(state for state in found if _in_doubt(state) and state.job_id))
     said = poll(map(job_of, in_doubt))
     if said.problem:
         warn_once(f"{said.problem}: cannot tell how jobs ended until it answers again")
-    endings = [(state, ending) for state in in_doubt if (ending := _ending(state, said))]
-    for state, ending in endings:
-        ledger.ended(state.folder, state.attempt, ending)
-    return bool(endings)
+    told = {state.job_id: ending for state in in_doubt if (ending := said.endings.get(state.job_id or ""))}
+    for state in in_doubt:
+        if ending := told.get(state.job_id):
+            ledger.ended(state.folder, state.attempt, culprit.true_of(ending, state.folder, state.attempt))
+    unknown = [state for state in in_doubt if _unknown(state, said)]
+    elsewhere = _by_name(unknown)
+    for state in unknown:
+        if (job_id := elsewhere.get(state.folder.path)) and job_id != state.job_id:
+            ledger.submitted(state.folder, state.attempt, job_id)
+        else:
+            ledger.ended(state.folder, state.attempt, _own(state) or _lost(state, said))
+    return bool(told or unknown)
+
+
+def _by_name(unknown: Iterable[RunState]) -> dict[Path, str]:
+    """Jobs by the names of their arrays: a number that Slurm does not know may have been noted wrongly."""
+    owners = defaultdict(list)
+    for state in unknown:
+        owners[_owner(state)].append(state)
+    found = [by_name(states, owner) for owner, states in owners.items()]
+    return {path: job_id for jobs in found for path, job_id in jobs.items()}
+
+
+def _owner(state: RunState) -> int:
+    """Id of the user who submitted a run's latest attempt."""
+    assert state.latest
+    return state.latest.path.stat().st_uid
 
 
 def _in_doubt(state: RunState) -> bool:
@@ -69,20 +94,34 @@ def _in_doubt(state: RunState) -> bool:
     return state.in_flight or (state.outcome is Outcome.CANCELLED and not state.event("ended"))
 
 
-def _ending(state: RunState, said: Poll) -> Ending | None:
+def _unknown(state: RunState, said: Poll) -> bool:
+    """Whether Slurm does not know a run's job, and should.
+
+    It may hide the jobs of other users. One that goes on for accounting alone may have ended a moment ago, or
+    its node may be out of the controller's reach: it counts as long as it writes.
+    """
     job_id = state.job_id
-    assert job_id
-    ending = said.endings.get(job_id)
-    if ending is None and (job_id in said.alive or not said.complete or _fresh(state)):
-        return None
-    if ending:
-        return culprit.true_of(ending, state.folder, state.attempt)
-    # Read again: it may have ended after its state was read, and before Slurm was asked.
+    assert job_id and state.latest
+    if job_id in said.endings or job_id in said.alive or not said.complete or _fresh(state):
+        return False
+    if job_id in said.runaway and now() - last_sign(state.latest) < ACCOUNTING_DELAY:
+        return False
+    return os.getuid() in (0, _owner(state))
+
+
+def _own(state: RunState) -> Ending | None:
+    """How it says itself that it ended, read again: after its state was read, and before Slurm was asked."""
     result = state.folder.attempt(state.attempt).result
-    own = Ending(result.outcome, result.reason) if result else None
-    other = " (another job has that number now)" if job_id in said.taken else ""
-    lost = f"Slurm no longer knows job {job_id}{other}, and the attempt left no result"
-    return own or Ending(Outcome.LOST, lost)
+    return Ending(result.outcome, result.reason) if result else None
+
+
+def _lost(state: RunState, said: Poll) -> Ending:
+    lacks = "and the attempt left no result"
+    if state.job_id in said.runaway:
+        only = f"job {state.job_id} goes on in Slurm's accounting alone: its controller does not know it"
+        return Ending(Outcome.LOST, f"{only}, {lacks}")
+    other = " (another job has that number now)" if state.job_id in said.taken else ""
+    return Ending(Outcome.LOST, f"Slurm no longer knows job {state.job_id}{other}, {lacks}")
 
 
 def _fresh(state: RunState) -> bool:

@@ -14,8 +14,9 @@ import psutil
 
 from model.disk.files import Unreadable
 from model.disk.folder import Attempt, RunFolder
-from model.disk.record import Outcome, now
+from model.disk.record import LedgerEvent, Outcome, now
 from runner.execute.slurm import client
+from runner.execute.slurm.ours import intent_of
 from runner.state import ledger, process
 from runner.state.endings import Ending
 from runner.state.ledger import RunState
@@ -57,11 +58,11 @@ def orphaned(state: RunState) -> bool:
     lives = process.alive(claim) if claim else None
     if lives is None:  # or an earlier version made the folder, and has not yet written its claim
         assert state.latest
-        return now() - _last_sign(state.latest) > (FOREIGN_RUN if state.latest.started else FOREIGN_CLAIM)
+        return now() - last_sign(state.latest) > (FOREIGN_RUN if state.latest.started else FOREIGN_CLAIM)
     return not lives and not _process_lives(state)
 
 
-def _last_sign(attempt: Attempt) -> datetime:
+def last_sign(attempt: Attempt) -> datetime:
     """When an attempt last made a file, or wrote to one of its logs."""
     paths = [attempt.path, *attempt.path.glob("*.log"), *attempt.path.glob("*.jsonl")]
     return datetime.fromtimestamp(max(path.stat().st_mtime for path in paths), UTC)
@@ -83,28 +84,36 @@ def _repair_study(study: Path, folders: list[RunFolder]) -> bool:
         orphans = [state for state in map(ledger.state, folders) if orphaned(state)]
         # In this order: Slurm knows what an sbatch has submitted that has ended by now.
         busy = _sbatch_runs(jobs_folder(study))
-        arrays = _find_arrays(orphans, study.stat().st_uid)
+        jobs = by_name(orphans, study.stat().st_uid)
         for state in orphans:
-            if job_id := _job(state, arrays):
+            if job_id := jobs.get(state.folder.path):
                 ledger.submitted(state.folder, state.attempt, job_id)
             else:
                 _repair_run(state, busy)
         return bool(orphans)
 
 
-def _find_arrays(orphans: list[RunState], owner: int) -> dict[str, str]:
-    """Slurm ids, by name, of the arrays of a study's owner that orphans were meant for and that exist."""
-    intents = [intent for state in orphans if (intent := state.event("intent"))]
-    names = {intent.submission for intent in intents if intent.submission}
-    return client.find(names, min(intent.time for intent in intents), owner) if names else {}
+def by_name(states: Iterable[RunState], owner: int) -> dict[Path, str]:
+    """Ids, by run, of the jobs that attempts were meant for, found in Slurm by the names of their arrays.
+
+    Args:
+        owner: id of the user who submitted them.
+
+    Raises:
+        NoAnswer: Slurm cannot be reached.
+    """
+    meant = {
+        state.folder.path: intent for state in states if (intent := intent_of(state)) and intent.submission
+    }
+    if not meant:
+        return {}
+    names = {str(intent.submission) for intent in meant.values()}
+    arrays = client.find(names, min(intent.time for intent in meant.values()), owner)
+    there = {path: intent for path, intent in meant.items() if intent.submission in arrays}
+    return {path: _element(arrays[str(intent.submission)], intent) for path, intent in there.items()}
 
 
-def _job(state: RunState, arrays: dict[str, str]) -> str | None:
-    """Id of the job that an orphan was submitted as; None if it was not."""
-    intent = state.event("intent")
-    if not intent or intent.submission not in arrays:
-        return None
-    array = arrays[intent.submission]
+def _element(array: str, intent: LedgerEvent) -> str:
     return array if intent.count == 1 else f"{array}_{intent.index}"
 
 
@@ -119,7 +128,7 @@ def _repair_run(state: RunState, busy: bool) -> None:
         return
     if ledger.untouched(state.folder, state.attempt):
         ledger.release(state.folder, state.attempt, "the launcher died before starting it")
-    elif intent and now() - _last_sign(state.folder.attempt(state.attempt)) < UNANSWERED:
+    elif intent and now() - last_sign(state.folder.attempt(state.attempt)) < UNANSWERED:
         return  # its job started after Slurm was asked
     else:
         ledger.ended(state.folder, state.attempt, LOST)

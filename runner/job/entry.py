@@ -53,7 +53,8 @@ def run_slot(run_folders: Sequence[str], attempts: Sequence[int]) -> str:
     attempt: int | None = number
     if has_earlier():
         attempt = attempt_of_restart(run, number)
-    if attempt is None or withdrawn(run.attempt(attempt)) or _given_up(run.attempt(attempt)):
+    # A launcher that took this job for lost has started the run anew, or will.
+    if attempt is None or run.attempt(attempt).event("ended") or _given_up(run.attempt(attempt)):
         _dismiss(run, number, slot)
         return "nothing left to do"
     for descriptor, log in ((1, "stdout.log"), (2, "stderr.log")):

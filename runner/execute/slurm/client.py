@@ -23,7 +23,9 @@ from runner.state.slurm import (
 )
 
 CALL = 500  # ids or names a call: command lines have a maximum length
-_ENDED = re.compile("already completing or completed|Invalid job id")
+_UNKNOWN = re.compile("Invalid job id")
+_ENDED = re.compile(f"already completing or completed|{_UNKNOWN.pattern}")
+_SUBMITTED = re.compile(r"Submitted batch job (\d+)(?: on cluster \S+)?|(\d+)(?:;\S+)?")
 _EXIT = re.compile(r"\b(JobId|ArrayJobId|ArrayTaskId|ExitCode)=(\S+)")
 
 
@@ -35,6 +37,7 @@ class Poll:
         alive: ids of the jobs that have not.
         taken: ids that Slurm has given to other jobs, and that are not in the other two.
         problem: Slurm's error message, if any.
+        runaway: ids of jobs that go on in accounting, but not for the controller, which has forgotten them.
     """
 
     def __init__(
@@ -43,8 +46,10 @@ class Poll:
         alive: set[str],
         taken: Collection[str] = (),
         problem: str | None = None,
+        runaway: Collection[str] = (),
     ) -> None:
         self.endings, self.alive, self.problem = endings, alive, problem
+        self.runaway = set(runaway)
         self.taken = set(taken) - alive - set(endings)
 
     @property
@@ -98,6 +103,8 @@ def _of(job_id: str, shown: Mapping[str, _Sight]) -> _Sight | None:
 def poll(jobs: Iterable[Job]) -> Poll:
     """Ask accounting about jobs, and the controller where accounting may be out of date.
 
+    The controller knows every job that has not ended. Accounting may never hear of an end, and then shows the
+    job as alive for ever (`sacctmgr show runawayjobs`).
     For some seconds after a requeue, accounting still reports a job as NODE_FAIL or PREEMPTED, and it does
     not know a job that was submitted while it was down: only the controller knows that these jobs are alive.
     Accounting can learn of the end of a step after that of its job: until then, the job counts as not ended
@@ -116,17 +123,20 @@ def poll(jobs: Iterable[Job]) -> Poll:
     back = {job_id for job_id, ending in said.endings.items() if ending.outcome in MAY_COME_BACK}
     untold = {job_id for job_id in said.endings if said.ours[job_id].open}
     doubtful = back | untold
-    alive, taken, problem = said.alive, said.taken, None
-    if doubtful or len(said.ours) < len(wanted):
+    alive, taken, late, problem = said.alive, said.taken, dict[str, Ending](), None
+    forgotten = set[str]()
+    if doubtful or said.alive or len(said.ours) < len(wanted):
         try:
-            queue = _Jobs(wanted, _queue())
+            queue = _Jobs(wanted, _queue(wanted))
             doubtful = back & queue.alive | untold & set(queue.ours)
-            alive = alive | doubtful | (set(queue.ours) - set(said.ours))
+            if forgotten := said.alive - set(queue.ours):  # unless they have ended since accounting was asked
+                late = _Jobs(wanted, _accounting(forgotten)).endings
+            alive = (alive - forgotten) | doubtful | (set(queue.ours) - set(said.ours))
             taken = taken | queue.taken
         except NoAnswer as error:
             problem = str(error)
-    ended = {job_id: ending for job_id, ending in said.endings.items() if job_id not in doubtful}
-    return Poll(ended, alive, taken, problem)
+    ended = {job_id: ending for job_id, ending in (said.endings | late).items() if job_id not in doubtful}
+    return Poll(ended, alive, taken, problem, forgotten - set(late))
 
 
 def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
@@ -135,7 +145,7 @@ def _without_accounting(wanted: Mapping[str, Job], problem: str) -> Poll:
     If the cluster has accounting, which does not answer at the moment, endings wait for it: the controller
     shows FAILED for a job whose step ran out of memory.
     """
-    queue = _Jobs(wanted, _queue())
+    queue = _Jobs(wanted, _queue(wanted))
     if has_accounting():
         return Poll({}, queue.alive, queue.taken, problem)
     codes = _exit_codes(queue.endings)
@@ -148,7 +158,7 @@ def has_accounting() -> bool:
     if not shutil.which("sacct"):
         return False
     try:
-        return _configured("AccountingStorageType") not in ("", "(null)", "accounting_storage/none")
+        return configuration().get("AccountingStorageType") not in ("", "(null)", "accounting_storage/none")
     except NoAnswer:
         return True
 
@@ -188,9 +198,26 @@ def _with_step(failed: _Sight, step: _Sight) -> _Sight:
     return failed._replace(open=failed.open or step.state in slurm.ALIVE)
 
 
-def _queue() -> dict[str, _Sight]:
-    """All jobs that the controller knows, by id. Raises NoAnswer."""
-    answer = _squeue("-r", "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"]))
+def _queue(job_ids: Iterable[str]) -> dict[str, _Sight]:
+    """What the controller knows of these jobs, by id. Raises NoAnswer.
+
+    One user's jobs cost it little. Those of a colleague, who shares the root, are asked for by their ids.
+    """
+    shown = _shown("--user", str(os.getuid()))
+    arrays = {job_id.partition("_")[0] for job_id in job_ids}
+    for some in _calls(arrays - {job_id.partition("_")[0] for job_id in shown}):
+        try:
+            shown |= _shown("-j", some)
+        except NoAnswer as error:
+            if not _UNKNOWN.search(str(error)):  # it says so if none of them exists
+                raise
+    return shown
+
+
+def _shown(*options: str) -> dict[str, _Sight]:
+    answer = ask(
+        "squeue", "-h", "-t", "all", "-r", *options, "-o", slurm.BAR.join(["%i", "%T", "%N", "%V", "%j"])
+    )
     return {job_id: _Sight._make((state, "", *rest, False)) for job_id, state, *rest in slurm.rows(answer, 5)}
 
 
@@ -208,10 +235,6 @@ def _exit_codes(job_ids: Iterable[str]) -> dict[str, str]:
             for element in _elements(f"{job}_[{task}]" if task else job):
                 codes[element] = facts.get("ExitCode", "")
     return codes
-
-
-def _squeue(*options: str) -> str:
-    return ask("squeue", "-h", "-t", "all", *options)
 
 
 def _calls(words: Iterable[str]) -> Iterator[str]:
@@ -232,16 +255,18 @@ def find(names: Iterable[str], since: datetime, owner: int) -> dict[str, str]:
     wanted = set(names)
     start = (since.astimezone() - timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
 
-    found = [row for some in _calls(wanted) for row in _named(some, start)]
+    found = [row for some in _calls(wanted) for row in _named(some, start, owner)]
     theirs = [(job_id, name) for user, job_id, name in found if user == str(owner)]
     return {name: job_id.partition("_")[0] for job_id, name in theirs if name in wanted}
 
 
-def _named(names: str, start: str) -> list[list[str]]:
-    """User, id and name of all jobs that accounting or the controller knows. Raises NoAnswer."""
-    queued = slurm.rows(_squeue(f"--name={names}", "-o", slurm.BAR.join(["%U", "%F", "%j"])), 3)
+def _named(names: str, start: str, owner: int) -> list[list[str]]:
+    """User, id and name of the jobs that accounting or the controller knows. Raises NoAnswer."""
+    of = ("-u", str(owner), f"--name={names}")
+    answer = ask("squeue", "-h", "-t", "all", *of, "-o", slurm.BAR.join(["%U", "%F", "%j"]))
+    queued = slurm.rows(answer, 3)
     try:
-        return queued + slurm.sacct("UID,JobID,JobName", "-X", f"--name={names}", "-S", start)
+        return queued + slurm.sacct("UID,JobID,JobName", "-X", *of, "-S", start)
     except NoAnswer:
         if has_accounting():
             raise
@@ -293,8 +318,8 @@ def _mine(*options: str) -> list[str]:
     return ask("squeue", "-h", "-r", "--user", str(os.getuid()), *options, "-o", "%i").splitlines()
 
 
-def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> set[str]:
-    """Cancel the jobs that have not ended, and return their ids.
+def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> Poll:
+    """Cancel the jobs that have not ended: those that are alive in the answer.
 
     Args:
         saving: ids of jobs that are only sent SIGTERM: they save a checkpoint and end by themselves.
@@ -311,7 +336,7 @@ def cancel(jobs: Iterable[Job], saving: Collection[str] = ()) -> set[str]:
         ask("scancel", *some.split(","))
     for some in _calls(said.alive & set(saving)):
         _end(some.split(","))
-    return said.alive
+    return said
 
 
 def _end(jobs: Sequence[str]) -> None:
@@ -322,17 +347,31 @@ def _end(jobs: Sequence[str]) -> None:
 
 
 def max_array_size() -> int:
-    """The most elements an array can have: MaxArraySize; 0 means that arrays are off. Raises NoAnswer."""
-    return max(1, int(_configured("MaxArraySize") or 1001))
+    """The most elements an array can have; MaxArraySize is 0 where arrays are off. Raises NoAnswer."""
+    settings = configuration()
+    tasks = re.search(r"\bmax_array_tasks=(\d+)", settings.get("SchedulerParameters", ""))
+    size = int(settings.get("MaxArraySize") or 1001)
+    return max(1, min(size, int(tasks[1]) if tasks else size))
 
 
-def _configured(setting: str) -> str | None:
-    """A setting of the cluster; None if it has none of this name. Raises NoAnswer."""
-    for line in ask("scontrol", "show", "config").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == setting:
-            return value.strip()
-    return None
+def configuration() -> dict[str, str]:
+    """The settings of the cluster. Raises NoAnswer."""
+    lines = (line.partition("=") for line in ask("scontrol", "show", "config").splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def job_id(said: str) -> str:
+    """The id in what sbatch printed; a site's wrapper may print more, with other numbers.
+
+    Raises:
+        ValueError: no line of it is sbatch's answer.
+    """
+    # The second form is that of --parsable.
+    lines = [_SUBMITTED.fullmatch(line.strip()) for line in said.splitlines()]
+    answers = [line[1] or line[2] for line in lines if line]
+    if not answers:
+        raise ValueError(f"sbatch's answer names no job: {said!r}")
+    return answers[-1]
 
 
 def expected_start(script: str) -> str | None:

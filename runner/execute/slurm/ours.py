@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from model.disk.record import LedgerEvent
 from runner.state.ledger import RunState
 
 CLOCKS = timedelta(minutes=10)  # how far the clocks of a launcher and of the controller may differ
@@ -48,10 +49,8 @@ def job_of(state: RunState) -> Job:
     assert state.job_id
     intent, submitted = state.event("intent"), state.event("submitted")
     if intent is None or submitted is None:  # a requeued job made this attempt: its first one has the intent
-        ledger = state.folder.ledger
-        numbers = {event.attempt for event in ledger if event.job_id == state.job_id}
-        about = [event for event in ledger if event.attempt in numbers]
-        intent = next((event for event in reversed(about) if event.event == "intent"), None)
+        about = _about_its_job(state)
+        intent = intent_of(state)
         submitted = next((event for event in about if event.job_id == state.job_id), None)
     return Job(
         state.job_id,
@@ -59,3 +58,16 @@ def job_of(state: RunState) -> Job:
         intent.time if intent else submitted.time if submitted else None,
         submitted.time if submitted else None,
     )
+
+
+def intent_of(state: RunState) -> LedgerEvent | None:
+    """What was recorded of the latest attempt's job before it was submitted."""
+    about = (event for event in reversed(_about_its_job(state)) if event.event == "intent")
+    return state.event("intent") or next(about, None)
+
+
+def _about_its_job(state: RunState) -> list[LedgerEvent]:
+    """What the ledger has about all attempts of the latest attempt's job."""
+    ledger = state.folder.ledger
+    numbers = {event.attempt for event in ledger if event.job_id == state.job_id}
+    return [event for event in ledger if event.attempt in numbers]

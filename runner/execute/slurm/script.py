@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.execute.slurm import client
 from runner.plan.layout import Layout, layout
 from runner.spec import container
 from runner.spec.counts import asks_for_gpus, counts_gpus, cpus_of, gres_for
@@ -80,6 +81,8 @@ def submitted(array: Array, profile: Profile, folder: Path) -> str:
 
     first = array.tasks[0]
     made = Executor(folder=folder)
+    # Submitit's own takes the first "job N" of any text.
+    made._get_job_id_from_submission_command = client.job_id  # type: ignore[method-assign, assignment]
     parameters = _parameters(profile, folder, array.name, first.shape, array.limit)
     parameters["setup"] += _entries([[_entry(task) for task in pack] for pack in array.packs])
     several = len(array.packs) > 1

@@ -1,6 +1,7 @@
 """While Slurm cannot be asked, what is known is shown; a job's number alone does not make it ours."""
 
 import logging
+import os
 import socket
 from datetime import timedelta
 
@@ -166,6 +167,66 @@ def test_a_run_whose_number_is_another_jobs_is_lost_and_that_job_goes_on(root, s
     assert state.reason == (
         "Slurm no longer knows job 7 (another job has that number now), and the attempt left no result"
     )
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("known", ["", "42|COMPLETED|0:0|n9|2020-11-21T12:00:00|theirs"])
+def test_a_run_whose_number_was_noted_wrongly_is_found_by_its_arrays_name(root, submitted, says, known):
+    """A site's wrapper of sbatch had said another job's number."""
+    ledger.submitted(submitted, 1, "42")
+    long_ago(submitted)
+    says("sacct", known)
+    by_name = f"case $* in *--name=tiny-1*) echo '{submitted.path.stat().st_uid}|43|tiny-1';; esac"
+    says("squeue", also=by_name)
+    (state,) = reconciled(root)
+    assert (state.phase, state.job_id) == ("running", "43")
+
+
+@pytest.fixture
+def runaway(root, submitted, says):
+    """Accounting says that job 7 goes on; the controller answers and does not know it."""
+    says("sacct", line("7|RUNNING|0:0|n1", "tiny-1"))
+    says("squeue")
+    return submitted
+
+
+@pytest.mark.fault
+def test_a_run_that_goes_on_for_accounting_alone_is_lost_once_it_writes_nothing(root, runaway):
+    (state,) = reconciled(root)
+    assert state.phase == "running", "its job may have ended this moment"
+    long_ago(runaway)
+    (state,) = reconciled(root)
+    assert (state.outcome, state.reason) == (
+        "lost",
+        "job 7 goes on in Slurm's accounting alone: its controller does not know it, and the attempt left "
+        "no result",
+    )
+
+
+@pytest.mark.fault
+def test_cancelling_a_run_that_only_accounting_knows_says_why_nothing_is_cancelled(runaway, caplog):
+    assert cancel([ledger.state(runaway)]) == []
+    assert "tiny/r1: Slurm's controller does not know its job 7" in caplog.text
+
+
+@pytest.mark.fault
+def test_a_colleagues_run_that_slurm_does_not_show_is_not_called_lost(root, runaway, monkeypatch):
+    """Slurm can hide the jobs of other users (PrivateData)."""
+    long_ago(runaway)
+    monkeypatch.setattr(os, "getuid", lambda: runaway.path.stat().st_uid + 1)
+    (state,) = reconciled(root)
+    assert state.phase == "running"
+
+
+def long_ago(folder):
+    """What has been written of an attempt has not been touched for an hour."""
+    before = now().timestamp() - 3600
+    for path in [*(folder.path / "attempt-1").iterdir(), folder.path / "attempt-1"]:
+        os.utime(path, (before, before))
+    lines = (folder.path / "ledger.jsonl").read_text().splitlines()
+    today = str(now().date())
+    moved = [line.replace(today, str((now() - timedelta(days=1)).date())) for line in lines]
+    (folder.path / "ledger.jsonl").write_text("\n".join(moved) + "\n")
 
 
 def test_a_run_is_cancelled_whose_job_is_ours(submitted, says, tmp_path):

@@ -127,6 +127,13 @@ def test_an_attempt_that_has_been_called_ended_is_not_run_although_nothing_of_it
 
 
 @pytest.mark.fault
+def test_a_job_that_was_taken_for_lost_before_it_started_leaves_the_run_to_the_next_attempt(claimed):
+    claimed.event("submitted", job_id="42")
+    claimed.event("ended", outcome="lost", reason="Slurm does not know job 42")
+    assert run(claimed) == "nothing left to do"
+
+
+@pytest.mark.fault
 def test_on_the_second_node_of_a_job_nothing_starts(claimed, monkeypatch):
     """A site's own rules can give a job more nodes than it asks for."""
     monkeypatch.setenv("SLURM_NODEID", "1")

@@ -43,7 +43,8 @@ def sacct(says):
     return lambda *lines: says("sacct", accounting(*lines))
 
 
-def test_elements_that_never_started_are_shown_as_a_range(sacct):
+def test_elements_that_never_started_are_shown_as_a_range(sacct, says):
+    says("squeue", queue("7_3|RUNNING"))
     sacct("7_0|COMPLETED|0:0|n1", "7_[1-2,5%4]|CANCELLED by 0|0:0|None assigned", "7_3|RUNNING|0:0|n2")
     answer = client.poll(jobs("7_0", "7_1", "7_2", "7_3", "7_5", "7_9"))
     assert answer.alive == {"7_3"}
@@ -55,7 +56,7 @@ def test_elements_that_never_started_are_shown_as_a_range(sacct):
 
 def test_a_range_may_have_steps_and_slurm_may_shorten_a_long_list(says):
     says("sacct", accounting("7_[0-6:2,9]|PENDING|0:0|", "8_[1,3,...|PENDING|0:0|"))
-    says("squeue", queue("8_1|PENDING", "8_3|PENDING"))
+    says("squeue", queue(*(f"{job}|PENDING" for job in ("7_0", "7_2", "7_6", "7_9", "8_1", "8_3"))))
     answer = client.poll(jobs("7_0", "7_1", "7_2", "7_6", "7_9", "8_1", "8_3"))
     assert answer.alive == {"7_0", "7_2", "7_6", "7_9", "8_1", "8_3"}
 
@@ -110,10 +111,9 @@ def test_a_step_that_somebody_cancelled_is_why_its_job_failed(sacct):
     assert client.poll(jobs("9")).endings["9"].outcome == "failed"
 
 
-def test_why_jobs_wait_is_slurms_word_and_some_can_never_start(says, tmp_path):
+def test_why_jobs_wait_is_slurms_word(says, tmp_path):
     says("squeue", "12_3 PartitionNodeLimit\n12_4 None\n13 Priority")
     assert client.waiting(["12_3", "12_4", "13"]) == {"12_3": "PartitionNodeLimit", "13": "Priority"}
-    assert client.stuck(["12_3", "12_4", "13"]) == {"12_3": "PartitionNodeLimit"}
     assert "-t PENDING -o %i %r -j 12_3,12_4,13" in (tmp_path / "asked").read_text()
 
 
@@ -132,9 +132,10 @@ def test_more_jobs_than_fit_on_a_command_line_are_asked_about_in_several_calls(s
     monkeypatch.setattr(client, "CALL", 2)
     says("sacct", accounting(*(f"{number}|FAILED|1:0|n1" for number in range(1, 6))))
     says("scancel", "")
+    says("squeue", queue(*(f"{number}|RUNNING" for number in range(1, 6))))
     assert client.poll(jobs(*"12345")).endings.keys() == set("12345")
     says("sacct", accounting(*(f"{number}|RUNNING|0:0|n1" for number in range(1, 6))))
-    assert client.cancel(jobs(*"12345")) == set("12345")
+    assert client.cancel(jobs(*"12345")).alive == set("12345")
     asked = (tmp_path / "asked").read_text().splitlines()
     assert [line for line in asked if "scancel" in line] == ["scancel 1 2", "scancel 3 4", "scancel 5"]
     assert [line.split(" -j ")[1].split()[0] for line in asked if "sacct" in line] == ["1,2", "3,4", "5"] * 2
@@ -216,6 +217,73 @@ def test_a_strangers_job_of_the_same_name_is_not_taken_for_ours(says):
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING", "REQUEUED"])
+def test_a_job_that_goes_on_for_accounting_alone_is_a_runaway(says, state):
+    """Accounting never heard of its end."""
+    says("sacct", accounting(f"7|{state}|0:0|n1", "8|RUNNING|0:0|n1"))
+    says("squeue", queue("8|RUNNING"))
+    answer = client.poll(jobs("7", "8"))
+    assert (answer.alive, answer.runaway, answer.endings, answer.complete) == ({"8"}, {"7"}, {}, True)
+
+
+@pytest.mark.fault
+def test_a_job_that_ends_between_the_two_questions_is_no_runaway(says, tmp_path):
+    (late := tmp_path / "late").write_text(accounting("7|FAILED|3:0|n1") + "\n")
+    says("sacct", accounting("7|RUNNING|0:0|n1"))
+    says("squeue", also=f"/bin/cp {late} {tmp_path}/slurm/sacct.said")
+    answer = client.poll(jobs("7"))
+    assert (answer.alive, answer.runaway, answer.endings["7"].outcome) == (set(), set(), "failed")
+
+
+@pytest.mark.fault
+def test_while_the_controller_does_not_answer_nothing_is_a_runaway(says):
+    says("sacct", accounting("7|RUNNING|0:0|n1"))
+    says("squeue", "slurm_load_jobs error", code=1)
+    answer = client.poll(jobs("7"))
+    assert (answer.alive, answer.runaway, answer.complete) == ({"7"}, set(), False)
+
+
+def test_all_users_jobs_are_never_listed(says, tmp_path):
+    """This user's are asked for, and by their ids those that are not among them, as a colleague's."""
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", UNRECORDED)
+    says("squeue", queue("7_0|RUNNING", "7_1|PENDING"))
+    assert client.poll(jobs("7_0", "7_1", "8_2", "9")).alive == {"7_0", "7_1"}
+    mine, theirs = [line for line in (tmp_path / "asked").read_text().splitlines() if "squeue" in line]
+    assert f"--user {os.getuid()}" in mine
+    assert "-j 8,9 " in theirs
+
+
+@pytest.mark.fault
+def test_ids_that_the_controller_has_forgotten_are_an_answer(says):
+    says("sacct", "Slurm accounting storage is disabled", code=1)
+    says("scontrol", UNRECORDED)
+    unknown = "case $* in *-j*) echo slurm_load_jobs error: Invalid job id specified >&2; exit 1;; esac"
+    says("squeue", queue("7|RUNNING"), also=unknown)
+    answer = client.poll(jobs("7", "9"))
+    assert (answer.alive, answer.complete) == ({"7"}, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "job"),
+    [
+        ("Submitted batch job 7", "7"),
+        ("Submitted batch job 7 on cluster gpu", "7"),
+        ("7;gpu", "7"),
+        ("quota: your last job 42 used 10 % of its memory\nSubmitted batch job 7", "7"),
+        ("Submitted batch job 42 was your last\nSubmitted batch job 7\nbalance after job 43: 9 hours", "7"),
+    ],
+)
+def test_a_jobs_id_is_what_sbatch_says_and_not_what_a_wrapper_says(said, job):
+    assert client.job_id(said) == job
+
+
+def test_text_without_sbatchs_answer_names_no_job():
+    with pytest.raises(ValueError, match="names no job"):
+        client.job_id("quota: your last job 42 used 10 % of its memory")
+
+
+@pytest.mark.fault
 def test_a_job_that_slurm_has_put_back_into_its_queue_lives_whatever_accounting_still_says(says):
     says(
         "sacct",
@@ -260,7 +328,7 @@ def test_a_strangers_job_of_the_same_number_is_neither_believed_nor_cancelled(sa
     says("scancel", "")
     answer = client.poll(jobs("7", "8"))
     assert (answer.endings, answer.alive, answer.taken, answer.complete) == ({}, set(), {"7", "8"}, True)
-    assert client.cancel(jobs("7", "8")) == set()
+    assert client.cancel(jobs("7", "8")).alive == set()
     assert "scancel" not in (tmp_path / "asked").read_text()
 
 
@@ -318,6 +386,11 @@ def test_doctor_says_whether_a_cluster_answers_and_whether_it_records_how_jobs_e
     says("scontrol", code=1, also="echo Unable to contact slurm controller >&2")
     check = _controller(True)
     assert (check.mark, check.found) == ("FAILS", "scontrol: Unable to contact slurm controller")
+
+
+def test_an_array_has_at_most_what_the_scheduler_takes(says):
+    says("scontrol", "MaxArraySize = 1001\nSchedulerParameters = bf_interval=60,max_array_tasks=100,defer")
+    assert client.max_array_size() == 100
 
 
 @pytest.mark.parametrize(("said", "size"), [("0", 1), ("1", 1), ("1001", 1001)])
