@@ -44,7 +44,7 @@ from runner.plan.unable import refuse_versions, unable
 from runner.spec.problems import Mark
 from runner.spec.profile import Cluster, read_cluster
 from runner.spec.study import read_study
-from runner.state.slurm import SchedulerError
+from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, jobs_folder, label
 
 
@@ -206,8 +206,8 @@ def _show_scripts(planned: Plan, folder: Path | None) -> None:
         sys.stdout.write("\n" + text)
         if folder:
             _write(folder / f"{name}-{number}.sh", text, str(jobs_folder(planned.root / name)))
-        starts[_start(text)] = None
-    for line in starts:
+        starts[_start(text, planned.cluster, shape)] = None
+    for line in filter(None, starts):
         say(line)
 
 
@@ -223,12 +223,18 @@ def _write(path: Path, text: str, jobs: str) -> None:
     say(f"{path}")
 
 
-def _start(script: str) -> str:
-    """When Slurm expects the first job to start, or why there is no estimate."""
+def _start(script: str, cluster: Cluster, shape: Shape) -> str:
+    """When Slurm expects the first job to start, or why there is no estimate; empty if it never would."""
+    from runner.execute.slurm import refusals
     from runner.execute.slurm.client import expected_start
 
     try:
+        if refusals.too_long(cluster, shape.time_limit_seconds):
+            return ""  # Slurm's estimate would ignore it
         start = expected_start(script)
-    except SchedulerError as error:
+    except NoAnswer as error:
         return f"no start estimate: {error}"
+    except SchedulerError as error:
+        refused = "a launch would be refused" if refusals.is_certain(str(error)) else "no start estimate"
+        return f"{refused}: {refusals.explained(str(error), cluster)}"
     return f"Slurm expects the first job to start at {start}" if start else "Slurm gives no start estimate"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -17,16 +18,16 @@ from runner.execute.queue import turn
 from runner.execute.reconcile import reconciled
 from runner.execute.slurm import client
 from runner.execute.slurm import submit as slurm
+from runner.execute.slurm.refusals import explained, is_for_ever, released_by, too_long
 from runner.execute.slurm.submit import SubmitLimit
 from runner.plan import budget, cost
-from runner.plan.layout import layout
 from runner.plan.plan import Plan, refreshed
 from runner.plan.write import write_runs
-from runner.spec.profile import Cluster, Profile
+from runner.spec.profile import Cluster
 from runner.state import guard
 from runner.state.filesystem import require_writable
 from runner.state.lock import locked
-from runner.state.runs import warn_once
+from runner.state.runs import MOST_NAMED, warn_once
 from runner.state.slurm import NoAnswer, SchedulerError, require
 from runner.state.tasks import Shape, Task, jobs_folder
 
@@ -67,6 +68,7 @@ def submit(plan: Plan, wait: bool) -> Sequence[Task]:
     """
     require("sbatch")
     client.max_array_size()  # if Slurm does not answer, nothing is written
+    _time_there(plan)
     warn_of_risks(plan.root / plan.study.name, plan.cluster)
     reconciled(plan.root, plan.study.name)
     with alone(plan):
@@ -106,11 +108,11 @@ def refusals(plan: Plan) -> Iterator[str]:
     if limits := budget.limits_of(plan):
         for problem in budget.exceeded(plan.root, limits, cost.of_plan(plan)):
             yield problem.shown()
-    of_runs = [_own] + [_room_here] * (plan.cluster.profile.executor == "local")
+    of_runs = [_own, _room_here if plan.cluster.profile.executor == "local" else _time_there]
     for check in [_writable, *(of_runs if plan.left else ())]:
         try:
             check(plan)
-        except UserError as error:
+        except (UserError, SchedulerError) as error:
             yield str(error)
 
 
@@ -132,6 +134,14 @@ def _room_here(plan: Plan) -> None:
     """Raise InvalidFile if this machine has too few GPUs, or lacks the program that starts runs."""
     local.require_program(plan.cluster)
     local.devices_for(plan.cluster, [Shape.of(run).processes for run in plan.left])
+
+
+def _time_there(plan: Plan) -> None:
+    """Raise SchedulerError if Slurm would let runs wait for ever, for their time limit."""
+    with suppress(NoAnswer):
+        for seconds in {run.time_limit_seconds for run in plan.left}:
+            if problem := too_long(plan.cluster, seconds):
+                raise SchedulerError(problem)
 
 
 def alone(plan: Plan) -> AbstractContextManager[None]:
@@ -174,7 +184,8 @@ def submit_tasks(
     folder = jobs_folder(plan.root / plan.study.name)
     try:
         slurm.submit(tasks, plan.cluster.profile, folder, plan.study.name, exclude)
-        _warn_of_stuck(plan.cluster.profile, tasks)
+        named = {task.folder.attempt(task.attempt).job_id: task.name for task in tasks}
+        warn_of_stuck(plan.cluster, {job_id: name for job_id, name in named.items() if job_id})
         return ()
     except SubmitLimit as limit:
         if not wait:
@@ -187,29 +198,26 @@ def submit_tasks(
         warn_once(f"{error}; trying again until Slurm answers")
         return [task for task in tasks if not task.folder.attempt(task.attempt).job_id]
     except SchedulerError as error:
-        if place := _setting_in(error, plan.cluster):
-            raise type(error)(f"{place}: {error}") from error
-        raise
+        raise type(error)(explained(str(error), plan.cluster)) from error
 
 
-def _warn_of_stuck(profile: Profile, tasks: Sequence[Task]) -> None:
-    """Name the runs of several nodes that Slurm accepts, although its partition has too few for them."""
-    several = [task for task in tasks if task.shape.processes > 1]
-    wide = [task for task in several if layout(profile, task.shape.processes).nodes > 1]
-    by_job = {job: task for task in wide if (job := task.folder.attempt(task.attempt).job_id)}
+def warn_of_stuck(cluster: Cluster, runs: Mapping[str, str]) -> None:
+    """Name the runs that Slurm has accepted and will not start, however long they wait.
+
+    Args:
+        runs: the runs' names, by the ids of their jobs.
+    """
+    stuck = defaultdict(list)
     with suppress(NoAnswer):
-        for job, why in client.stuck(by_job).items():
-            task = by_job[job]
-            run, nodes = task.folder.path, layout(profile, task.shape.processes).nodes
-            warn_once(
-                f"{task.label} waits for {nodes} nodes, which its partition does not have "
-                f"(Slurm says {why}): `runner cancel {run.parent.name}/{run.name}` if it never will"
-            )
-
-
-def _setting_in(error: SchedulerError, cluster: Cluster) -> str | None:
-    """Position of the profile setting that Slurm's message mentions, if any."""
-    for name in ("partition", "account", "qos", "reservation", "constraint", "gres"):
-        if ("slurm", name) in cluster.document.marks and name in str(error).lower():
-            return str(cluster.document.marks["slurm", name])
-    return None
+        for job_id, why in client.waiting(runs).items():
+            if is_for_ever(why):
+                stuck[why].append(job_id)
+    for why, jobs in stuck.items():
+        names = [runs[job_id] for job_id in jobs]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        release = released_by(why, jobs[0].partition("_")[0])
+        ends = f"`runner cancel {names[0] if len(names) == 1 else names[0].partition('/')[0]}` ends that"
+        what = (
+            f"Slurm holds it: `{release}` lets it start" if release else f"it never starts as asked: {ends}"
+        )
+        warn_once(f"{', '.join(names[:MOST_NAMED])}{more}: {explained(why, cluster)}; {what}")

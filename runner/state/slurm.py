@@ -23,6 +23,7 @@ JOB = "JobID,State,ExitCode,NodeList,Submit,JobName"
 # Variables from which Slurm's commands take options: they override a batch script's options and change what a
 # query prints. A job that inherits the variables of the job that submits it would get that job's resources.
 _OPTIONS = re.compile(r"(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SCANCEL|SCONTROL|SINFO)_")
+_PREFIX = re.compile(r"^(sbatch|srun|scancel|scontrol|sinfo|squeue|sacct|sacctmgr): (error: |fatal: )?")
 _ONE_NODE = re.compile(r"[^][,]+")  # several are `n1,n3` or `n[1-2]`
 _REACH = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})  # where the cluster is, and who asks
 
@@ -159,12 +160,12 @@ def placed(node: str) -> bool:
     return node not in ("", "None assigned")
 
 
-def words(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command said on standard error, on one line."""
+def words(done: subprocess.CompletedProcess[str] | subprocess.CalledProcessError) -> str:
+    """What a command said on standard error, all of it on one line: its last sentence may say least."""
     if "Could not establish a configuration source" in done.stderr:
         where = "run this on the cluster's login node, set SLURM_CONF, or use --profile local"
         return f"no Slurm cluster is configured on this machine; {where}"
-    lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines() if line.strip())
+    lines = dict.fromkeys(_PREFIX.sub("", line.strip()) for line in done.stderr.splitlines() if line.strip())
     return "; ".join(lines) or f"exit code {done.returncode}"
 
 

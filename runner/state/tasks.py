@@ -51,6 +51,11 @@ class Task:
     parallel: ParallelConfig | None = None
 
     @property
+    def name(self) -> str:
+        """`STUDY/RUN`, as `runs.name_of` has it."""
+        return f"{self.folder.path.parent.name}/{self.folder.path.name}"
+
+    @property
     def removed(self) -> str | None:
         """What to say if somebody removed the run's folder since it was written; None if it is there."""
         if (self.folder.path / "run.json").exists():

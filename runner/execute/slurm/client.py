@@ -284,10 +284,6 @@ def _elements(job_id: str) -> list[str]:
     return [f"{array}_{index}" for first, last, step in spans for index in range(first, last + 1, step)]
 
 
-# Words of `squeue` for a job of more nodes, or of other ones, than the partition has.
-_STUCK = frozenset({"PartitionConfig", "PartitionNodeLimit", "BadConstraints"})
-
-
 def waiting(job_ids: Iterable[str]) -> dict[str, str]:
     """Why jobs have not started, in Slurm's words, such as `Priority`; without those it says nothing of.
 
@@ -297,11 +293,6 @@ def waiting(job_ids: Iterable[str]) -> dict[str, str]:
     question = ["squeue", "-h", "-r", "-t", "PENDING", "-o", "%i %r", "-j"]
     said = [line.partition(" ") for some in _calls(job_ids) for line in ask(*question, some).splitlines()]
     return {job: why for job, _, why in said if why != "None"}
-
-
-def stuck(job_ids: Iterable[str]) -> dict[str, str]:
-    """Of jobs, those that Slurm will not start on the cluster as it is. Raises as `waiting`."""
-    return {job: why for job, why in waiting(job_ids).items() if why in _STUCK}
 
 
 def queued(partition: str | None) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import signal
 import subprocess
 import uuid
@@ -23,23 +22,17 @@ from types import FrameType
 
 from model.errors import UserError
 from model.units import counted
-from runner.execute.slurm import client
+from runner.execute.slurm import client, refusals
 from runner.execute.slurm.script import Array, submitted
 from runner.plan.layout import layout
 from runner.spec.profile import Profile
 from runner.state import guard, ledger
 from runner.state.code import snapshot
-from runner.state.slurm import NoAnswer, SchedulerError, clean_environment
+from runner.state.slurm import NoAnswer, SchedulerError, clean_environment, words
 from runner.state.tasks import Shape, Task
 
 _BEFORE = 32  # how many arrays an array waits for at most
-SBATCH_SECONDS = 120  # sbatch itself retries for a while if the controller is busy
-# sbatch's messages when the user or the cluster has reached a job limit.
-_LIMIT = re.compile(
-    r"QOSMaxSubmit|AssocMaxSubmit|MaxSubmitJob|job submit limit|MaxJobCount|temporarily unable"
-)
-# sbatch's messages when the controller did not answer: the jobs may exist.
-_UNANSWERED = re.compile(r"timed out|Zero Bytes|onnection|not connected|Unable to contact")
+SBATCH_SECONDS = 180  # sbatch itself retries for two minutes if the controller is busy or its queue full
 
 
 class SubmitLimit(SchedulerError):
@@ -197,23 +190,17 @@ def _sbatch(array: Array, profile: Profile, folder: Path) -> list[str]:
     except UserError:
         raise
     except Exception as error:
-        if not _refused(error):
-            late = isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
-            unknown = f"sbatch did not answer within {SBATCH_SECONDS} s" if late else _words(error)
-            raise SubmitUnknown(
-                f"{unknown}; run `runner status` to find out whether the jobs exist"
-            ) from error
-        kind = SubmitLimit if _LIMIT.search(str(error)) else SchedulerError
-        raise kind(_words(error)) from error
+        cause = error.__cause__
+        if isinstance(cause, subprocess.CalledProcessError) and cause.returncode > 0:
+            refusal = f"sbatch: {words(cause)}"
+            if not refusals.is_unanswered(refusal):
+                raise (SubmitLimit if refusals.is_full(refusal) else SchedulerError)(refusal) from error
+        # Killed, or without an answer, sbatch may still have submitted the array.
+        late = isinstance(error, TimeoutError) or isinstance(cause, TimeoutError)
+        unknown = f"sbatch did not answer within {SBATCH_SECONDS} s" if late else _words(error)
+        raise SubmitUnknown(f"{unknown}; run `runner status` to find out whether the jobs exist") from error
     count = len(array.packs)
     return [job_id] if count == 1 else [f"{job_id}_{index}" for index in range(count)]
-
-
-def _refused(error: Exception) -> bool:
-    """Whether sbatch clearly refused. If it was killed or got no answer, it may still have submitted."""
-    said = error.__cause__
-    ended = isinstance(said, subprocess.CalledProcessError) and said.returncode > 0
-    return ended and not _UNANSWERED.search(str(error))
 
 
 @contextlib.contextmanager
@@ -240,5 +227,5 @@ def _silent() -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return next((line for line in reversed(lines) if "sbatch" in line), lines[-1] if lines else repr(error))
+    cause = error.__cause__
+    return f"sbatch: {words(cause)}" if isinstance(cause, subprocess.CalledProcessError) else str(error)

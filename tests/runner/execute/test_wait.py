@@ -10,6 +10,7 @@ import pytest
 from model.disk.folder import RunFolder
 from runner.execute import launch, repair, wait
 from runner.execute.slurm.submit import SubmitUnknown
+from runner.spec.profile import read_cluster
 from runner.state import ledger
 from runner.state.slurm import NoAnswer, SchedulerError
 from runner.state.tasks import Shape, Task, jobs_folder
@@ -23,10 +24,11 @@ class Waiting:
         self.folder, self.calls = Folder(root, plan("r1", study="tiny")), list(calls)
         run = RunFolder(self.folder.path)
         jobs_folder(run.path.parent).mkdir()
+        (profile := root / "slurm.yaml").write_text("executor: slurm\nslurm: {partition: gpu}\n")
         self.task = Task(run, 1, "a label", 5, Shape(None, 60, 1))
         self.plan = SimpleNamespace(
             root=root, study=SimpleNamespace(name="tiny"), runs=[(run.run, None)],
-            cluster=SimpleNamespace(profile=SimpleNamespace(retries=2), document=SimpleNamespace(marks={})),
+            cluster=read_cluster(str(profile)),
         )  # fmt: skip
         monkeypatch.setattr(launch.slurm, "submit", self.submit)
         monkeypatch.setattr(wait, "POLL_SECONDS", 0.02)

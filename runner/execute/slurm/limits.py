@@ -1,0 +1,114 @@
+"""What a cluster has and what it allows this user: nodes, time limits, accounts, QoS, reservations."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from typing import NamedTuple
+
+from runner.execute.slurm.client import configuration
+from runner.spec.profile import Profile
+from runner.state import slurm
+from runner.state.slurm import NoAnswer, ask
+
+_UNLIMITED = 2**62
+
+
+class Nodes(NamedTuple):
+    """Nodes of a partition that are alike; each field as Slurm writes it."""
+
+    partition: str
+    limit: str
+    number: str
+    cpus: str
+    memory: str
+    gres: str
+    features: str
+    default: bool
+
+    @property
+    def what_each_has(self) -> str:
+        """`2 CPUs, 4000 MB, gpu:4`."""
+        return ", ".join(filter(None, [f"{self.cpus} CPUs", f"{self.memory} MB", self.gres, self.features]))
+
+
+def nodes(profile: Profile | None = None) -> list[Nodes]:
+    """The nodes of all partitions that this user sees, or of those that a profile uses. Raises NoAnswer."""
+    answer = ask("sinfo", "-h", "-e", "-o", slurm.BAR.join(["%P", "%l", "%D", "%c", "%m", "%G", "%f"]))
+    shown = []
+    for partition, *rest in slurm.rows(answer, 7):
+        given = ["" if word == "(null)" else word for word in rest]
+        shown.append(Nodes._make([partition.rstrip("*"), *given, partition.endswith("*")]))
+    if profile is None or profile.slurm is None:
+        return shown
+    asked = (profile.slurm.partition or "").split(",")
+    return [each for each in shown if (each.partition in asked if profile.slurm.partition else each.default)]
+
+
+class Association(NamedTuple):
+    """An account that this user can charge jobs to, and the QoS that they can have there."""
+
+    account: str
+    qos: list[str]
+
+
+def associations() -> list[Association]:
+    """What accounting lets this user do on this cluster. Raises NoAnswer."""
+    user, cluster = pwd.getpwuid(os.getuid()).pw_name, configuration().get("ClusterName", "")
+    where = [f"user={user}", *([f"cluster={cluster}"] if cluster else [])]
+    answer = ask("sacctmgr", "-n", "-P", "show", "assoc", *where, "format=account,qos")
+    lines = (line.partition("|") for line in answer.splitlines())
+    return [Association(account, qos.split(",")) for account, _, qos in lines]
+
+
+def reservations() -> list[str]:
+    """The names of the cluster's reservations. Raises NoAnswer."""
+    return re.findall(r"^ReservationName=(\S+)", ask("scontrol", "-o", "show", "reservation"), re.M)
+
+
+class TimeLimit(NamedTuple):
+    """The longest time limit that jobs can have; `written` as Slurm writes it."""
+
+    where: str
+    written: str
+    seconds: int
+
+
+def time_limits(profile: Profile) -> list[TimeLimit]:
+    """The limits on the time of a profile's jobs: of its partitions, the longest, and of its QoS.
+
+    Raises:
+        NoAnswer: the controller does not answer.
+    """
+    assert profile.slurm
+    qos, limits = _qos_limits(), []
+    asked = [profile.slurm.qos] if profile.slurm.qos else list(qos)
+    of = [
+        TimeLimit(f"in partition {each.partition}", each.limit, _seconds(each.limit))
+        for each in nodes(profile)
+    ]
+    if of and not any("PartitionTimeLimit" in qos.get(name, ("", ""))[1] for name in asked):
+        limits.append(max(of, key=lambda limit: limit.seconds))
+    if (name := profile.slurm.qos) and name in qos and qos[name][0]:
+        limits.append(TimeLimit(f"with QoS {name}", qos[name][0], _seconds(qos[name][0])))
+    return [limit for limit in limits if limit.seconds < _UNLIMITED]
+
+
+def _qos_limits() -> dict[str, tuple[str, str]]:
+    """By name of a QoS, its longest time and its flags; nothing where limits are off, or nobody can tell."""
+    try:
+        if not re.search("limits|safe|all", configuration().get("AccountingStorageEnforce", "")):
+            return {}
+        answer = ask("sacctmgr", "-n", "-P", "show", "qos", "format=name,maxwall,flags")
+    except NoAnswer:
+        return {}
+    rows = (line.split("|") for line in answer.splitlines())
+    return {name: (longest, flags) for name, longest, flags in rows}
+
+
+def _seconds(written: str) -> int:
+    """A time limit as Slurm writes it: `infinite`, `M:SS`, `H:MM:SS` or `D-HH:MM:SS`."""
+    parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", written)
+    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups()) if parts else (0, 0, 0, 0)
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds or _UNLIMITED
