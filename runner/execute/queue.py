@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -154,18 +156,43 @@ def _acquire(descriptor: int, launch: Launch) -> bool:
         notes.enter_context(_noted(launch))
         first = holder()
         log.info(
-            "waiting for %s to finish, so that neither spoils the other's timings; "
-            "Ctrl-C or `kill %d` stops waiting%s",
+            "waiting for %s%s to finish, so that neither spoils the other's timings; "
+            "Ctrl-C or `kill %d` stops waiting%s%s",
             first or "another launch",
+            _since(first),
             launch.pid,
+            _instead(first),
             _hint(first),
         )
 
     with ExitStack() as notes:
         hold(descriptor, waiting=tell)
+    if waited:
+        log.info("%s no longer waits: it is its turn", launch)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, launch.model_dump_json().encode(), 0)
     return waited
+
+
+def _since(first: Launch | None) -> str:
+    """When the holder began: the queue's file is written when a launch gets its turn."""
+    if first is None or not process.runs(first.pid, first.pid_started):
+        return ""
+    with suppress(OSError):
+        begun = datetime.fromtimestamp(_file().stat().st_mtime).astimezone()
+        today = begun.date() == datetime.now().astimezone().date()
+        return f", which began at {begun:%H:%M}," if today else f", which began at {begun:%Y-%m-%d %H:%M},"
+    return ""
+
+
+def _instead(first: Launch | None) -> str:
+    """What to type other than to stop: to see how far the holder is, or to run beside it."""
+    if first is None:
+        return ""
+    return (
+        f". `runner --root {shlex.quote(str(first.root))} status {first.study}` shows how far it is; with "
+        "RUNNER_STATE=FOLDER in front, this command starts at once, where timings do not matter"
+    )
 
 
 def _hint(first: Launch | None) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_a_second_launch_waits_for_the_first_and_says_so_once(second, caplog):
         assert waiting(Path("/b")) == [launch]
         assert waiting(Path("/a")) == waiting(Path("/b"), "first") == [], "of another root, or study"
         assert "Ctrl-C or `kill" in said
+        assert "`runner --root /a status first` shows how far it is" in said
+        assert "RUNNER_STATE=FOLDER" in said
         assert not got
     until(lambda: got, 0.01)
     assert (waited, got, len(waits(caplog))) == (False, [True], 1)
@@ -209,6 +212,26 @@ def test_a_launch_that_waits_has_claimed_and_written_nothing(study, root, monkey
         assert not list(root.rglob("run.json"))
     thread.join(PATIENCE_SECONDS)
     assert ran == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("begun", "said"),
+    [
+        (datetime.now().replace(hour=0, minute=7), ", which began at 00:07,"),
+        (datetime(2026, 3, 1, 12, 30), ", which began at 2026-03-01 12:30,"),
+    ],
+)
+def test_a_launch_that_waits_says_since_when_the_other_runs(second, tmp_path, caplog, begun, said):
+    caplog.set_level(logging.INFO, "runner")
+    with turn("first", Path("/a")):
+        (file,) = (tmp_path / "state").glob("*.queue")
+        os.utime(file, (begun.timestamp(), begun.timestamp()))
+        got = second()
+        until(lambda: waits(caplog), 0.01)
+        assert f"first in /a (process {os.getpid()}){said} to finish" in waits(caplog)[0]
+    until(lambda: got, 0.01)
+    assert "second in /b" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("no longer waits: it is its turn")
 
 
 @pytest.mark.fault
